@@ -11,7 +11,7 @@ from typing import Final
 
 import segmented
 from segmented.imports import COMMANDS, missing_package, needs
-from segmented.process import EXIT_INVALID_INPUT, interrupted, no_output, output_failed, tell
+from segmented.process import EXIT_INVALID_INPUT, escape_output, interrupted, no_output, output_failed, tell
 
 FOREIGN: Final = "segmented"
 """A distribution on the package index with our import name that is not ours."""
@@ -22,6 +22,7 @@ CURE: Final = f"uninstall both '{FOREIGN}' and 'segmented-locks', then install '
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    escape_output()
     try:
         exit_code = _run(sys.argv[1:]) if sys.stdout is not None else no_output()
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ are percent-encoded (`%`, `{`, `}`) because the first `}` would otherwise end th
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -20,6 +21,11 @@ KEPT_MAX: Final = 1_024
 def encoded(name: str) -> str:
     """Encode the characters that would end a hash tag."""
     return name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+
+
+def decoded(text: str) -> str:
+    """Return what `encoded` got."""
+    return text.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +187,36 @@ def operator_keys(name: str) -> OperatorKeys:
     return OperatorKeys(lock_keys(name), reentrant_keys(name), read_write_keys(name), fair_keys(name))
 
 
+def named_operator_keys(key: str) -> list[str]:
+    """Build KEYS of the operator scripts for a lock whose main key is `key`: it has no companions of other kinds."""
+    keys = named_lock_keys(key).listed()
+    return [*keys, *keys[-1:] * (len(operator_keys(key).listed()) - len(keys))]
+
+
 def lock_pattern(match: str) -> str:
     """Build the pattern of the main keys of locks whose names match; companion keys have other endings."""
     return lock_keys(match).lock
+
+
+def named_lock_pattern(match: str) -> str:
+    """Build the pattern of the fences of locks whose main key is the name, as those of `segmented.compat`."""
+    return f"{{{match}}}:seg:fence"
+
+
+def named_lock(fence: str) -> str:
+    """Return the name of the lock whose fence this is."""
+    return fence[1:].removesuffix("}:seg:fence")
+
+
+def segment_pattern(match: str) -> str:
+    """Build the pattern of the keys of held segments of pools whose skus match."""
+    return f"seg:{{{encoded(match)}:*}}:lock:*"
+
+
+def segment_of(key: str) -> tuple[str, str, int] | None:
+    """Return the sku, the shard and the segment of a held segment's key, or None for any other key."""
+    found = re.fullmatch(r"seg:\{(.*):([^:]+)\}:lock:(\d+)", key)
+    return found and (decoded(found[1]), found[2], int(found[3]))
 
 
 def lock_name(key: str) -> str | None:
@@ -191,8 +224,7 @@ def lock_name(key: str) -> str | None:
     prefix, suffix = lock_keys("\n").lock.split("\n")
     if not (key.startswith(prefix) and key.endswith(suffix)):
         return None
-    encoded = key[len(prefix) : -len(suffix)]
-    return encoded.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")
+    return decoded(key[len(prefix) : -len(suffix)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,6 +22,17 @@ def tell(sentence: str) -> None:
     """Write a sentence to standard error, if there is one."""
     if sys.stderr is not None:
         sys.stderr.write(f"segmented: {sentence}\n")
+
+
+def escape_output() -> None:
+    """Make a character that the terminal, or the reader of a pipe, has no code for an escape, instead of an error.
+
+    A command says what it has done after it has done it: an error then would look like a failure. Encodings other than
+    UTF-8 are those of redirected output on Windows and of ISO 8859 locales.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def interrupted() -> int:

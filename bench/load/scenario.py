@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import gevent
 from locust import User, events, task
 from locust.exception import StopUser
-from locust.runners import LocalRunner, MasterRunner, WorkerRunner
+from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, WorkerRunner
 from redis import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -138,7 +138,7 @@ class Scenario:
             if coordinator is None or coordinator.result is not None:
                 return
             until = time.monotonic() + coordinator.plan.drain + SPARE_SECONDS
-            while self._is_awaiting(coordinator) and time.monotonic() < until:
+            while self._awaited(coordinator) - coordinator.call_logs.keys() and time.monotonic() < until:
                 gevent.sleep(POLL_SECONDS)
             try:
                 self._say(coordinator.judge())
@@ -197,26 +197,31 @@ class Scenario:
             + coordinator.plan.drain
             + SPARE_SECONDS
         )
-        shares = set(coordinator.plan.shares)
         while (
             coordinator is self.coordinator
-            and not shares <= coordinator.over
+            and self._awaited(coordinator) - coordinator.over
             and (not self._is_open or time.monotonic() < until)
         ):
             gevent.sleep(POLL_SECONDS)
         options: Any = self._environment.parsed_options
         runner = self._environment.runner
-        if coordinator is not self.coordinator or coordinator.is_ending or runner is None:
+        is_deserted = not self._awaited(coordinator)  # Locust has then stopped the test, and would go on without one
+        while is_deserted and coordinator is self.coordinator and coordinator.result is None:
+            gevent.sleep(POLL_SECONDS)
+        if coordinator is not self.coordinator or runner is None or (coordinator.is_ending and not is_deserted):
             return
         if options.headless:
             runner.quit()
         else:
             runner.stop()
 
-    def _is_awaiting(self, coordinator: SaleCoordinator) -> bool:
+    def _awaited(self, coordinator: SaleCoordinator) -> set[str]:
+        """Return the sellers of the sale, without the workers that Locust misses: a killed one never reports."""
         runner = self._environment.runner
-        present = set(runner.clients) if isinstance(runner, MasterRunner) else set()
-        return any(share in present and share not in coordinator.call_logs for share in coordinator.plan.shares)
+        shares = set(coordinator.plan.shares)
+        if not isinstance(runner, MasterRunner):
+            return shares
+        return shares & {one.id for one in runner.clients.all if one.state != STATE_MISSING}
 
     def _on_over(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
         if self.coordinator is not None and msg.data["sku"] == self.coordinator.plan.sku:

@@ -12,6 +12,9 @@ if __name__ == "__main__":
 
     from segmented.errors import InvalidInput
     from segmented.imports import without_collecting
+    from segmented.process import escape_output
+
+    escape_output()
 
     with without_collecting():
         from segmented.celery.current import EXIT_WRONG, end

@@ -248,6 +248,6 @@ def _alone(what: str, sku: str, work: Callable[[], ResultT]) -> ResultT | None:
 
 
 def _skus() -> Iterator[str]:
-    """Return every pool that orders were submitted to, and those of the settings; for a shard, its pool."""
+    """Return the gated pools, those that had submitted orders, and those of the settings; for a shard, its pool."""
     noted = connections().store.execute(op.ListOutboxes())
     yield from dict.fromkeys([*(sku.partition(SHARD_MARK)[0] for sku in noted), *settings().skus])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.celery.current import settings
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.models import ORDER_ID_BYTES_MAX, check_id, checked_pool_name, shortened
+from segmented.models import ORDER_ID_BYTES_MAX, checked_id, checked_pool_name, shortened
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -69,11 +69,9 @@ def read_envelope(parts: Sequence[object], named: dict[str, object]) -> Envelope
     readable, wrong = [], ""
     for order_id in orders:
         try:
-            check_id(order_id, "order id", bytes_max=ORDER_ID_BYTES_MAX)
+            readable.append(checked_id(order_id, "order id", bytes_max=ORDER_ID_BYTES_MAX))
         except InvalidInput as error:
             wrong = wrong or str(error)
-        else:
-            readable.append(order_id)
     return Envelope(sku, tuple(readable), wrong)
 
 
@@ -106,7 +104,10 @@ def text_of_message(message: Any) -> str:  # noqa: ANN401  # kombu's
         "content-encoding": message.content_encoding,
         "body": bytes(body).decode(errors="replace") if isinstance(body, bytes | memoryview) else str(body),
     }
-    return json.dumps(found, ensure_ascii=False, default=repr)
+    try:
+        return json.dumps(found, ensure_ascii=False, default=repr)
+    except RecursionError:  # JSON reads headers that are nested more deeply than it can write
+        return json.dumps({**found, "headers": "(nested too deeply to be kept)"}, ensure_ascii=False)
 
 
 def keep_unreadable(text: str, reason: str) -> None:

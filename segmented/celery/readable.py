@@ -3,6 +3,9 @@
 Celery trusts them. A header of a wrong type ends the worker and the next one, since the message returns to the queue;
 an unexpected part of the body ends the task without an answer, so that its message is never acknowledged. Twelve of
 those silence a worker with threads.
+
+A value that is nested deeply ends what follows anywhere: pickle fails when a prefork worker passes the message to a
+child, and Celery then counts that child as busy forever.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ LIMIT_MIN: Final = 1.0
 """Minimum time limit of a message of our tasks, in seconds, unless the worker's own is shorter. A message has its
 publisher's limit; a tiny one would end child after child, since the message returns each time."""
 RETRIES_MAX: Final = 2**31
+CONTAINERS: Final = (list, tuple, dict)
+DEPTH_MAX: Final = 100
+"""Maximum number of lists and objects inside one another, anywhere in a message. Pickle takes some 480."""
 WALL: Final = WallClock()
 log = logging.getLogger(__name__)
 
@@ -73,6 +79,9 @@ def check_message(message: Any, task: Task[Any, Any] | None = None) -> None:  # 
         reason = f"it cannot be decoded: {shortened(str(error) or type(error).__name__)}"
         raise Unreadable(reason) from error
     headers = message.headers
+    if _is_deep([body, headers, message.properties]):
+        reason = f"it has more than {DEPTH_MAX} lists and objects inside one another"
+        raise Unreadable(reason)
     if isinstance(body, dict) and "args" in body and isinstance(headers, dict):  # protocol 1: all is in the body
         fields = {**body, **headers}
         parts, named, rest = body["args"], body.get("kwargs", {}), None
@@ -92,6 +101,16 @@ def check_message(message: Any, task: Task[Any, Any] | None = None) -> None:  # 
     _check_fields(rest or {}, required=())
     if task is not None:
         _check_own(task, fields, parts, named)
+
+
+def _is_deep(level: list[Any]) -> bool:
+    """Return whether a value is nested deeper than `DEPTH_MAX` below these; goes down level by level."""
+    for _ in range(DEPTH_MAX + 1):
+        if not level:
+            return False
+        containers = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, CONTAINERS)]
+        level = [inner for one in containers for inner in one]
+    return bool(level)
 
 
 def _check_fields(fields: dict[str, Any], required: tuple[str, ...] = ("task", "id")) -> None:

@@ -29,7 +29,7 @@ from segmented.celery.settings_rules import (
 )
 from segmented.errors import InvalidInput
 from segmented.files import SUFFIX, said_in_file
-from segmented.models import SKU_BYTES_MAX, check_id, shortened
+from segmented.models import SKU_BYTES_MAX, checked_id, plain_text, shortened
 from segmented.models.assignments import is_step
 from segmented.servers.announcement import announced
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL
@@ -153,7 +153,7 @@ class WorkerSettings(BaseSettings):
     audit_every: Every = 600.0
     """Interval of auditing every pool, seconds; 0: never."""
     skus: Annotated[tuple[str, ...], NoDecode] = ()
-    """Comma-separated skus for the periodic tasks, in addition to those that orders were submitted to."""
+    """Comma-separated skus for the periodic tasks, in addition to gated ones and those that had submitted orders."""
     step: str | None = None
     """Your own step for each order, as `module:function`. A pool that names another step leaves its orders to workers
     that have it."""
@@ -175,7 +175,7 @@ class WorkerSettings(BaseSettings):
     @field_validator("skus", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+        return tuple(filter(None, map(str.strip, plain_text(value).split(",")))) if isinstance(value, str) else value
 
     if not TYPE_CHECKING:  # otherwise a type checker would accept any argument
 
@@ -226,7 +226,7 @@ def check_settings(settings: WorkerSettings) -> None:
         check_apart(settings, settings.broker_url, "SEGMENTED_BROKER")
     _check_times(settings)
     for sku in settings.skus:
-        check_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
+        checked_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
     if settings.step is not None and not is_step(settings.step):
         message = f"SEGMENTED_STEP is {shortened(settings.step)}: it should be module:function"
         raise InvalidInput(message)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Final
 
 import typer
@@ -20,17 +20,31 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
-from segmented.errors import SegmentedError, WrongKind
+from segmented.errors import InvalidInput, SegmentedError, StockError, StoreRefused, WrongKind
 from segmented.files import STDOUT
+from segmented.keys import segment_of, shard_keys
 from segmented.locks import operator
 from segmented.locks.durations import checked_name
+from segmented.models import ShardedState
 from segmented.models.locks import LockHolder, LockState
+from segmented.plans import run_sync
+from segmented.process import tell
 from segmented.protocol import ShowLock
+from segmented.stock import find_pool
 from segmented.stores.redis import RedisStore
 
 LIST_MAX: Final = 1_000
 STATES_AT_ONCE: Final = 200
+KEYS_MAX: Final = 1_000_000
 EXIT_REFUSED: Final = 1
+HEADS: Final = ("name", "kind", "held by", "process", "age", "left", "fence", "wait")
+NOTHING: Final = (
+    "no lock of segmented, segmented.compat, redis-py, python-redis-lock or Redisson has this name here, and no pool "
+    "has it and a held segment"
+)
+SEGMENTS_END: Final = (
+    "{} segment(s) of this pool are held; each is free when its order is confirmed or cancelled, or its lease expires"
+)
 
 lock = typer.Typer(no_args_is_help=True, help="Inspect locks of every kind on a server; revoke one.")
 
@@ -39,21 +53,28 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the l
 
 @lock.command()
 def show(name: NameArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
-    """Show a lock's holders, remaining times and waiters, or "free".
+    """Show a lock's holders, their processes, ages and times left, and its waiters, or that it is free.
 
-    Shows only the start of a holder's id: anyone with the complete id could release the lock.
+    Looks for locks of every kind of ours, of segmented.compat, redis-py, python-redis-lock and Redisson, and for held
+    segments of a pool of this name. Shows only the start of a holder's id: anyone with the complete id could release
+    the lock.
     """
-    checked_name(name)
+    name = checked_name(name)
     with RedisStore.from_url(url) as store:
         state = operator.show(store, name)
+        segments = [] if state is not None else _held_segments(store, name)
+        other = None if state is not None or segments else _other_data(store, name)
     if json_file is not None:
-        write_json(json_file, {"name": name, "is_free": state is None} | ({} if state is None else asdict(state)))
+        found = {"name": name, "is_free": not (state or segments)} | ({} if state is None else asdict(state))
+        write_json(json_file, found | ({"segments": list(map(asdict, segments))} if segments else {}))
     if json_file == STDOUT:
         return
-    if state is None:
-        typer.echo("free")
-    else:
+    if state is not None:
         print_table(("", ""), _described(state))
+    elif segments:
+        print_table(HEADS, map(_row, segments))
+    else:
+        typer.echo(f"free: {NOTHING}" if other is None else f"free, except for a key that is not ours: {other}")
 
 
 @lock.command()
@@ -67,24 +88,25 @@ def revoke(
     """End every lease on a lock and wake its waiters. Asks for confirmation; without a terminal, --yes is required.
 
     The holder learns of it at its next renewal or release, and may continue until then: make sure that it has stopped,
-    or that the protected resource checks fencing tokens.
+    or that the protected resource checks fencing tokens. Exits with 1 if there was nothing to revoke. Locks of
+    python-redis-lock and Redisson, and segments of a pool, are refused: they have ways of their own to end.
     """
-    checked_name(name)
+    name = checked_name(name)
     is_asked = require_somebody("revoke", yes=yes)
     with RedisStore.from_url(url) as store:
         if is_asked and not _is_wanted(operator.show(store, name), name):
             raise typer.Exit(EXIT_REFUSED)
         revoked = operator.revoke(store, name)
+        segments = [] if revoked is not None else _held_segments(store, name)
     if json_file is not None:
         found = {} if revoked is None else asdict(revoked)
         write_json(json_file, {"name": name, "is_revoked": revoked is not None} | found)
-    if json_file == STDOUT:
-        return
-    if revoked is None:
-        typer.echo("free: there was nothing to revoke")
-    else:
+    if revoked is not None and json_file != STDOUT:
         token = "" if revoked.fencing_token is None else f", last fencing token {revoked.fencing_token}"
         typer.echo(f"revoked ({revoked.kind}{token})")
+    elif revoked is None:
+        tell(f"nothing to revoke: {SEGMENTS_END.format(len(segments)) if segments else NOTHING}")
+        raise typer.Exit(EXIT_REFUSED)
 
 
 @lock.command("list")
@@ -94,28 +116,37 @@ def list_locks(
         str, typer.Option(metavar="GLOB", help="Pattern of names: * any text, ? one character, [abc] one of these.")
     ] = "*",
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number to list.")] = LIST_MAX,
+    others: Annotated[
+        bool, typer.Option("--others", help="Also read every key that matches, to find locks of other libraries.")
+    ] = False,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """List held locks by name. A lock that changes hands during the listing may be missed."""
+    """List held locks by name, with those of segmented.compat and the held segments of pools.
+
+    A lock that changes hands during the listing may be missed.
+    """
     with RedisStore.from_url(url) as store:
         found = operator.list_locks(store, match, names_max=limit)
-        states = _states(store, found.names)
+        segments = run_sync(operator.list_plan(match, limit, places=["segment"]), store)
+        keys = [*segments.names, *(_keys(store, match) if others else ())]
+        is_complete = found.is_complete and segments.is_complete
+        states = _states(store, found.names, keys)
         if json_file is None:
             _print(states)
         else:
-            with json_list(json_file, "locks", {"is_complete": found.is_complete}) as write:
+            with json_list(json_file, "locks", {"is_complete": is_complete}) as write:
                 written = _each_written(states, write)
                 if json_file == STDOUT:
                     deque(written, maxlen=0)
                 else:
                     _print(written)
-    if json_file != STDOUT and not found.is_complete:
+    if json_file != STDOUT and not is_complete:
         typer.echo(f"there are more than {limit}: narrow --match, or raise --limit", err=True)
 
 
 def _print(states: Iterable[LockState]) -> None:
-    print_table(("name", "kind", "held by", "for", "fence", "wait"), (_row(state) for state in states))
+    print_table(HEADS, (_row(state) for state in states))
 
 
 def _each_written(states: Iterable[LockState], write: Callable[[dict[str, Any]], None]) -> Iterator[LockState]:
@@ -124,15 +155,67 @@ def _each_written(states: Iterable[LockState], write: Callable[[dict[str, Any]],
         yield state
 
 
-def _states(store: RedisStore, names: tuple[str, ...]) -> Iterator[LockState]:
+def _states(store: RedisStore, names: Sequence[str], keys: Sequence[str] = ()) -> Iterator[LockState]:
     """Read the locks page by page, so that a long list is never in memory as a whole."""
-    for start in range(0, len(names), STATES_AT_ONCE):
-        asked = [ShowLock(name, 1) for name in names[start : start + STATES_AT_ONCE]]
-        for answer in store.execute_many(asked):
-            if isinstance(answer, LockState):
-                yield answer
-            elif isinstance(answer, SegmentedError) and not isinstance(answer, WrongKind):  # WrongKind: not a lock
-                raise answer
+    known: set[str] = set()
+    for page in _pages(names):
+        answers = _answers(store, [ShowLock(name, 1) for name in page])
+        missing = [name for name, answer in zip(page, answers, strict=True) if answer is None]
+        known.update(missing)
+        compat = iter(_answers(store, [ShowLock(name, 1, is_key=True) for name in missing]))
+        yield from (found for answer in answers if (found := next(compat) if answer is None else answer))
+    for page in _pages([key for key in keys if key not in known]):
+        for answer in _answers(store, [ShowLock(key, 1, is_key=True) for key in page]):
+            if answer is not None:
+                place = segment_of(answer.name)
+                yield answer if place is None else replace(answer, name=_segment_name(*place))
+
+
+def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[start : start + STATES_AT_ONCE] for start in range(0, len(names), STATES_AT_ONCE))
+
+
+def _answers(store: RedisStore, asked: Sequence[ShowLock]) -> list[LockState | None]:
+    """Return what is held; None also for a key that is not a lock, or that is not ours and may not be read."""
+    found: list[LockState | None] = []
+    for one, answer in zip(asked, store.execute_many(asked), strict=True):
+        is_passed_over = isinstance(answer, WrongKind) or (one.is_key and isinstance(answer, StoreRefused))
+        if isinstance(answer, SegmentedError) and not is_passed_over:
+            raise answer
+        found.append(answer if isinstance(answer, LockState) else None)
+    return found
+
+
+def _keys(store: RedisStore, match: str) -> Iterable[str]:
+    """Return the keys that another library may use for a lock whose name matches."""
+    matches = {match, match if match == "*" else f"{operator.PYTHON_REDIS_LOCK}{match}"}
+    plans = (operator.list_plan(one, KEYS_MAX, places=["key"]) for one in sorted(matches))
+    return [name for plan in plans for name in run_sync(plan, store).names]
+
+
+def _held_segments(store: RedisStore, sku: str) -> list[LockState]:
+    """Return the held segments of the pool of this name, if there is one."""
+    try:
+        state = find_pool(store, sku).state()
+    except (InvalidInput, StockError):  # not a name of a pool, or none is open
+        return []
+    shards = state.shards if isinstance(state, ShardedState) else (state,)
+    keys = [f"{shard_keys(shard.sku).lock}:{at}" for shard in shards for at in range(shard.segment_count)]
+    return list(_states(store, (), keys))
+
+
+def _segment_name(sku: str, shard: str, segment: int) -> str:
+    return f"{sku} {'' if shard == '0' else f'shard {shard} '}segment {segment}"
+
+
+def _other_data(store: RedisStore, name: str) -> str | None:
+    try:
+        store.execute(ShowLock(name, 1, is_key=True))
+    except WrongKind as error:
+        return str(error)
+    except StoreRefused:
+        return f"the account may not read {shown(name)}, where segmented.compat and other libraries keep a lock"
+    return None
 
 
 def _is_wanted(state: LockState | None, name: str) -> bool:
@@ -146,7 +229,11 @@ def _described(state: LockState) -> list[tuple[str, ...]]:
     rows = [("name", shown(state.name)), ("kind", state.kind)]
     if state.is_delayed:
         rows.append(("held by", "nobody: the lock-delay after a lost lease runs"))
-    rows += [("held by", f"{_who(holder)}, {_seconds(holder.remaining_ms)}") for holder in state.holders]
+    for holder in state.holders:
+        process = f" of {shown(holder.process)}" if holder.process else ""
+        rows.append(("held by", f"{_who(holder)}{process}, {_left(holder.remaining_ms)}"))
+    if state.held_ms is not None:
+        rows.append(("held for", _seconds(state.held_ms)))
     if state.holder_count > len(state.holders):
         rows.append(("held by", f"{state.holder_count - len(state.holders)} more"))
     if state.permits is None:
@@ -168,13 +255,19 @@ def _row(state: LockState) -> tuple[str, ...]:
     more = f" +{state.holder_count - 1}" if state.holder_count > 1 else ""
     waiting = state.waiters if state.waiters is not None else state.listeners
     token, wait = (str(value) if value is not None else "-" for value in (state.fencing_token, waiting))
-    return (shown(state.name), state.kind, f"{who}{more}", _seconds(state.free_in_ms), token, wait)
+    process = next((shown(holder.process) for holder in state.holders if holder.process), "-")
+    age = "-" if state.held_ms is None else _seconds(state.held_ms)
+    return (shown(state.name), state.kind, f"{who}{more}", process, age, _left(state.free_in_ms), token, wait)
 
 
 def _who(holder: LockHolder) -> str:
     count = f" x{holder.count}" if holder.count > 1 else ""
     mode = "" if holder.mode in {"exclusive", "permit"} else f" ({holder.mode})"
     return f"{shown(holder.owner) if holder.owner else holder.holder_id_start}{count}{mode}"
+
+
+def _left(milliseconds: int | None) -> str:
+    return "no end" if milliseconds is None else f"{_seconds(milliseconds)} left"
 
 
 def _seconds(milliseconds: int | None) -> str:

@@ -30,6 +30,7 @@ from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
     JsonOption,
+    SkuArgument,
     UrlOption,
     YesOption,
     print_table,
@@ -39,7 +40,7 @@ from segmented.cli.output import (
 )
 from segmented.errors import InvalidInput, OrderUnknown
 from segmented.files import STDOUT
-from segmented.models import check_id
+from segmented.models import checked_id
 from segmented.models.ids import counted
 from segmented.models.submitted import KeptMessage
 from segmented.plans import run_sync
@@ -63,7 +64,6 @@ orders = typer.Typer(
     no_args_is_help=True, help="Inspect submitted orders; replay dead ones; migrate the order database."
 )
 
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 QueueOption = Annotated[
     str,
     typer.Option(metavar="QUEUE", envvar="SEGMENTED_QUEUE", help="Celery queue of the workers that kept the messages."),
@@ -168,12 +168,10 @@ def replay(  # an option each
 
     Orders decided in the meantime are reported and only leave the set. Exit code 1 if an order is not in the set.
     """
-    ids = order_ids or []
+    ids = [checked_id(order_id, "order id") for order_id in order_ids or []]
     if all_orders == bool(ids):
         message = "replay needs either ids of orders, or --all"
         raise InvalidInput(message)
-    for order_id in ids:
-        check_id(order_id, "order id")
     is_asked = all_orders and require_somebody("replay --all", yes=yes)
     with _opened(url) as store:
         if all_orders:
@@ -267,7 +265,7 @@ def migrate(*, database: DatabaseOption = None, json_file: JsonOption = None) ->
 @contextmanager
 def _opened(url: str, queue: str = QUEUE) -> Iterator[RedisStore]:
     """Open a store on the stock's server."""
-    check_id(queue, "queue", bytes_max=QUEUE_BYTES_MAX)
+    checked_id(queue, "queue", bytes_max=QUEUE_BYTES_MAX)
     with RedisStore.from_url(url) as store:
         yield store
 

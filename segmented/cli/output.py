@@ -15,6 +15,7 @@ import typer
 from segmented.errors import InvalidInput
 from segmented.files import check_writable, said_elsewhere, said_in_file, whole_file, write_whole
 from segmented.masking import masked
+from segmented.models.ids import plain_text
 from segmented.servers.announcement import announced
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ def _running_database(context: typer.Context, database: str | None) -> str | Non
     return database if found is None or context.params.get("url", found.url) != found.url else found.database
 
 
+SkuArgument = Annotated[
+    str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.", callback=plain_text)
+]
 UrlOption = Annotated[
     str,
     typer.Option(

@@ -19,6 +19,7 @@ from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
     JsonOption,
+    SkuArgument,
     UrlOption,
     YesOption,
     is_said,
@@ -47,7 +48,6 @@ EXIT_REFUSED: Final = 1
 WATCH_SECONDS_MIN: Final = 0.1
 WATCH_SECONDS_MAX: Final = 86_400.0
 pool = typer.Typer(no_args_is_help=True, help="Open, inspect, change and audit stock pools.")
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 EXIT_UNFINISHED: Final = 1
 HomeArgument = Annotated[
     str, typer.Argument(metavar="SKU", help="Home pool of the carts: the first of a cart's skus in sorted order.")
@@ -285,6 +285,9 @@ pool.command()(pool_changes.withdraw)
 
 
 pool.command()(pool_changes.resize)
+
+
+pool.command()(pool_changes.expire)
 
 
 pool.command()(pool_changes.assign)

@@ -13,6 +13,7 @@ import typer
 from segmented.cli.output import (
     DEFAULT_URL,
     JsonOption,
+    SkuArgument,
     UrlOption,
     YesOption,
     require_somebody,
@@ -49,7 +50,7 @@ TableOption = Annotated[
 
 
 def archive(
-    sku: Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")],
+    sku: SkuArgument,
     *,
     to: FileOption = None,
     database: TableOption = None,

@@ -14,6 +14,7 @@ from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
     JsonOption,
+    SkuArgument,
     UrlOption,
     YesOption,
     is_said,
@@ -34,8 +35,6 @@ from segmented.stores.redis import RedisStore
 EXIT_DRIFT: Final = 1
 EXIT_REFUSED: Final = 1
 COLUMNS: Final = tuple(field.name for field in fields(LedgerEntry))
-
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 
 
 def audit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -10,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, DatabaseOption, JsonOption, UrlOption, is_said, shown, write_json
+from segmented.cli.output import (
+    DEFAULT_URL,
+    DatabaseOption,
+    JsonOption,
+    SkuArgument,
+    UrlOption,
+    is_said,
+    shown,
+    write_json,
+)
 from segmented.cli.pool_shards import in_all, required_no_database
 from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
@@ -26,7 +36,6 @@ if TYPE_CHECKING:
 
 EXIT_REFUSED: Final = 1
 
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 UnitsArgument = Annotated[int, typer.Argument(metavar="UNITS", help="Number of units.")]
 IdOption = Annotated[
     str,
@@ -102,6 +111,26 @@ def resize(
     said = _resized(answer.state.segment_count, was_so=answer.replay)
     if json_file is not None:
         _write(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
+    if json_file != STDOUT:
+        typer.echo(said)
+
+
+def expire(
+    context: typer.Context,
+    sku: SkuArgument,
+    *,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Give back the units of expired holds, as workers do. For a gated pool, its order database decides each order."""
+    with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "expire", context, database) as found:
+        ended = found.expire()
+    states = Counter(one.state for one in ended)
+    each = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    said = f"{len(ended)} {plural(len(ended), 'order')} with an expired hold: {each or 'nothing is changed'}"
+    if json_file is not None:
+        _write(json_file, {"sku": sku, "orders": [asdict(one) for one in ended]}, said)
     if json_file != STDOUT:
         typer.echo(said)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, DatabaseOption, JsonOption, UrlOption, shown, write_json
+from segmented.cli.output import DEFAULT_URL, DatabaseOption, JsonOption, SkuArgument, UrlOption, shown, write_json
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT
 from segmented.models.ids import counted, plural
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def forget(
-    sku: Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")],
+    sku: SkuArgument,
     *,
     grace: Annotated[
         float,

@@ -13,6 +13,7 @@ from segmented.orders import (
     Gate,
     audit_both,
     connect,
+    expire_voided,
     open_gated,
     reopen_gated,
     resize_gated,
@@ -28,7 +29,7 @@ from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.models import Closed, Opened, PoolState, Resized, Restocked, TooFew
+    from segmented.models import Closed, Opened, PoolState, Resized, Restocked, Settled, TooFew
     from segmented.orders import BothReport
 
 ITS_OWN = "name the one that the pool was opened with"
@@ -53,6 +54,10 @@ class GatedPool:
     def resize(self, segments: int) -> Resized:
         """Change the number of segments on both sides."""
         return resize_gated(self.pool, self.gate, segments)
+
+    def expire(self) -> tuple[Settled, ...]:
+        """Settle expired holds as the database decides."""
+        return expire_voided(self.pool, self.gate)
 
     def reopen(self, segments: int, epoch: int | None, *, queue: str | None, step: str | None) -> Opened | AlreadyOpen:
         """Open the pool again with what the database has not sold, in this epoch or the next one."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from segmented.cli.export_files import FormatOption, ToOption, write_rows
-from segmented.cli.output import DEFAULT_URL, UrlOption
+from segmented.cli.output import DEFAULT_URL, SkuArgument, UrlOption
 from segmented.files import STDOUT, whole_file
 from segmented.models import OrderRecord, OrderState
 from segmented.models.ids import plural
@@ -19,8 +19,6 @@ from segmented.stores.redis import RedisStore
 LEFT_OUT: Final = "holder_id"
 """A worker's complete id proves ownership."""
 COLUMNS: Final = tuple(field.name for field in fields(OrderRecord) if field.name != LEFT_OUT)
-
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 
 
 def orders(

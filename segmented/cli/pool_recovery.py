@@ -12,6 +12,7 @@ from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
     JsonOption,
+    SkuArgument,
     UrlOption,
     YesOption,
     print_table,
@@ -19,7 +20,6 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
-from segmented.cli.pool_changes import QueueOption, StepOption
 from segmented.cli.pool_view import as_json, total_rows
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolNotFrozen, PoolNotGated, ThawGated
 from segmented.files import STDOUT
@@ -35,8 +35,16 @@ if TYPE_CHECKING:
 
 EXIT_REFUSED: Final = 1
 
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 ShardOption = Annotated[int | None, typer.Option("--shard", metavar="N", help="Number of the shard of a sharded pool.")]
+
+KeptQueueOption = Annotated[
+    str | None,
+    typer.Option("--queue", metavar="NAME", help="Queue of the workers that take submitted orders  [default: as kept]"),
+]
+KeptStepOption = Annotated[
+    str | None,
+    typer.Option("--step", metavar="MODULE:FUNCTION", help="Step that these workers must have  [default: as kept]"),
+]
 
 
 def rebuild(
@@ -67,8 +75,8 @@ def reopen(
     epoch: Annotated[
         int | None, typer.Option(metavar="N", help="Epoch, later than any before  [default: the next one]")
     ] = None,
-    queue: QueueOption = None,
-    step: StepOption = None,
+    queue: KeptQueueOption = None,
+    step: KeptStepOption = None,
     database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
@@ -76,8 +84,8 @@ def reopen(
     """Open a gated pool again whose keys are gone, in a new epoch, with the units that its database has not sold.
 
     Units that were only reserved are free again; the database refuses confirms of earlier epochs. Safe to run twice: an
-    open pool is unchanged, and the next run finishes an interrupted one. Name queue and step again: they went with the
-    keys. The pool has the default profile and no limit per customer: segmented.orders.reopen_gated takes both.
+    open pool is unchanged, and the next run finishes an interrupted one. The limit per customer, the profile, the queue
+    and the step are those that the database has kept.
     """
     with _gated("reopen", sku, database, url) as both:
         answer = both.reopen(segments, epoch, queue=queue, step=step)

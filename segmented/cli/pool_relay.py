@@ -19,6 +19,7 @@ from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
     JsonOption,
+    SkuArgument,
     UrlOption,
     span,
     write_json,
@@ -40,7 +41,6 @@ RELAYED: Final = "relayed"
 EVERY_MIN: Final = 0.1
 EVERY_MAX: Final = 86_400.0
 
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 KeepOption = Annotated[
     int | None,
     typer.Option("--trim-keep", metavar="N", min=0, help="Ledger entries to keep; older relayed ones are deleted."),

@@ -188,7 +188,7 @@ def as_text(value: Name, what: str) -> str:
         message = f"the {what} of a lock is empty"
         raise InvalidInput(message)
     if isinstance(value, str):
-        return value
+        return str.__str__(value)  # not the name of an enumeration's member
     try:
         return bytes(value).decode()
     except UnicodeDecodeError as error:

@@ -1,9 +1,10 @@
 """Write a value as canonical text, including its types. Keys and fingerprints are made of this text.
 
-Two values have the same text exactly when they are equal and of the same types; tuples count as lists, as in JSON. `1`,
-`1.0`, `"1"` and `True` differ. A list is tagged, so that a user's value cannot look like a tagged value. Some types
-compare by their written form: `Decimal("1.0")` and `Decimal("1.00")` differ, and so does the same instant in two time
-zones.
+Two values have the same text exactly when they are equal and of the same types. A message has been through JSON and a
+call has not, so a type that JSON changes counts as what becomes of it: a tuple is a list, an enumeration of texts or
+numbers is its value, and an instance of a subclass of text, number, date or UUID is one of that. `1`, `1.0`, `"1"` and
+`True` differ. A list is tagged, so that a user's value cannot look like a tagged value. Some types compare by their
+written form: `Decimal("1.0")` and `Decimal("1.00")` differ, and so does the same instant in two time zones.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from segmented.errors import InvalidInput
+from segmented.models.ids import plain_text
 
 DIGEST_LENGTH: Final = 32
 """Number of hexadecimal digits of SHA-256 that are kept: 128 bits."""
@@ -46,15 +48,15 @@ def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # an
         message = f"{where} is nested deeper than {DEPTH_MAX} levels, or holds itself"
         raise InvalidInput(message)
     match value:
-        case Enum():
-            name: str | None = value.name  # a combination of flags may have no name
-            return ["enum", type(value).__qualname__, str(value.value) if name is None else name]
         case None | bool():
             return value
         case int() | float():
             return _checked_number(value, where)
         case str():
             return _checked_text(value, where)
+        case Enum():
+            name: str | None = value.name  # a combination of flags may have no name
+            return ["enum", type(value).__qualname__, str(value.value) if name is None else name]
         case list() | tuple():
             return ["list", *(_tagged(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value))]
         case dict():
@@ -76,15 +78,21 @@ def _scalar(value: object, where: str, depth: int) -> list[Any]:
     match value:
         case bytes() | bytearray():
             return ["bytes", base64.b64encode(value).decode()]
-        case datetime() | date() | time():
-            return [type(value).__name__, value.isoformat()]
+        case datetime():
+            return ["datetime", value.isoformat()]
+        case date():
+            return ["date", value.isoformat()]
+        case time():
+            return ["time", value.isoformat()]
         case timedelta():
             return ["timedelta", value.days, value.seconds, value.microseconds]
         case Decimal() if not value.is_finite():
             message = f"{where} is {value!r}, which equals nothing: it cannot be part of a key"
             raise InvalidInput(message)
-        case Decimal() | UUID():
-            return [type(value).__name__, str(value)]
+        case Decimal():
+            return ["Decimal", str(value)]
+        case UUID():
+            return ["UUID", str(value)]
     if is_dataclass(value) and not isinstance(value, type):
         parts = [
             [one.name, _tagged(getattr(value, one.name), f"{where}.{one.name}", depth + 1)] for one in fields(value)
@@ -115,4 +123,4 @@ def _checked_text(text: str, where: str) -> str:
     except UnicodeEncodeError as error:
         message = f"{where} holds a lone surrogate, which cannot be written: {text!r}"
         raise InvalidInput(message) from error
-    return text
+    return plain_text(text)

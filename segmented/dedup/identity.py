@@ -13,6 +13,7 @@ from segmented.dedup.canonical import canonical, digest
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import Call, CallKey, name_of
 from segmented.locks.key_expressions import KeyExpression, Path
+from segmented.models.ids import is_unseen, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +32,11 @@ class Identity:
 
 def checked_key(key: object, what: str = "an idempotency key") -> str:
     """Return an explicit key. Raises InvalidInput if it is empty, too long or not printable."""
-    if not isinstance(key, str) or not key or len(key) > KEY_LENGTH_MAX or not key.isprintable():
+    found = plain_text(key) if isinstance(key, str) else ""
+    if not 1 <= len(found) <= KEY_LENGTH_MAX or is_unseen(found):
         message = f"{what} is a text of 1 to {KEY_LENGTH_MAX} characters that can be printed, not {key!r:.80}"
         raise InvalidInput(message)
-    return key
+    return found
 
 
 def explicit_key(scope: str, key: str) -> str:
@@ -102,6 +104,7 @@ class _Selection:
         self, what: str, selector: str | Callable[..., object], function: Callable[..., object], where: str
     ) -> None:
         self._paths: tuple[Path, ...] = ()
+        self._said = f"{what} expression {selector!r} of {where}"
         self._callable: Callable[..., object] | None = None
         if isinstance(selector, str):
             CallKey(selector, function)  # raises InvalidInput, naming expression and function
@@ -120,7 +123,7 @@ class _Selection:
     def values(self, call: Call) -> list[object]:
         if self._callable is not None:
             return [call.give(self._callable)]
-        return [call.read(path) for path in self._paths]
+        return [call.read(path, self._said) for path in self._paths]
 
 
 def _whole_call(*_: object, **__: object) -> str:

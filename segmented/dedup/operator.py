@@ -105,7 +105,7 @@ def find_plan(
     """
     scopes = _scopes(key, namespace, scope, is_given=is_given)
     if namespace is not None:
-        checked_namespace(namespace)
+        namespace = checked_namespace(namespace)
     names = [explicit_key(one, key) for one in scopes] if is_given else [checked_name(key, "a record")]
     found: list[RecordName] = []
     for name in names:

@@ -92,11 +92,7 @@ def finish_plan(
     claim: RunClaim, finishing: FinishRun, effect: StoreEffect | None, deadline: float
 ) -> Plan[RunFinished]:
     """Keep the outcome and perform the effect in the same step. Raises RunLost if the run has another holder."""
-    operation = (
-        finishing
-        if effect is None
-        else FinishRunWithEffect(finishing, effect.script, tuple(effect.keys), effect.texts())
-    )
+    operation = finishing if effect is None else FinishRunWithEffect(finishing, effect.script, *effect.texts())
     answer = yield from perform(Within(operation, deadline))
     if isinstance(answer, RunFinished):
         return answer
@@ -128,10 +124,14 @@ class StoreEffect:
             message = "an effect needs the text of its Lua"
             raise InvalidInput(message)
         for what, found in (("keys", self.keys), ("arguments", self.arguments)):
-            if isinstance(found, str) or not all(isinstance(one, str | int) for one in found):
+            if isinstance(found, str) or any(type(one) is bool or not isinstance(one, str | int) for one in found):
                 message = f"the {what} of an effect are a list of texts or whole numbers, not {found!r:.80}"
                 raise InvalidInput(message)
 
-    def texts(self) -> tuple[str, ...]:
-        """Return the arguments as they are sent."""
-        return tuple(str(one) for one in self.arguments)
+    def texts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the keys and the arguments as they are sent: of an enumeration's member, the value."""
+        return tuple(map(_sent, self.keys)), tuple(map(_sent, self.arguments))
+
+
+def _sent(value: str | int) -> str:
+    return str.__str__(value) if isinstance(value, str) else int.__repr__(value)

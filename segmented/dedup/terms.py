@@ -120,7 +120,8 @@ class RunClaim(LeaseClaim):
 
 def checked_namespace(namespace: str) -> str:
     """Return a namespace. Raises InvalidInput if it cannot be part of a key."""
-    if len(checked_name(namespace, "a namespace of deduplication")) > NAMESPACE_LENGTH_MAX:
+    namespace = checked_name(namespace, "a namespace of deduplication")
+    if len(namespace) > NAMESPACE_LENGTH_MAX:
         message = (
             f"the namespace of deduplication has {len(namespace)} characters; the maximum is {NAMESPACE_LENGTH_MAX}"
         )

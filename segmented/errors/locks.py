@@ -39,13 +39,20 @@ class AcquireTimeout(LeaseError, TimeoutError):
         timeout: float,
         *,
         is_delayed: bool = False,
+        is_held_here: bool = False,
     ) -> None:
-        """Create the error with the lock and the seconds waited; `is_delayed` if only a lock-delay kept it closed."""
+        """Create the error with the lock and the seconds waited.
+
+        `is_delayed` if only a lock-delay kept it closed; `is_held_here` if it may have waited for a lease of its own.
+        """
         why = ": its last lease was lost, and the lock-delay still runs" if is_delayed else ""
+        if is_held_here:
+            why = ": this process has a lease on it; a caller that has one must release it before it waits for another"
         super().__init__(f"lock {name!r} was not free within {timeout:g} s{why}")
         self.name = name
         self.timeout = timeout
         self.is_delayed = is_delayed
+        self.is_held_here = is_held_here
 
 
 class ReplicasMissing(LeaseError):

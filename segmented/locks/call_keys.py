@@ -69,12 +69,12 @@ class Call:
         """Call `function` with the arguments of this call."""
         return function(*self._bound.args, **self._bound.kwargs)
 
-    def read(self, path: Path) -> object:
-        """Return the value at a path. Raises InvalidInput when there is none."""
+    def read(self, path: Path, where: str = "") -> object:
+        """Return the value at a path. Raises InvalidInput when there is none; `where` begins its message."""
         try:
             return path.read(self._bound.arguments)
         except InvalidInput as error:
-            message = f"{self._where}: {error}"
+            message = f"{where or self._where}: {error}"
             raise InvalidInput(message) from error
 
     def key(self, expression: KeyExpression | Callable[..., str], *, marked: bool) -> str:

@@ -107,6 +107,7 @@ async def async_fenced_set(store: AsyncStore, key: str, value: str, *, token: in
 
 
 def _set(key: str, value: str, token: int) -> Plan[None]:
+    key, value = str.__str__(key), str.__str__(value)  # not the name of an enumeration's member
     standing: Standing = yield from perform(FencedSet(key, value, checked_token(token)))
     if not standing.is_good:
         raise StaleToken(key, token, standing.newest_token)

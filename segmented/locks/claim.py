@@ -5,12 +5,14 @@ Waiting, trusting, renewing and releasing work the same way for every kind; only
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from secrets import token_hex
+from socket import gethostname
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from segmented.process import THIS
 from segmented.protocol.lock.operations import LeaveLine
 
 if TYPE_CHECKING:
@@ -18,11 +20,15 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
 
 
-new_holder_id: Final = partial(token_hex, 16)
-"""Returns 32 random hexadecimal digits, which identify one holder of one lease.
+HOST: Final = re.sub(r"[^A-Za-z0-9.-]", "-", gethostname())[:64]
 
-They are drawn from the system each time: ids drawn ahead would be the same in two copies of a stopped machine.
-"""
+
+def new_holder_id() -> str:
+    """Return 32 random hexadecimal digits, which identify one holder of one lease, and this host and process.
+
+    They are drawn from the system each time: ids drawn ahead would be the same in two copies of a stopped machine.
+    """
+    return f"{token_hex(16)}@{HOST}:{THIS.process_id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,12 @@ class Work:
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for work that no store can keep."""
-        for text, what in ((self.name, "a work"), (self.work_id, "a work's id")):
-            if len(checked_name(text, what)) > TEXT_LENGTH_MAX:
+        for field_name, what in (("name", "a work"), ("work_id", "a work's id")):
+            text = checked_name(getattr(self, field_name), what)
+            if len(text) > TEXT_LENGTH_MAX:
                 message = f"the name of {what} has {len(text)} characters; the maximum is {TEXT_LENGTH_MAX}"
                 raise InvalidInput(message)
+            object.__setattr__(self, field_name, text)
         length = len(self.body)
         if length > PAYLOAD_LENGTH_MAX:
             message = f"the payload of {self.name!r} has {length:,} characters as JSON; {PAYLOAD_LENGTH_MAX:,} at most"

@@ -26,6 +26,7 @@ from sqlalchemy import (
     func,
     insert,
     inspect,
+    make_url,
     select,
     true,
     update,
@@ -166,7 +167,9 @@ def _letter(row: RowMapping, attempts: int) -> DeadLetter:
 
 def _engine(url: str) -> Engine:
     try:
-        return create_engine(url, hide_parameters=True, pool_pre_ping=True)
+        # A connection pooler in transaction mode has no prepared statements; psycopg would make some by itself.
+        pooled = {"prepare_threshold": None} if make_url(url).drivername == "postgresql+psycopg" else {}
+        return create_engine(url, hide_parameters=True, pool_pre_ping=True, connect_args=pooled)
     except NoSuchModuleError as error:
         message = f"dead letters cannot be kept there: SQLAlchemy does not know {url.partition(':')[0]!r}"
         raise InvalidInput(message) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from segmented.clock import in_seconds
 from segmented.errors import InvalidInput
-from segmented.models.ids import shortened
+from segmented.models.ids import is_unseen, plain_text, shortened
 
 if TYPE_CHECKING:
     from segmented.clock import Duration
@@ -72,17 +72,18 @@ def checked_timeout(timeout: Duration | None) -> float | None:
 
 
 def checked_name(name: str, what: str = "a lock") -> str:
-    """Return the name. Raises InvalidInput if it is empty, not a text, not printable, or too long for a key."""
+    """Return the name as `plain_text`. Raises InvalidInput if it is no text, empty, too long, or not printable."""
     if not isinstance(name, str):
         message = f"the name of {what} is a text, not {type(name).__name__}: {name!r}"
         raise InvalidInput(message)
+    name = plain_text(name)
     if not name:
         message = f"{what} needs a name"
         raise InvalidInput(message)
     if len(name) > NAME_LENGTH_MAX:
         message = f"the name of {what} has {len(name)} characters; the maximum is {NAME_LENGTH_MAX}"
         raise InvalidInput(message)
-    if not name.isprintable():  # control characters and lone surrogates: bytes read as text
+    if is_unseen(name):
         message = f"the name of {what} holds characters that cannot be printed: {name!r}"
         raise InvalidInput(message)
     return name
@@ -100,7 +101,8 @@ class OwnName(str):
 
 def checked_lock_name(name: str) -> str:
     """Return the name. Raises InvalidInput as `checked_name`, and for a name that only the library itself may use."""
-    if checked_name(name).startswith(RESERVED) and not isinstance(name, OwnName):
+    found = checked_name(name)
+    if found.startswith(RESERVED) and not isinstance(name, OwnName):
         message = f"the name of a lock begins with {RESERVED!r}, which the library uses for its own locks: {name!r}"
         raise InvalidInput(message)
-    return name
+    return found

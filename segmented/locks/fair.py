@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from uuid import uuid4
 
 from segmented.keys import fair_keys
-from segmented.locks.claim import Claim
+from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.handle import AsyncFencedHandle, FencedHandle
 from segmented.process import after_fork_in_child
@@ -110,7 +110,7 @@ class FairLock(FencedHandle):
     _is_exclusive = True
 
     def _claim(self) -> FairClaim:
-        return FairClaim(self.name, uuid4().hex, self.ttl_ms)
+        return FairClaim(self.name, new_holder_id(), self.ttl_ms)
 
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Lease:
         """Wait in the queue up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout.
@@ -118,7 +118,7 @@ class FairLock(FencedHandle):
         A timeout of 0 is one try, which succeeds only if the lock is free and has no waiters.
         """
         seconds = checked_timeout(timeout)
-        claim = self._claim() if seconds != 0 else FairTry(self.name, uuid4().hex, self.ttl_ms)
+        claim = self._claim() if seconds != 0 else FairTry(self.name, new_holder_id(), self.ttl_ms)
         return self._taken(claim, seconds)
 
 
@@ -128,8 +128,8 @@ class AsyncFairLock(AsyncFencedHandle):
     _is_exclusive = True
 
     def _claim(self) -> FairClaim:
-        return FairClaim(self.name, uuid4().hex, self.ttl_ms)
+        return FairClaim(self.name, new_holder_id(), self.ttl_ms)
 
     async def _acquired(self, timeout: float | None) -> AsyncLease:
-        claim = self._claim() if timeout != 0 else FairTry(self.name, uuid4().hex, self.ttl_ms)
+        claim = self._claim() if timeout != 0 else FairTry(self.name, new_holder_id(), self.ttl_ms)
         return await self._taken(claim, timeout)

@@ -26,12 +26,13 @@ from segmented.locks.blocks import Blocks
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.hints import LOCK_HINTS, AcquireHinted, Hinted
+from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_manners import refusing
-from segmented.locks.lease_state import Renewal, trusted_until
+from segmented.locks.lease_state import Renewal, owed_release, trusted_until
 from segmented.locks.outages import waited_out, waits_out
 from segmented.models import Acquired, Held, Unreplicated
-from segmented.plans import Now, Plan, Try, Within, perform, run_async, run_sync, undo_after, wait_in_line
+from segmented.plans import Now, Offer, Plan, Try, Within, perform, run_async, run_sync, undo_after, wait_in_line
 from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.lock.operations import NEWCOMER
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from segmented.clock import Duration
     from segmented.locks.claim import Claim
     from segmented.plans.drivers import AsyncStore, Store
-    from segmented.protocol import AdoptLock
+    from segmented.protocol import AdoptLock, Operation
 
 DEFAULT_TTL: Final = 30.0
 DEFAULT_RENEW_MAX: Final = 3600.0
@@ -63,8 +64,8 @@ def acquire_plan(claim: Claim, timeout: float | None, *, is_patient: bool = True
     Raises AcquireTimeout if the lock was not free in time, ReplicasMissing if too few replicas acknowledged it, and
     LeaseLost if the answer took longer than the lease lasts; in all three cases nothing is left behind. Raises
     LockUnreachable if the store does not answer by the deadline, or at once if it is not patient, in a policy's block
-    and with a timeout of 0; a lease that an attempt may have taken expires. Raises StoreBusy if the store had no free
-    connection in time, which does not mean that its server is down.
+    and with a timeout of 0; an attempt may have taken a lease, which the caller must release. Raises StoreBusy if the
+    store had no free connection in time, which does not mean that its server is down.
     """
     obeying = None if timeout == 0 else claim.acquiring_in_line(NEWCOMER)
     trying = Try(obeying or claim.acquiring(), claim.channel, timeout, joins_if_heard=obeying is not None)
@@ -81,8 +82,7 @@ def acquire_plan(claim: Claim, timeout: float | None, *, is_patient: bool = True
                 is_tried=tried is not None,
                 is_busy=lambda answer: isinstance(answer, Held),
                 when_behind=claim.acquiring_when_behind(),
-                undo=claim.releasing,
-                handed="undone late" if claim.may_be_handed else None,
+                offered=partial(_offer, claim) if claim.may_be_handed else None,
                 look_seconds=claim.look_seconds,
                 in_line=claim.acquiring_in_line,
                 out_of_line=claim.leaving_line,
@@ -111,6 +111,11 @@ def acquire_plan(claim: Claim, timeout: float | None, *, is_patient: bool = True
         yield from _given_back(claim)
     is_delayed = isinstance(answer, Held) and answer.is_delayed
     raise AcquireTimeout(claim.name, timeout or 0.0, is_delayed=is_delayed)
+
+
+def _offer(claim: Claim, attempt: Operation[Acquired | Held | Unreplicated]) -> Offer:
+    release = (claim.releasing(),)
+    return Offer(attempt, undo=release, undo_late=release)
 
 
 def _given_back(claim: Claim) -> Plan[None]:
@@ -181,6 +186,9 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
             if self._on_lost is not None:
                 lease.on_lost(self._on_lost)
             return lease  # noqa: TRY300  # a signal handler may raise here as well
+        except LockUnreachable:
+            thread_keeper(self._store).watch(owed_release(claim, self._store.clock), self._store)
+            raise
         except SegmentedError:  # the plan has left nothing behind
             raise
         except BaseException:
@@ -244,7 +252,12 @@ class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
 
     async def _taken(self, claim: Claim, timeout: float | None) -> AsyncLeaseT:
         """Acquire and return the lease."""
-        lease = self._lease(claim, await run_async(acquire_plan(claim, timeout), self._store))
+        try:
+            found = await run_async(acquire_plan(claim, timeout), self._store)
+        except LockUnreachable:
+            async_keeper(self._store).watch(owed_release(claim, self._store.clock), self._store)
+            raise
+        lease = self._lease(claim, found)
         lease.blocks = self._blocks
         if self._on_lost is not None:
             lease.on_lost(self._on_lost)

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, ref
 
 from segmented.locks.lease_state import tend_plan
 from segmented.plans import run_async, run_sync
-from segmented.plans.tasks import begun
+from segmented.plans.tasks import OfOneLoop, begun
 from segmented.process import after_fork_in_child
 
 if TYPE_CHECKING:
@@ -167,17 +167,21 @@ class ThreadKeeper:
             return []
 
 
-class AsyncKeeper:
+class AsyncKeeper(OfOneLoop):
     """The keeper of one store, for asyncio."""
 
     def __init__(self) -> None:
         """Create a keeper that has not started."""
-        self._changed = asyncio.Event()
         self._agenda = Agenda()
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, lease: LeaseState, store: AsyncStore) -> None:
         """Watch a lease until it is released or lost."""
+        self._enter_loop()
         is_sooner = self._agenda.add(lease)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(begun(partial(self._run, store)), name="segmented-keeper")
@@ -186,6 +190,7 @@ class AsyncKeeper:
 
     def discard(self, lease: LeaseState) -> None:
         """Stop watching a released lease."""
+        self._enter_loop()
         self._agenda.discard(lease)
         if not self._agenda:
             self._changed.set()

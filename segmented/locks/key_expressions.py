@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from segmented.errors import InvalidInput
+from segmented.models.ids import is_unseen, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,7 +80,9 @@ class Path:
             try:
                 found = getattr(found, step.name) if isinstance(step, Attribute) else found[step.key]  # type: ignore[index]  # what cannot be indexed raises
             except (AttributeError, LookupError, TypeError) as error:
-                message = f"{self.text!r} leads nowhere: {type(error).__name__}: {error}"
+                name = step.name if isinstance(step, Attribute) else None
+                cure = f"; an item is read as [{name}]" if isinstance(found, dict) and name in found else ""
+                message = f"{self.text!r} leads nowhere: {type(error).__name__}: {error}{cure}"
                 raise InvalidInput(message) from error
         return found
 
@@ -104,7 +107,7 @@ class KeyExpression:
         """Parse the expression. Raises InvalidInput, which says what is wrong."""
         self.text = text
         pieces = list(_pieces(text))
-        if not text or not all(piece.isprintable() for piece in pieces if isinstance(piece, str)):
+        if not text or any(is_unseen(piece) for piece in pieces if isinstance(piece, str)):
             message = "it is empty or holds characters that cannot be printed"
             raise InvalidInput(message)
         self._pieces = _merged(pieces)
@@ -149,10 +152,7 @@ class KeyExpression:
             last, between = piece, ""
 
     def _escape(self, part: str) -> str:
-        return "".join(
-            character if character not in self._escaped and character.isprintable() else _percent(character)
-            for character in part
-        )
+        return "".join(_percent(one) if one in self._escaped or _is_blank(one) else one for one in part)
 
 
 def _pieces(text: str) -> Iterator[str | Path]:
@@ -195,14 +195,14 @@ def part_text(value: object, where: str) -> str:
     enumeration is its value's, of a UUID its usual form, of a date the ISO form, of an aware datetime the one in UTC.
     """
     match value:
-        case Enum():
-            return part_text(value.value, where)
         case str() if value:
-            return str.__str__(value)
+            return plain_text(value)
         case bool():
             return str(value)
         case int():
             return int.__repr__(value)
+        case Enum():
+            return part_text(value.value, where)
         case UUID():
             return str(value)
         case datetime():
@@ -214,6 +214,11 @@ def part_text(value: object, where: str) -> str:
             raise InvalidInput(message)
     message = f"{where!r} is of type {type(value).__name__}; a key is made of str, int, bool, UUID, Enum and date"
     raise InvalidInput(message)
+
+
+def _is_blank(character: str) -> bool:
+    """Return whether a reader of the key cannot see the character or tell it from a space."""
+    return character != " " and (character.isspace() or is_unseen(character) is not None)
 
 
 def _percent(character: str) -> str:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from segmented.errors import LeaseLost, SegmentedError, StoreUnavailable
+from segmented.errors import LeaseLost, SegmentedError, StockError, StoreUnavailable
 from segmented.locks.hints import LEASE_HINTS, Hinted
 from segmented.locks.lease_manners import StaysInItsProcess
-from segmented.models import Lost, Released, Renewed
+from segmented.models import Acquired, Lost, Released, Renewed
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.process import THIS
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.locks.claim import LeaseClaim
-    from segmented.models import Acquired
 
 DRIFT_RATE = 0.01
 DRIFT_SECONDS = 0.002
@@ -247,7 +246,7 @@ class LeaseState(Hinted, StaysInItsProcess):
 
     def note_repeated_release(self, answer: Released | Lost | SegmentedError) -> None:
         """Note the answer to a keeper's repeat of the release."""
-        if isinstance(answer, SegmentedError):
+        if isinstance(answer, SegmentedError) and not isinstance(answer, StockError):
             self.owe_release()
         else:  # the holder has heard of its failed release, and nothing is left to tell it
             self._release_at, self.has_ended = inf, True
@@ -316,6 +315,16 @@ class LeaseState(Hinted, StaysInItsProcess):
         """Return the name and the state, without the holder id, since that proves ownership."""
         state = "lost" if self._is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.name!r} {self._described()} {state}>"
+
+
+def owed_release(claim: LeaseClaim, clock: Clock) -> LeaseState:
+    """Return a lease that a call may have taken, and that nobody uses, for the keeper that releases it.
+
+    It does so at once, or as soon as the store answers, unless the lease has ended by then.
+    """
+    owed = LeaseState(claim, Acquired(0, claim.ttl_ms, replay=False), clock.now(), clock)
+    owed.owe_release(at_once=True)
+    return owed
 
 
 def tend_plan(leases: Sequence[LeaseState]) -> Plan[None]:

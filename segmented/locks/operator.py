@@ -1,7 +1,8 @@
 """Operator functions: show the holders of a lock of any kind, revoke it, list the held names.
 
-They read one Redis server, its Sentinels' master or its cluster. A `QuorumLock` has a vote on each of its servers: ask
-each. Use a database's or ZooKeeper's own tools for their rows and nodes.
+A name is looked for as a lock of ours, as one of `segmented.compat`, and as a lock that redis-py, python-redis-lock or
+Redisson would have under this name. They read one Redis server, its Sentinels' master or its cluster. A `QuorumLock`
+has a vote on each of its servers: ask each. Use a database's or ZooKeeper's own tools for their rows and nodes.
 
 A revoke ends every lease on the name at once. Its holder is not notified: its next renewal or release reports the
 lease as lost, and until then it may continue to work. The fencing token stops its late writes: the next holder has a
@@ -10,19 +11,26 @@ higher one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, StoreRefused, WrongKind
 from segmented.locks.durations import checked_name, is_whole
 from segmented.plans import Plan, perform, run_async, run_sync
 from segmented.protocol import ListLocks, ListMasters, RevokeLock, ShowLock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from segmented.models.locks import LockState, Revoked
     from segmented.plans.drivers import AsyncStore, Store
+    from segmented.protocol.operator.operations import Place
 
+PYTHON_REDIS_LOCK: Final = "lock:"
+"""What python-redis-lock writes before a name."""
 DEFAULT_HOLDERS_MAX: Final = 100
 DEFAULT_NAMES_MAX: Final = 10_000
 
@@ -37,26 +45,43 @@ class LockNames:
 
 
 def show_plan(name: str, holders_max: int = DEFAULT_HOLDERS_MAX) -> Plan[LockState | None]:
-    """Return who holds a lock."""
-    return (yield from perform(ShowLock(checked_name(name), _checked(holders_max, "holders_max"))))
+    """Return who holds a lock, of ours or another library's."""
+    state = yield from perform(ShowLock(checked_name(name), _checked(holders_max, "holders_max")))
+    if state is None:
+        with suppress(WrongKind, StoreRefused):  # other data has the name, or the account may not read it
+            state = yield from perform(ShowLock(name, holders_max, is_key=True))
+    if state is None:
+        with suppress(WrongKind, StoreRefused):
+            state = yield from perform(ShowLock(f"{PYTHON_REDIS_LOCK}{name}", holders_max, is_key=True))
+            state = None if state is None else replace(state, name=name)
+    return state
 
 
 def revoke_plan(name: str) -> Plan[Revoked | None]:
     """End every lease on a name."""
-    return (yield from perform(RevokeLock(checked_name(name), uuid4().hex)))
+    revoke_id = uuid4().hex
+    revoked = yield from perform(RevokeLock(checked_name(name), revoke_id))
+    state = None if revoked else (yield from show_plan(name))
+    if state is not None:
+        is_prefixed = state.kind == "python-redis-lock" and not name.startswith(PYTHON_REDIS_LOCK)
+        key = f"{PYTHON_REDIS_LOCK}{name}" if is_prefixed else name
+        revoked = yield from perform(RevokeLock(key, revoke_id, is_key=True))
+    return revoked
 
 
-def list_plan(match: str, names_max: int = DEFAULT_NAMES_MAX) -> Plan[LockNames]:
+def list_plan(
+    match: str, names_max: int = DEFAULT_NAMES_MAX, *, places: Sequence[Place] = ("lock", "compat")
+) -> Plan[LockNames]:
     """Scan every master, step by step, until there are enough names."""
-    checked_name(match, "a pattern of lock names")
+    match = checked_name(match, "a pattern of lock names")
     _checked(names_max, "names_max")
     found: set[str] = set()
     masters = yield from perform(ListMasters())
     slots: list[int | None] = [ranges[0][0] for ranges in masters]
-    for slot in slots or [None]:
+    for place, slot in product(places, slots or [None]):
         cursor = 0
         while True:
-            page = yield from perform(ListLocks(match, cursor, slot))
+            page = yield from perform(ListLocks(match, cursor, slot, place))
             found.update(page.names)
             cursor = page.cursor
             if cursor == 0 or len(found) > names_max:
@@ -67,19 +92,22 @@ def list_plan(match: str, names_max: int = DEFAULT_NAMES_MAX) -> Plan[LockNames]
 
 
 def show(store: Store, name: str, *, holders_max: int = DEFAULT_HOLDERS_MAX) -> LockState | None:
-    """Return who holds the lock, for how long, and who waits, or None if it is free.
+    """Return who holds the lock, for how long, and who waits, or None if nothing that was looked for is held.
 
-    Returns up to `holders_max` holders. The key's value shows the kind; a key that another client wrote with SET NX is
-    shown as a plain lock. Raises WrongKind for a key that is not a lock, and InvalidInput for an invalid name.
+    Returns up to `holders_max` holders. Looks for locks of every kind of ours, of `segmented.compat`, redis-py,
+    python-redis-lock and Redisson on this server; the state's `kind` says which it is. Their keys have other names than
+    ours, and are passed over if the account may not read them. Raises WrongKind if other data has the key of a lock of
+    ours, and InvalidInput for an invalid name.
     """
     return run_sync(show_plan(name, holders_max), store)
 
 
 def revoke(store: Store, name: str) -> Revoked | None:
-    """End every lease and a lock-delay on the name, and wake waiters. Return None if it was free.
+    """End every lease and a lock-delay on the name, and wake waiters. Return None if there was nothing to revoke.
 
     Holders are not notified; their next renewal or release reports the loss. Raises WrongKind for a key that is not a
-    lock, and InvalidInput for an invalid name.
+    lock, or is one of python-redis-lock or Redisson, which have ways of their own to end it, and InvalidInput for an
+    invalid name.
     """
     return run_sync(revoke_plan(name), store)
 

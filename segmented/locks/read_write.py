@@ -20,9 +20,12 @@ excluded; use the fencing token for those.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
+from weakref import ref
 
+from segmented.errors import AcquireTimeout
 from segmented.keys import read_write_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
@@ -103,14 +106,67 @@ def write_claim(name: str, ttl_ms: int, timeout: float | None) -> WriteTry:
     return WriteClaim(name, holder_id, ttl_ms, round(min(ttl_ms, PRESENCE_MS_MAX, timeout_ms)))
 
 
-class ReadLock(FencedHandle):
+class _Own:
+    """The leases of one lock object. A caller that has one waits for itself if it asks for another."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._leases: tuple[ref[Lease | AsyncLease], ...] = ()
+
+    def add(self, lease: Lease | AsyncLease) -> None:
+        """Note a lease, and forget those that have ended."""
+        self._leases = (*self._living(), ref(lease))
+
+    def explained(self, error: AcquireTimeout) -> AcquireTimeout:
+        """Return the error, which says so if a lease of this object may be what it waited for."""
+        return AcquireTimeout(error.name, error.timeout, is_held_here=True) if self._living() else error
+
+    def _living(self) -> tuple[ref[Lease | AsyncLease], ...]:
+        return tuple(one for one in self._leases if (lease := one()) is not None and not lease.has_ended)
+
+
+class _Side(FencedHandle):
+    """One side of a lock, for threads."""
+
+    @cached_property
+    def own(self) -> _Own:
+        """The leases of this lock object, of both sides."""
+        return _Own()
+
+    def _taken(self, claim: Claim, timeout: float | None) -> Lease:
+        try:
+            lease = super()._taken(claim, timeout)
+        except AcquireTimeout as error:
+            raise self.own.explained(error) from None
+        self.own.add(lease)
+        return lease
+
+
+class _AsyncSide(AsyncFencedHandle):
+    """One side of a lock, for asyncio."""
+
+    @cached_property
+    def own(self) -> _Own:
+        """The leases of this lock object, of both sides."""
+        return _Own()
+
+    async def _taken(self, claim: Claim, timeout: float | None) -> AsyncLease:
+        try:
+            lease = await super()._taken(claim, timeout)
+        except AcquireTimeout as error:
+            raise self.own.explained(error) from None
+        self.own.add(lease)
+        return lease
+
+
+class ReadLock(_Side):
     """The readers' side of a `ReadWriteLock`, for threads."""
 
     def _claim(self) -> ReadClaim:
         return ReadClaim(self.name, new_holder_id(), self.ttl_ms)
 
 
-class WriteLock(FencedHandle):
+class WriteLock(_Side):
     """The writers' side of a `ReadWriteLock`, for threads."""
 
     _is_exclusive = True
@@ -128,14 +184,14 @@ class WriteLock(FencedHandle):
         return write_claim(self.name, self.ttl_ms, None)
 
 
-class AsyncReadLock(AsyncFencedHandle):
+class AsyncReadLock(_AsyncSide):
     """The readers' side of an `AsyncReadWriteLock`, for asyncio."""
 
     def _claim(self) -> ReadClaim:
         return ReadClaim(self.name, new_holder_id(), self.ttl_ms)
 
 
-class AsyncWriteLock(AsyncFencedHandle):
+class AsyncWriteLock(_AsyncSide):
     """The writers' side of an `AsyncReadWriteLock`, for asyncio. While one waits, no new reader gets in."""
 
     _is_exclusive = True
@@ -167,6 +223,7 @@ class ReadWriteLock:
         """For readers: `acquire`, `try_acquire`."""
         self.write = WriteLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         """For writers: `acquire`, `try_acquire`."""
+        self.write.own = self.read.own
         self.name = self.read.name
 
     def __repr__(self) -> str:
@@ -191,6 +248,7 @@ class AsyncReadWriteLock:
         """For readers: `acquire`, `try_acquire`."""
         self.write = AsyncWriteLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         """For writers: `acquire`, `try_acquire`."""
+        self.write.own = self.read.own
         self.name = self.read.name
 
     def __repr__(self) -> str:

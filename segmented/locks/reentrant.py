@@ -26,12 +26,11 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from segmented.errors import InvalidInput
 from segmented.keys import reentrant_keys
-from segmented.locks.claim import Claim
+from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
 from segmented.process import after_fork_in_child
@@ -116,7 +115,7 @@ class ReentrantLock(FencedHandle):
         return found
 
     def _claim(self) -> ReentrantClaim:
-        return ReentrantClaim(self.name, uuid4().hex, self.ttl_ms, checked_owner(self._owner))
+        return ReentrantClaim(self.name, new_holder_id(), self.ttl_ms, checked_owner(self._owner))
 
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT, *, owner: Owner | None = None) -> Lease:
         """Enter as `owner` (default: the handle's), at once if it holds the lock, and return a new lease.
@@ -161,7 +160,7 @@ class AsyncReentrantLock(AsyncFencedHandle):
         return found
 
     def _claim(self) -> ReentrantClaim:
-        return ReentrantClaim(self.name, uuid4().hex, self.ttl_ms, checked_owner(self._owner))
+        return ReentrantClaim(self.name, new_holder_id(), self.ttl_ms, checked_owner(self._owner))
 
     def acquire(
         self, timeout: Duration | None = DEFAULT_TIMEOUT, *, owner: Owner | None = None
@@ -185,7 +184,7 @@ def thread_owner() -> str:
     """
     found: str | None = getattr(_threads, "owner", None)
     if found is None:
-        found = _threads.owner = f"thread-{uuid4().hex}"
+        found = _threads.owner = f"thread-{new_holder_id()}"
     return found
 
 
@@ -202,7 +201,7 @@ def task_owner() -> str:
         message = "task_owner() was called outside an asyncio task"
         raise InvalidInput(message)
     if task not in _tasks:
-        _tasks[task] = f"task-{uuid4().hex}"
+        _tasks[task] = f"task-{new_holder_id()}"
     return _tasks[task]
 
 

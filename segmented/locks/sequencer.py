@@ -46,7 +46,7 @@ class Sequencer:
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for values that no lease has."""
-        checked_name(self.name)
+        object.__setattr__(self, "name", checked_name(self.name))
         checked_token(self.fencing_token)
         if self.mode not in {"exclusive", "shared"}:
             message = f"a sequencer's mode is exclusive or shared, not {self.mode!r}"

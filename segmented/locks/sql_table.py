@@ -64,7 +64,8 @@ event.listen(locks, "after_create", FILL)
 
 def checked_row_name(name: str) -> str:
     """Return the name. Raises InvalidInput if it is invalid or too long for an index."""
-    length = len(checked_name(name, "a row lock").encode())
+    name = checked_name(name, "a row lock")
+    length = len(name.encode())
     if length > NAME_BYTES_MAX:
         message = f"the name of a row lock has {length} bytes in UTF-8; the maximum is {NAME_BYTES_MAX}"
         raise InvalidInput(message)

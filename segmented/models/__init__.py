@@ -40,8 +40,9 @@ if TYPE_CHECKING:
         SKU_BYTES_MAX,
         STOCK_MAX,
         UNITS_MAX,
-        check_id,
         check_own_id,
+        checked_id,
+        plain_text,
         shortened,
     )
     from segmented.models.locks import (
@@ -201,9 +202,10 @@ __all__ = [
     "Verified",
     "Written",
     "cart_of",
-    "check_id",
     "check_own_id",
+    "checked_id",
     "checked_pool_name",
+    "plain_text",
     "shortened",
 ]
 
@@ -217,7 +219,7 @@ LATE: Final = from_modules(
         ),
         "segmented.models.ids": (
             "EPOCH_MAX ORDER_ID_BYTES_MAX QUANTITY_MAX SEGMENT_COUNT_MAX SHOWN_MAX SKU_BYTES_MAX STOCK_MAX UNITS_MAX "
-            "check_id check_own_id shortened"
+            "checked_id check_own_id plain_text shortened"
         ),
         "segmented.models.locks": (
             "Acquired Cached CachedKind Forgotten Held HeldBy Lost MayLoad Outpaced Reestablished Released "

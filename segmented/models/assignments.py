@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from segmented.errors import InvalidInput
-from segmented.models.ids import check_id, shortened
+from segmented.models.ids import checked_id, shortened
 
 NAME_BYTES_MAX: Final = 200
 STEP: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -25,9 +25,9 @@ class Assignment:
     def __post_init__(self) -> None:
         """Raise InvalidInput for an unusable name."""
         if self.queue is not None:
-            check_id(self.queue, "queue", bytes_max=NAME_BYTES_MAX)
+            object.__setattr__(self, "queue", checked_id(self.queue, "queue", bytes_max=NAME_BYTES_MAX))
         if self.step is not None:
-            check_id(self.step, "step", bytes_max=NAME_BYTES_MAX)
+            object.__setattr__(self, "step", checked_id(self.step, "step", bytes_max=NAME_BYTES_MAX))
             if not is_step(self.step):
                 message = f"step {shortened(self.step)} should be module:function, as SEGMENTED_STEP names it"
                 raise InvalidInput(message)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented.errors import CartMismatch, InvalidInput
-from segmented.models.ids import CART_DIGEST_LENGTH, QUANTITY_MAX, SKU_BYTES_MAX, check_id, plural, shortened
+from segmented.models.ids import CART_DIGEST_LENGTH, QUANTITY_MAX, SKU_BYTES_MAX, checked_id, plural, shortened
 from segmented.models.orders import customer_said
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Cart:
 
     def __init__(self, cart_id: str, lines: Iterable[CartLine], customer_id: str | None = None) -> None:
         """Sum and sort the lines. Raises InvalidInput for values that no pool accepts."""
-        check_id(cart_id, "cart id", bytes_max=CART_ID_BYTES_MAX)
+        cart_id = checked_id(cart_id, "cart id", bytes_max=CART_ID_BYTES_MAX)
         if customer_id is not None:
-            check_id(customer_id, "customer id")
+            customer_id = checked_id(customer_id, "customer id")
         object.__setattr__(self, "cart_id", cart_id)
         object.__setattr__(self, "lines", _summed(cart_id, lines))
         object.__setattr__(self, "customer_id", customer_id)
@@ -108,7 +108,7 @@ def _summed(cart_id: str, lines: Iterable[CartLine]) -> tuple[CartLine, ...]:
         except (TypeError, ValueError):
             message = f"line {shortened(line)} of cart {cart_id!r} is not a pair of sku and quantity"
             raise InvalidInput(message) from None
-        check_id(sku, f"sku in cart {cart_id!r}", bytes_max=SKU_BYTES_MAX)
+        sku = checked_id(sku, f"sku in cart {cart_id!r}", bytes_max=SKU_BYTES_MAX)
         if type(quantity) is not int:
             message = f"quantity {shortened(quantity)} of {sku!r} in cart {cart_id!r} is not a whole number"
             raise InvalidInput(message)

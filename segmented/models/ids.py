@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from unicodedata import normalize
 
 from segmented.errors import InvalidInput
 
@@ -21,18 +22,28 @@ CART_DIGEST_LENGTH: Final = 12
 
 _UNSEEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 is_unseen: Final = _UNSEEN.search
-"""Finds a character that controls a terminal, has no width, or turns the direction of writing. It is a list, since
-processes with different versions of Python, and so of Unicode, must agree on the ids that they share."""
+"""Finds a character that controls a terminal, has no width, turns the direction of writing, or cannot be encoded. It is
+a list, since processes with different versions of Python, and so of Unicode, must agree on the ids that they share."""
 is_plain_id: Final = re.compile(f"[ -~]{{1,{ORDER_ID_BYTES_MAX}}}").fullmatch
-"""Matches the ids of printable ASCII, which nearly all are; `check_id` accepts them and looks at the others."""
+"""Matches the ids of printable ASCII, which nearly all are; `checked_id` accepts them and looks at the others."""
 _is_cart_line: Final = re.compile(rf".*~[0-9a-f]{{{CART_DIGEST_LENGTH}}}").fullmatch
 
 
-def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> None:
-    """Raise InvalidInput unless `value` is printable text of 1 to `bytes_max` bytes.
+def plain_text(text: str) -> str:
+    """Return the form in which every text reaches keys and scripts: of type `str`, in Unicode's normal form C.
+
+    So a member of an enumeration of texts is its value, whose `str()` may be its name, and an accented letter is one
+    text whether the accent was typed with it or behind it.
+    """
+    found = str.__str__(text)
+    return found if found.isascii() else normalize("NFC", found)
+
+
+def checked_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> str:
+    """Return an id as `plain_text`. Raises InvalidInput unless it is printable text of 1 to `bytes_max` bytes.
 
     Records and ledger are lines of text with tabs, and an id must neither control a terminal nor look like another one:
     control characters, characters without a width, and those that turn the direction of writing, are refused.
@@ -40,17 +51,19 @@ def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> N
     if not isinstance(value, str):
         message = f"{what} {shortened(value)} is not text"
         raise InvalidInput(message)
-    if len(value) <= bytes_max and is_plain_id(value) and not value.isspace():
-        return
-    if not 1 <= _bytes_of(value) <= bytes_max:
-        message = f"{what} {shortened(value)} must have 1 to {bytes_max} bytes of UTF-8"
+    found = plain_text(value)
+    if len(found) <= bytes_max and is_plain_id(found) and not found.isspace():
+        return found
+    if not 1 <= _bytes_of(found) <= bytes_max:
+        message = f"{what} {shortened(found)} must have 1 to {bytes_max} bytes of UTF-8"
         raise InvalidInput(message)
-    if what == "sku" and not value.strip():
-        message = f"{what} {shortened(value)} is blank"
+    if what == "sku" and not found.strip():
+        message = f"{what} {shortened(found)} is blank"
         raise InvalidInput(message)
-    if is_unseen(value):
-        message = f"{what} {shortened(value)} has characters that cannot be printed"
+    if is_unseen(found):
+        message = f"{what} {shortened(found)} has characters that cannot be printed"
         raise InvalidInput(message)
+    return found
 
 
 def check_own_id(order_id: str) -> None:

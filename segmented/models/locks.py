@@ -164,6 +164,8 @@ class LockHolder:
     owner: str | None = None
     count: int = 1
     """How often the owner has entered."""
+    process: str | None = None
+    """Host and process id of the program that acquired it, `host:pid`; None if its id does not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class LockState:
 
     name: str
     kind: str
-    """The name of its kind: one of `segmented lock show`."""
+    """The name of its kind: one of `segmented lock show`, `segment`, `compat`, or another library's name."""
     holders: tuple[LockHolder, ...]
     """Sorted by the end of their leases. Empty while `is_delayed`; incomplete if there are very many."""
     holder_count: int
@@ -182,6 +184,8 @@ class LockState:
     """The last one issued; None for kinds without one, and for a key written by another program."""
     is_delayed: bool = False
     """True if the last lease expired without a release, and its lock-delay is running."""
+    held_ms: int | None = None
+    """Milliseconds since its only holder acquired it; None if several share it, or its kind has no fencing token."""
     permits: int | None = None
     """Maximum number of concurrent holders of a semaphore."""
     waiters: int | None = None

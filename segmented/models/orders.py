@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NoReturn
 
 from segmented.errors import InvalidInput, NotGranted, OrderMismatch
-from segmented.models.ids import QUANTITY_MAX, check_id, is_plain_id, plural, shortened
+from segmented.models.ids import QUANTITY_MAX, checked_id, is_plain_id, plural, shortened
 
 OrderState = Literal["reserved", "confirmed", "cancelled", "expired", "refused"]
 Part = tuple[int, int]
@@ -31,9 +31,9 @@ class Order:
             message = f"{what} must be between 1 and {QUANTITY_MAX:,}"
             raise InvalidInput(message)
         if type(self.order_id) is not str or not is_plain_id(self.order_id):
-            check_id(self.order_id, "order id")
+            object.__setattr__(self, "order_id", checked_id(self.order_id, "order id"))
         if self.customer_id is not None:
-            check_id(self.customer_id, "customer id")
+            object.__setattr__(self, "customer_id", checked_id(self.customer_id, "customer id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +162,16 @@ class SoldOut:
     """Age of that other answer when this one was made, by the local clock, rounded up; 0 for one from the server."""
     epoch: int = 1
     """The pool's epoch: if it is later than the one in which the order was placed first, ask the order database."""
+    free_in_ms: int | None = field(default=None, compare=False)
+    """Milliseconds until the first hold ends, when units may come back; 0: some have ended, and the order database
+    decides their orders. None if nothing is on hold, or if it is unknown.
+    """
 
     def describe(self) -> str:
         """Return the answer in words."""
         free = f"{self.available} {plural(self.available, 'unit')} free"
-        return f"sold out ({free}, {self.reserved} on hold, {self.quantity} asked for)"
+        again = "" if self.free_in_ms is None else f"; try again in {self.free_in_ms / 1_000:.1f} s"
+        return f"sold out ({free}, {self.reserved} on hold, {self.quantity} asked for{again})"
 
     def __bool__(self) -> Literal[False]:
         """Return False: nothing is granted."""

@@ -8,7 +8,7 @@ from string import ascii_lowercase, digits
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from segmented.errors import InvalidInput, PoolMissing, ShardVanished, StockError
-from segmented.models.ids import SKU_BYTES_MAX, check_id, shortened
+from segmented.models.ids import SKU_BYTES_MAX, checked_id, shortened
 from segmented.models.pools import PoolState, Transfer
 from segmented.models.profiles import is_profile
 
@@ -64,7 +64,7 @@ def checked_pool_name(name: str) -> str:
         message = f"{shortened(name)} names no pool"
         raise InvalidInput(message)
     sku, mark, place = name.partition(SHARD_MARK)
-    check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
+    sku = checked_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
     if not mark:
         return sku
     found = PLACE.fullmatch(place)

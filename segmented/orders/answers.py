@@ -151,6 +151,16 @@ class ChangeRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SaleTerms:
+    """The terms on which a pool was opened, for one whose keys are lost."""
+
+    limit_per_customer: int | None
+    profile: str
+    queue: str | None
+    step: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentTotals:
     """A sku's segments read in one step; none if it was never opened."""
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
         AlreadyOpen,
+        Assigned,
         Cart,
         CartFate,
         Closed,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         Superseded,
         TooFew,
     )
+    from segmented.protocol import AssignPool
     from segmented.stock import AsyncGrant, AsyncPool, Pool
 
 AnswerT = TypeVar("AnswerT")
@@ -119,6 +121,8 @@ class AsyncGate:
         if before is not None:
             return decided_as(before)
         answer = await self._asked(beside, ask, patience)
+        if sale.is_due(answer) and await self._within(patience, sale.settle_due, beside, self.gate):
+            answer = await self._asked(beside, ask, patience)
         return await self._within(patience, sale.undecided, beside, self.gate, order, answer, epoch)
 
     async def take_orders(
@@ -137,6 +141,9 @@ class AsyncGate:
             epoch, decided = 1, {}
         left = taking.left_over(orders, decided)
         said = await self._asked(beside, lambda: ask(left), None) if left else []
+        due = taking.due_among(left, said)
+        if len(due) > 0 and await self._run(sale.settle_due, beside, self.gate):
+            said = taking.asked_again(said, await self._asked(beside, lambda: ask(due), None))
         answers = taking.merged(orders, decided, said)
         if not taking.is_of_another_epoch(answers, epoch):
             return answers
@@ -199,6 +206,10 @@ class AsyncGate:
     async def resize_pool(self, pool: AsyncPool, segments: int) -> Resized:
         """Change the number of segments: see `resize_gated`."""
         return await self._run(self.gate.resize_pool, pool.in_threads(), segments)
+
+    async def assign_pool(self, pool: AsyncPool, operation: AssignPool) -> Assigned:
+        """Name the workers of the pool's submitted orders, and keep the names in the sale's row."""
+        return await self._run(self.gate.assign_pool, pool.in_threads(), operation)
 
     async def close(self) -> None:
         """Close the connections, after the steps that are under way."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolNotGated, StoreRefused
 from segmented.models import Shard
-from segmented.models.ids import check_id
+from segmented.models.ids import checked_id
 from segmented.orders.differences import (
     Difference,
     Sums,
@@ -232,7 +232,7 @@ class _Audit:
 
 def _is_storable(order_id: str) -> bool:
     try:
-        check_id(order_id, "order id")
+        checked_id(order_id, "order id")
     except InvalidInput:
         return False
     return True

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
-from segmented.errors import PoolDiverged
+from segmented.errors import PoolDiverged, PoolGated
 from segmented.models import Order, Reserved, Superseded
 from segmented.orders import answers
 from segmented.orders.decided import settled_by
 from segmented.orders.sale import REBUILDS_MAX, cancel_order, gated, record_of, stored, tell_pool
 from segmented.orders.verifying import when_verified
+from segmented.stock.settings import checked_decided
 
 if TYPE_CHECKING:
     from segmented.models import Settled
@@ -21,31 +23,40 @@ if TYPE_CHECKING:
 def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str | None = None) -> Settled:
     """Store a reserved order of which only the id is known, and confirm it. Safe to repeat. Raises OrderUnknown."""
     pool = gated(pool, gate)
+    order_id, holder_id = checked_decided(order_id, holder_id)
     for _ in range(REBUILDS_MAX):
         epoch, record = pool.epoch(), record_of(pool, gate, order_id)
-        if record is None:
-            known = decision_on(gate, pool, order_id)
-            return _told(pool, gate, op.Confirm(pool.sku, order_id)) if known is None else known
-        if record.state != "reserved":
-            return _told(pool, gate, op.Confirm(pool.sku, order_id, holder_id))
+        if record is None or record.state != "reserved":
+            known = decision_on(gate, pool, order_id) if record is None else None
+            if known is not None:
+                return known
+            with suppress(PoolGated):  # it was reserved since its record was read: read that again
+                return _told(pool, gate, op.Confirm(pool.sku, order_id, holder_id))
+            continue
         order = Order(order_id, record.asked, record.customer_id)
         taken = Reserved(order_id, record.quantity, record.segment, record.parts, epoch, record.sequence, replay=True)
         decided = stored(pool, gate, order, taken, fence=None)
         if not isinstance(decided, answers.EpochChanged) or pool.epoch(at_least=decided.epoch) == epoch:
             return tell_pool(pool, gate, order, decided, epoch=epoch, holder_id=holder_id)
-    raise PoolDiverged(pool.sku, order_id, f"it was rebuilt {REBUILDS_MAX} times in a row")
+    raise PoolDiverged(pool.sku, order_id, f"it was reserved again, or rebuilt, {REBUILDS_MAX} times in a row")
 
 
 def cancel_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str | None) -> Settled | Superseded:
     """Void an order of which only the id is known, and return its units. With a holder id only while that has it."""
     pool = gated(pool, gate)
-    record = record_of(pool, gate, order_id)
-    if record is None:
+    order_id, holder_id = checked_decided(order_id, holder_id)
+    for _ in range(REBUILDS_MAX):
+        record = record_of(pool, gate, order_id)
+        if record is not None:
+            if holder_id is not None and record.state == "reserved" and record.holder_id != holder_id:
+                return Superseded(order_id, record.fencing_token or 0)
+            return cancel_order(pool, gate, Order(order_id, record.asked, record.customer_id))
         known = decision_on(gate, pool, order_id)
-        return _cancelled_in_queue(pool, gate, order_id) if known is None else known
-    if holder_id is not None and record.state == "reserved" and record.holder_id != holder_id:
-        return Superseded(order_id, record.fencing_token or 0)
-    return cancel_order(pool, gate, Order(order_id, record.asked, record.customer_id))
+        if known is not None:
+            return known
+        with suppress(PoolGated):  # as above
+            return _cancelled_in_queue(pool, gate, order_id)
+    raise PoolDiverged(pool.sku, order_id, f"it was reserved again {REBUILDS_MAX} times in a row")
 
 
 def _told(pool: Pool, gate: OrderDatabase, operation: op.Confirm) -> Settled:

@@ -43,7 +43,7 @@ def restock_gated(pool: Pool, gate: OrderDatabase, units: int, *, restock_id: st
     id belongs to another change, on either side, and ChangeDiverged if the database has another epoch than the pool, or
     no rows.
     """
-    _checks(pool).restock(units, restock_id)
+    restock_id = _checks(pool).restock(units, restock_id).change_id
     return _in_one_epoch(
         pool, gate, f"change {restock_id!r}", lambda state: _restock(pool, gate, state, units, restock_id)
     )
@@ -72,7 +72,7 @@ def withdraw_gated(pool: Pool, gate: OrderDatabase, units: int, *, withdraw_id: 
     ChangeMismatch and ChangeDiverged as `restock_gated` does. If the database has sold the units, the pool lost
     changes, and is frozen; a rebuild undoes such a withdrawal.
     """
-    _checks(pool).withdraw(units, withdraw_id)
+    withdraw_id = _checks(pool).withdraw(units, withdraw_id).change_id
     change = f"change {withdraw_id!r}"
     return _in_one_epoch(pool, gate, change, lambda state: _withdraw(pool, gate, state, units, withdraw_id))
 

@@ -22,7 +22,7 @@ from segmented.errors import (
     StoreRefused,
 )
 from segmented.locks.sql_edge import BROKEN, is_unbroken, mark_begun
-from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order
+from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order, plain_text
 from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
 from segmented.orders.cart_rows import CartRows
@@ -38,6 +38,7 @@ from segmented.orders.stocking import Stocking
 from segmented.orders.tables import CONFIRMED, SKU_LENGTH_MAX, orders as orders_table, random_id, sales, segments
 from segmented.orders.transfers import TransferRows
 from segmented.orders.versions import check_version, create_missing, missing_tables
+from segmented.plans.store_kinds import NotPickled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,7 +53,7 @@ PAGE_SIZE: Final = 1_000
 AnswerT = TypeVar("AnswerT")
 
 
-class OrderDatabase:
+class OrderDatabase(NotPickled):
     """Conditional writes in the order database: one row per segment, one per order. Thread-safe.
 
     It is correct even if Redis is wrong: a segment never sells more than its quota, an order has one final state, and a
@@ -110,6 +111,7 @@ class OrderDatabase:
 
     def open(self, sku: str, quotas: Sequence[int], epoch: int = 1) -> Opened | AlreadyOpen:
         """Store one row per segment, each with its quota. A sku that has rows keeps them, and the answer has them."""
+        sku = plain_text(sku)
         _check_opening(sku, quotas, epoch)
         rows = [
             {"sku": sku, "segment": segment, "quota": quota, "epoch": epoch} for segment, quota in enumerate(quotas)
@@ -253,13 +255,13 @@ class OrderDatabase:
 
     def is_decided(self, sku: str, order_id: str) -> bool:
         """Return whether the database has decided the order: it is sold, or void."""
-        values = {"given_sku": sku, "given_order_id": order_id}
+        values = {"given_sku": plain_text(sku), "given_order_id": plain_text(order_id)}
         return self._run(lambda connection: self._statements.has_order(connection, values))
 
     def orders(self, sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
         """Read the existing orders among these ids, by id."""
         found: dict[str, OrderRow] = {}
-        ids = iter(order_ids)
+        sku, ids = plain_text(sku), map(plain_text, order_ids)
         while chunk := list(islice(ids, PAGE_SIZE)):
             rows = self._run(partial(reading.read_orders, sku=sku, order_ids=chunk))
             found |= {row.order_id: row for row in rows}

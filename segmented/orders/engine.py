@@ -23,6 +23,7 @@ from segmented.orders.edge import is_away, reason
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Mapping
 
     from segmented.clock import Duration
 
@@ -198,7 +199,9 @@ def _try_out(engine: Engine) -> None:
 
 def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
     """Set every connection's deadlines in its start-up message, which costs no round trip, and check each server."""
-    from segmented.orders.deadline import DeadlineConnection  # noqa: PLC0415  # needs psycopg, which is optional
+    import psycopg  # noqa: PLC0415  # it is optional
+
+    from segmented.orders.deadline import DeadlineConnection  # noqa: PLC0415  # as above
 
     settings = {
         "statement_timeout": f"{deadlines.statement * 1_000:.0f}",
@@ -219,7 +222,12 @@ def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, _arguments: object, named: dict[str, Any]) -> DeadlineConnection:
         theirs = named.pop("options", "")
-        connection = DeadlineConnection.connect(**(defaults | named), options=f"{options} {theirs}")
+        try:
+            connection = DeadlineConnection.connect(**(defaults | named), options=f"{options} {theirs}")
+        except psycopg.OperationalError as error:
+            if "options" not in str(error):
+                raise
+            connection = DeadlineConnection.connect(**(defaults | named))  # of a pooler: `_guard` looks at the settings
         connection.reply_timeout = deadlines.reply
         return connection
 
@@ -229,10 +237,14 @@ def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
     def _guard(connection: DeadlineConnection, _record: object) -> None:
         row = connection.execute(
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'), "
-            "current_setting('transaction_read_only')"
+            "current_setting('transaction_read_only'), pg_backend_pid(), current_user, "
+            + ", ".join(f"current_setting('{name}')" for name in settings)
         ).fetchone()
-        fsync, synchronous_commit, read_only = row or ("unknown", "off", "on")
+        fsync, synchronous_commit, read_only, process_id, role, *found = row or ("unknown", "off", "on", 0, "")
         where = shown(engine.url)
+        if process_id != connection.info.backend_pid:  # a pooler: the next transaction may be on another connection
+            connection.prepare_threshold = None
+            _check_pooled(where, role, dict(zip(settings, found, strict=True)), settings)
         if fsync != "on":
             message = f"the order database {where} has fsync={fsync} and would lose orders in a power cut; set fsync=on"
             raise InvalidInput(message)
@@ -242,6 +254,23 @@ def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
         if read_only != "off":
             message = f"the order database {where} is read-only, as a standby is, and takes no orders; name the primary"
             raise InvalidInput(message)
+
+
+def _check_pooled(where: str, role: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """Raise InvalidInput if a connection pooler has dropped the settings of the start-up message."""
+    dropped = [
+        name
+        for name, value in found.items()
+        if value == "0" or (name == "default_transaction_isolation" and value != "read committed")
+    ]
+    if dropped:
+        cures = " ".join(f"ALTER ROLE {role} SET {name} = '{wanted[name].replace(chr(92), '')}';" for name in dropped)
+        message = (
+            f"the order database {where} is behind a connection pooler that drops {', '.join(dropped)}, so a wait "
+            f"could last forever: set them in PostgreSQL ({cures}) and reconnect the pooler, or name the address of "
+            "PostgreSQL itself"
+        )
+        raise InvalidInput(message)
 
 
 def _prepare_sqlite(engine: Engine, deadlines: Deadlines) -> None:

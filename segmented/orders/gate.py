@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch
     from segmented.models import (
         AlreadyOpen,
+        Assigned,
         Cart,
         CartFate,
         Closed,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Superseded,
         TooFew,
     )
+    from segmented.protocol import AssignPool
     from segmented.stock import Grant, Pool
 
 AnswerT = TypeVar("AnswerT")
@@ -88,7 +90,10 @@ class Gate(OrderDatabase):
         before = decided_before(pool, self, order, epoch, asked=asked)
         if before is not None:
             return decided_as(before)
-        return sale.undecided(pool, self, order, self.verified(pool, ask), epoch)
+        answer = self.verified(pool, ask)
+        if sale.is_due(answer) and sale.settle_due(pool, self):
+            answer = self.verified(pool, ask)
+        return sale.undecided(pool, self, order, answer, epoch)
 
     def take_orders(
         self, pool: Pool, orders: Sequence[Order], ask: Callable[[tuple[Order, ...]], list[AnswerT]], *, partial: bool
@@ -166,6 +171,12 @@ class Gate(OrderDatabase):
     def resize_pool(self, pool: Pool, segments: int) -> Resized:
         """Change the number of segments: see `resize_gated`."""
         return resize_gated(pool, self, segments)
+
+    def assign_pool(self, pool: Pool, operation: AssignPool) -> Assigned:
+        """Name the workers of the pool's submitted orders, and keep the names in the sale's row."""
+        assigned = self.verified(pool, lambda: pool.store.execute(operation))
+        self.stocking.note_terms(assigned.state)
+        return assigned
 
 
 def _attempt(ask: Callable[[], Settled | Superseded]) -> Settled | SegmentedError | None:

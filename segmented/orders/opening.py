@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolVanished, ShardVanished
 from segmented.models import AlreadyOpen, Assignment, Shard
 from segmented.models.ids import plural
@@ -20,7 +21,6 @@ from segmented.stock.opening import check_profile_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 
 if TYPE_CHECKING:
-    from segmented import protocol as op
     from segmented.models import Opened, PoolState
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool, ShardedPool
@@ -74,7 +74,7 @@ def open_gated(  # noqa: PLR0913  # terms of one pool, each by name
         known = gate.stocking.opened_epoch(pool.sku)  # read before the pool, because it is written after the opening
         there = state_of(pool, epoch=epoch)
         if there is not None:
-            return AlreadyOpen(_noted(gate, there, rows, epoch))
+            return AlreadyOpen(_noted(pool, gate, there, rows, epoch))
         _check_unopened(pool.sku, known, found, stock, segments)
     return _opened(pool, gate, operation, rows)
 
@@ -117,15 +117,19 @@ def reopen_gated(
     """Open a pool again whose keys were lost, in a later epoch, with the units that the database has not sold.
 
     Waits for confirms in progress and refuses those of earlier epochs from then on. Units that were only reserved are
-    free again, and customers' limits restart. Limit, profile, queue and step were lost with the keys: give them again.
-    Safe to repeat. Raises InvalidInput if the pool exists, the epoch is not
-    later, or no unit is left.
+    free again, and customers' limits restart. The limit, profile, queue and step are those of the sale's row, unless
+    others are given. Safe to repeat. Raises InvalidInput if the pool exists, the epoch is not later, or no unit is
+    left.
     """
     if isinstance(pool.sku, Shard):
         message = (
             f"{pool.sku!r} cannot be opened again alone, because the others know its transfers: bring its data back"
         )
         raise InvalidInput(message)
+    kept = gate.stocking.terms(pool.sku)
+    if kept is not None:
+        limit_per_customer = kept.limit_per_customer if limit_per_customer is None else limit_per_customer
+        profile, queue, step = profile or kept.profile, queue or kept.queue, step or kept.step
     operation = _check(pool, 1, segments, epoch, limit_per_customer, profile, Assignment(queue, step))
     rows = gate.totals(pool.sku)
     if not rows.segments:
@@ -140,7 +144,7 @@ def reopen_gated(
         _check_gated(there)
         check_sale(gate, there, rows)
         if there.epoch == epoch:
-            return AlreadyOpen(_noted(gate, there, rows, epoch))
+            return AlreadyOpen(_noted(pool, gate, there, rows, epoch))
         message = f"pool {pool.sku!r} is open in epoch {there.epoch}; only one whose keys vanished is opened again"
         raise InvalidInput(message)
     if rows.epoch > epoch or (known or 0) >= epoch or (known is None and epoch == 1):
@@ -181,11 +185,11 @@ def _opened(
     pool: Pool, gate: OrderDatabase, operation: op.OpenPool, rows: answers.SegmentTotals
 ) -> Opened | AlreadyOpen:
     opened = pool.store.execute(replace(operation, sale_id=rows.sale_id))
-    _noted(gate, opened.state, rows, operation.epoch)
+    _noted(pool, gate, opened.state, rows, operation.epoch)
     return opened
 
 
-def _noted(gate: OrderDatabase, state: PoolState, rows: answers.SegmentTotals, epoch: int) -> PoolState:
+def _noted(pool: Pool, gate: OrderDatabase, state: PoolState, rows: answers.SegmentTotals, epoch: int) -> PoolState:
     """Store in the database that the pool is open, after checking its state."""
     _check_gated(state)
     check_sale(gate, state, rows)
@@ -193,6 +197,8 @@ def _noted(gate: OrderDatabase, state: PoolState, rows: answers.SegmentTotals, e
         message = f"pool {state.sku!r} is open in epoch {state.epoch}, not in epoch {epoch}"
         raise InvalidInput(message)
     gate.stocking.note_opened(state.sku, epoch=epoch)
+    gate.stocking.note_terms(state)
+    pool.store.execute(op.NoteOutbox(state.sku))  # so that workers know it, and settle what expires
     return state
 
 

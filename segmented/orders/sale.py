@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from segmented import protocol as op
 from segmented.errors import (
@@ -21,6 +22,7 @@ from segmented.errors import (
     PoolFrozen,
     PoolNotGated,
     SegmentedError,
+    StoreError,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.models import (
@@ -57,6 +59,11 @@ GrantT = TypeVar("GrantT", bound=GrantState)
 
 SUPERSEDED_MAX: Final = 10
 """Maximum number of consecutive grants overtaken by a later one."""
+SETTLED_MAX: Final = 100
+"""Maximum number of expired holds that a refused caller settles."""
+SETTLE_SECONDS: Final = 1.0
+_AGAIN_AT: Final[WeakKeyDictionary[OrderDatabase, dict[str, float]]] = WeakKeyDictionary()
+"""Local time before which the callers of each order database do not look for a pool's expired holds again."""
 REBUILDS_MAX: Final = 10
 """Maximum number of rebuilds that overtake one confirm."""
 
@@ -234,6 +241,30 @@ def expire_voided(pool: Pool, gate: OrderDatabase, *, limit: int = 1_000) -> tup
         ended += [answer for answer in settled if answer is not None]
         is_more_due = None not in settled and len(settled) > 0  # live leases protect some
     return tuple(ended)
+
+
+def is_due(answer: object) -> bool:
+    """Return whether an order was refused while holds have ended that only the database can decide."""
+    return isinstance(answer, SoldOut) and answer.free_in_ms == 0 and not answer.by_mark
+
+
+def settle_due(pool: Pool, gate: OrderDatabase) -> bool:
+    """Settle expired holds for a caller that needs their units, a bounded number; return whether some have ended.
+
+    No worker may be running. After a call that has ended none, such as while leases protect them or the database is
+    away, the next one waits for SETTLE_SECONDS.
+    """
+    pool, now = pool.plain, pool.store.clock.now()
+    again_at = _AGAIN_AT.setdefault(gate, {})
+    if now < again_at.get(pool.sku, now):
+        return False
+    ended: tuple[Settled, ...] = ()
+    with suppress(StoreError):
+        ended = expire_voided(pool, gate, limit=SETTLED_MAX)
+    if not ended:
+        again_at[pool.sku] = now + SETTLE_SECONDS
+    pool._mark.clear()  # noqa: SLF001  # as the pool's own methods do
+    return len(ended) > 0
 
 
 def _expire(pool: Pool, gate: OrderDatabase, record: OrderRecord) -> Settled | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sqlalchemy import BigInteger, bindparam, case, cast, func, insert, literal_column, select, true, update
 
+from segmented.models.ids import plain_text
 from segmented.orders.tables import CONFIRMED, VOID, orders, sales, segments
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def given(column: Column[Any]) -> BindParameter[Any]:
 def order_values(sku: str, order: Order) -> dict[str, Any]:
     """Return the parameters of an order without a segment."""
     return {
-        "given_sku": sku,
+        "given_sku": plain_text(sku),
         "given_order_id": order.order_id,
         "given_quantity": order.quantity,
         "given_segment": None,
@@ -82,7 +83,7 @@ def order_values(sku: str, order: Order) -> dict[str, Any]:
 def given_values(claim: Claim) -> dict[str, Any]:
     """Return the parameters of a claim."""
     return {
-        "given_sku": claim.sku,
+        "given_sku": plain_text(claim.sku),
         "given_order_id": claim.order.order_id,
         "given_quantity": claim.order.quantity,
         "given_customer_id": claim.order.customer_id,

@@ -7,13 +7,13 @@ each id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from sqlalchemy import bindparam, case, insert, select, update
 
 from segmented.errors import ChangeMismatch
-from segmented.orders.answers import ChangeRow, EpochChanged, Missing, SegmentTotals, Stored, TooFewUnsold
+from segmented.orders.answers import ChangeRow, EpochChanged, Missing, SaleTerms, SegmentTotals, Stored, TooFewUnsold
 from segmented.orders.deciding import plan_restock, plan_withdrawal
 from segmented.orders.reading import in_utc, lock_segments
 from segmented.orders.statements import MOVE_QUOTA, given
@@ -26,6 +26,7 @@ from segmented.orders.tables import (
     UNDONE,
     WITHDRAWN,
     changes,
+    sales,
     segments,
 )
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
+    from segmented.models import PoolState
     from segmented.orders.answers import ChangeAnswer, SegmentRow, State
     from segmented.orders.deciding import QuotaMove
     from segmented.orders.statements import Statements
@@ -56,6 +58,9 @@ _UPDATE_CHANGE: Final = (
     update(changes)
     .where(changes.c.sku == given(changes.c.sku), changes.c.change_id == given(changes.c.change_id))
     .values(state=bindparam("new_state"), epoch=given(changes.c.epoch))
+)
+_SELECT_TERMS: Final = select(sales.c.limit_per_customer, sales.c.profile, sales.c.queue, sales.c.step).where(
+    sales.c.sku == given(sales.c.sku)
 )
 _SELECT_BEGUN: Final = (
     select(changes.c.change_id, changes.c.kind, changes.c.units, changes.c.state, changes.c.epoch, changes.c.created_at)
@@ -195,6 +200,25 @@ class Stocking:
             return Stored(replay=is_known, state=DONE, epoch=epoch)
 
         return self._changing(sku, epoch, work)
+
+    def terms(self, sku: str) -> SaleTerms | None:
+        """Return the terms of the sale's pool, or None if they were never noted."""
+        found = self._run(lambda connection: connection.execute(_SELECT_TERMS, {"given_sku": sku}).one_or_none())
+        return None if found is None or found.profile is None else SaleTerms(*found)
+
+    def note_terms(self, state: PoolState) -> None:
+        """Keep the terms of an open pool in the sale's row."""
+        terms = SaleTerms(state.limit_per_customer, state.profile, state.queue, state.step)
+        if self.terms(state.sku) == terms:
+            return
+        change = update(sales).where(sales.c.sku == state.sku).values(asdict(terms))
+
+        def work(connection: Connection) -> None:
+            connection.exec_driver_sql(self._statements.begin)
+            connection.execute(change)
+            connection.commit()
+
+        self._run(work)
 
     def raise_epoch(self, sku: str, segment_count: int, *, epoch: int, opened: int | None) -> SegmentTotals | None:
         """Put all rows into a later epoch, and return them.

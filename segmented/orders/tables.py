@@ -37,6 +37,7 @@ OPENING_ID: Final = ""
 """The change id of a pool's opening; callers cannot pass it."""
 
 SALE_ID_LENGTH_MAX: Final = 64
+PROFILE_LENGTH_MAX: Final = 64
 
 FILLFACTOR: Final = 10
 """Percent of a segment page filled at first; the rest is for new versions of rows, which change with every order."""
@@ -148,6 +149,12 @@ sales = Table(
     Column("sku", identifier(SKU_LENGTH_MAX), nullable=False),
     Column("sale_id", String(SALE_ID_LENGTH_MAX), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+    Column("limit_per_customer", BigInteger),
+    Column("profile", String(PROFILE_LENGTH_MAX)),
+    Column("queue", Text),
+    Column("step", Text),
     PrimaryKeyConstraint("sku", name="segmented_sales_key"),
 )
-"""The identity of each sale, which its pool notes: a database that has another one is not the pool's."""
+"""The identity of each sale, which its pool notes: a database that has another one is not the pool's. And the terms of
+its pool, for one whose keys are lost; without a profile they are not known.
+"""

@@ -13,7 +13,7 @@ from segmented.models import Decided, Reserved, Settled, SoldOut
 from segmented.models.orders import decided_as
 from segmented.orders.decided import decision_of, end_decided, may_know_more
 from segmented.orders.forgetting import is_known_to_remember
-from segmented.orders.sale import gated
+from segmented.orders.sale import gated, is_due, settle_due
 from segmented.orders.verifying import is_compared, when_verified
 
 if TYPE_CHECKING:
@@ -41,7 +41,21 @@ def take_orders(
     epoch, decided = decided_first(pool, gate, orders, partial=partial)
     left = left_over(orders, decided)
     said = when_verified(pool.plain, gate, lambda: ask(left)) if left else []
+    due = due_among(left, said)
+    if due and settle_due(pool, gate):
+        said = asked_again(said, when_verified(pool.plain, gate, lambda: ask(due)))
     return checked_again(pool, gate, orders, merged(orders, decided, said), epoch, partial=partial)
+
+
+def due_among(orders: Sequence[Order], said: Sequence[object]) -> tuple[Order, ...]:
+    """Return the orders that were refused while holds have ended that only the database can decide."""
+    return tuple(order for order, answer in zip(orders, said, strict=True) if is_due(answer))
+
+
+def asked_again(said: Sequence[AnswerT], later: Sequence[AnswerT]) -> list[AnswerT]:
+    """Return the answers, with later ones for the orders that `due_among` has returned."""
+    others = iter(later)
+    return [next(others) if is_due(answer) else answer for answer in said]
 
 
 def decided_first(pool: Pool, gate: OrderDatabase, orders: Sequence[Order], *, partial: bool) -> tuple[int, Decisions]:

@@ -9,7 +9,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.call_keys import name_of, shape_of
 from segmented.locks.durations import checked_timeout, milliseconds
-from segmented.models import UNASSIGNED, Assignment, check_id, shortened
+from segmented.models import UNASSIGNED, Assignment, checked_id, shortened
 from segmented.models.submitted import one_line
 from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER, checked_begun_max
 from segmented.stock.settings import DEFAULT_HOLD
@@ -84,12 +84,10 @@ def checked_ids(order_ids: Iterable[str]) -> tuple[str, ...]:
     if isinstance(order_ids, str):
         message = f"{shortened(order_ids)} is a single order id; give an envelope's order ids as a list"
         raise InvalidInput(message)
-    ids = tuple(dict.fromkeys(order_ids))
+    ids = tuple(dict.fromkeys(checked_id(order_id, "order id") for order_id in order_ids))
     if not 1 <= len(ids) <= op.BATCH_MAX:
         message = f"an envelope has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}"
         raise InvalidInput(message)
-    for order_id in ids:
-        check_id(order_id, "order id")
     return ids
 
 

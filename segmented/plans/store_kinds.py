@@ -7,7 +7,7 @@ the program may not have connected yet; a callable delays that.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar, cast
 
 from segmented.errors import InvalidInput
 
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 GivenT = TypeVar("GivenT")
+
+
+class NotPickled:
+    """A store or an order database: it has connections and threads. Whatever uses one cannot be pickled, either."""
+
+    def __reduce__(self) -> NoReturn:
+        """Raise InvalidInput."""
+        who = type(self).__name__
+        message = f"{who} cannot be pickled, nor a lock or pool of it: create both in the process that needs them"
+        raise InvalidInput(message)
 
 
 def is_async_store(store: object) -> TypeGuard[AsyncStore]:

@@ -1,6 +1,7 @@
 """Tasks in event loops: coroutines that may be dropped before they begin, and an alarm that cancels at a deadline.
 
-A task may be dropped at any moment, also before its first step. An alarm undoes its own cancellation.
+A task may be dropped at any moment, also before its first step. An alarm undoes its own cancellation. What belongs to
+an event loop begins anew in the next one.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import asyncio
 from types import coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from segmented.errors import InvalidInput
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
     from types import TracebackType
 
 OutcomeT = TypeVar("OutcomeT")
@@ -55,6 +58,40 @@ async def to_the_end(make: Callable[[], Coroutine[Any, Any, OutcomeT]]) -> Outco
         if not task.cancelled():
             task.exception()  # retrieved, so that no warning is printed; the caller gets the cancellation
         raise
+
+
+async def until_loop_ends(end: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None, None]:
+    """Await `end()` once the event loop that began this generator shuts generators down, as `asyncio.run` does."""
+    try:
+        yield
+    finally:
+        await end()
+
+
+class OfOneLoop:
+    """What belongs to one event loop at a time, such as its tasks and connections.
+
+    In another loop it begins anew, as after a fork: its tasks, and those that wait for it, have ended with their loop.
+    """
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    def _start_anew(self) -> None:
+        """Forget everything that belongs to an event loop."""
+        raise NotImplementedError
+
+    def _enter_loop(self) -> bool:
+        """Begin anew if another loop is running now; return whether one is. Raises InvalidInput while both run."""
+        loop = asyncio._get_running_loop()  # noqa: SLF001  # documented, and raises nothing outside a loop
+        if loop is self._loop or loop is None:
+            return False
+        if self._loop is not None:
+            if self._loop.is_running():
+                message = "the store is in use by another event loop, which is running: make a store for each loop"
+                raise InvalidInput(message)
+            self._start_anew()
+        self._loop = loop
+        return True
 
 
 class Alarm:

@@ -8,22 +8,22 @@ covers a holder that died without a release. (Redisson waits in this order.)
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmented.errors import SegmentedError, StockError, StoreUnavailable
 from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
-from segmented.plans.line import Offer
+from segmented.plans.line import AT_ONCE
 from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.plans.line import Place
+    from segmented.plans.line import Offer, Place
     from segmented.protocol import Operation
 
 MILLISECOND = 0.001
-AT_ONCE = 0.0
 ATTEMPT_SECONDS = 0.1
 """Seconds for an attempt that begins just before the deadline; a healthy server answers sooner."""
 TRY_SECONDS = 2.0
@@ -39,8 +39,6 @@ STANDS: Final = (StockError,)
 """Exceptions that are answers, or leave a state that a repeat continues: nothing is undone after them."""
 
 AttemptT = TypeVar("AttemptT")
-Handed = Literal["undone late", "kept late"]
-"""The treatment of an attempt made for a waiter whose deadline passed before the answer."""
 
 
 def wait_for(
@@ -66,7 +64,7 @@ def wait_for(
         tried: tuple[AttemptT, float] | None = yield trying
         if tried is not None and (timeout == 0 or not is_busy(tried[0])):
             return tried[0], trying.asked_at
-        return (yield from wait_in_line(trying, is_tried=tried is not None, is_busy=is_busy, undo=undo))
+        return (yield from wait_in_line(trying, is_tried=tried is not None, is_busy=is_busy))
     except BaseException as error:
         yield from undo_after(error, undo, trying)
         raise
@@ -78,9 +76,8 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     is_tried: bool,
     is_busy: Callable[[AttemptT], bool],
     when_behind: Operation[AttemptT] | None = None,
-    undo: Callable[[], Operation[object]] | None = None,
     stands: tuple[type[BaseException], ...] = STANDS,
-    handed: Handed | None = None,
+    offered: Callable[[Operation[AttemptT]], Offer] | None = None,
     look_seconds: float | None = None,
     in_line: Callable[[str], Operation[AttemptT] | None] | None = None,
     out_of_line: Callable[[str], Operation[object]] | None = None,
@@ -92,14 +89,15 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     unknown). A caller that finds others ahead in the queue performs `when_behind` once, if given, before it waits for
     its turn. `in_line` returns the attempt with a place in the store's line of processes, for the name of this process;
     its answer says how many are `ahead`. If the messages reach this process already, a first attempt from its queue is
-    the only one before the first sleep. With `handed`, a caller in this process that frees the lock may make the
-    head's attempt for it (`plans.line`); that attempt, too, is undone by `undo` if its waiter is gone. The head checks
+    the only one before the first sleep. With `offered`, a caller in this process that frees the lock may make the
+    head's attempt for it (`plans.line`); the offer says how to undo that attempt if its waiter is gone. The head checks
     again after `look_seconds` in any case (None: LOOK_SECONDS).
 
     When the last waiter of a process gives up, is cancelled, fails or is answered without taking anything (`has_taken`;
     without it, every answer that is not busy has taken something), the operation that `out_of_line` returns takes the
-    process out of the store's line, so that nothing is left to it. If the store cannot be reached, the process
-    loses its place when its turn has passed.
+    process out of the store's line, so that nothing is left to it; likewise if it took something, but an attempt of
+    another waiter may have kept the place. If the store cannot be reached, the process loses its place when its turn
+    has passed.
 
     Returns what `wait_for` does. If it raises, it has left the queue, and the caller must undo (`undo_after`).
     """
@@ -120,7 +118,7 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
             place=place,
             deadline=deadline,
             is_busy=is_busy,
-            offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late", place.leaving),
+            offer=None if offered is None else replace(offered(operation), leaving=place.leaving),
             look_seconds=LOOK_SECONDS if look_seconds is None else look_seconds,
         )
     except GeneratorExit:  # the process is ending and cleans nothing up
@@ -128,12 +126,13 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     except BaseException as error:
         # Leave the queue first, since a second cancellation must not leave the place behind. Our wake-up may be unused;
         # the undoing wakes another waiter on its own.
+        place.line.note_kept()  # by an attempt without an answer
         is_last = yield from perform(Leave(place, AT_ONCE, in_time=isinstance(error, stands)))
         yield from _leave_line(place, if_so=is_last and not isinstance(error, StoreUnavailable))
         raise
     is_last = yield from perform(Leave(place, due))
     took = answer is not None and (not is_busy(answer) if has_taken is None else has_taken(answer))
-    yield from _leave_line(place, if_so=is_last and not took)
+    yield from _leave_line(place, if_so=is_last and (not took or place.line.may_be_in_line(place)))
     return answer, asked_at
 
 
@@ -181,15 +180,17 @@ def _attempts(
         answer, asked_at, due = yield from _attempt(first, deadline, place, look_seconds)
         if not is_busy(answer):
             return answer, asked_at, due
+        place.line.note_kept()
     yield from perform(Listen(place.line.channel, deadline))
     while True:
         if may_try:
             answer, asked_at, due = yield from _attempt(operation, deadline, place, look_seconds)
             if not is_busy(answer):
                 return answer, asked_at, due
+            place.line.note_kept()
         if not (yield from perform(Park(place, due, deadline, offer))):
-            if place.is_under_way and offer is not None and not offer.is_undone_late:
-                raise StoreUnavailable(UNANSWERED)  # a lease that was taken stays, for a repeat
+            if place.is_under_way and offer is not None and offer.undo_late != offer.undo:
+                raise StoreUnavailable(UNANSWERED)  # what was taken stays, for a repeat
             return answer, asked_at, due
         found = place.take_handed()
         if found is not None and not is_busy(found[0]):
@@ -202,6 +203,7 @@ def _attempts(
 def _keeps_place(answer: object, place: Place) -> bool:
     """Return whether an attempt that was made for a waiter kept its process's place in the store's line."""
     place.ahead = getattr(answer, "ahead", 0)
+    place.line.note_kept()
     place.line.end_row()
     return place.ahead > 0
 
@@ -210,6 +212,7 @@ def _attempt(
     operation: Operation[AttemptT], deadline: float, place: Place, look_seconds: float
 ) -> Plan[tuple[AttemptT, float, float]]:
     asked_at = yield from perform(Now())
+    place.line.begin_attempt(place)
     answer = yield from perform(Within(operation, max(deadline, asked_at + ATTEMPT_SECONDS)))
     place.ahead = getattr(answer, "ahead", 0)
     return answer, asked_at, (yield from _due(answer, look_seconds))

@@ -20,6 +20,10 @@ class Operation(Effect[AnswerT_co]):
 
 
 class Release(Operation[AnswerT_co]):
-    """An operation that gives something back, for which others may wait: it goes first, and ends although cancelled."""
+    """An operation that ends something: it goes first, and ends although its caller is cancelled.
+
+    It gives back what others may wait for, or it says how work ended that is not done again: a confirm that is dropped
+    after the customer has paid lets the units be sold again.
+    """
 
     __slots__ = ()

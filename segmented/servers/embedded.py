@@ -40,7 +40,7 @@ class EmbeddedServer:
         self.url = url
         self._supervised = supervised
         self._command = command
-        self._socket = socket_path
+        self.socket_path = socket_path
         self._is_ready = is_ready
         self._launch()
 
@@ -121,10 +121,10 @@ class EmbeddedServer:
         """Clean up after a guard that was killed itself. Only a process that still listens is certainly our server."""
         for number in (signal.SIGINT, signal.SIGKILL):
             deadline = time.monotonic() + KILL_SECONDS
-            if is_listening(self._socket):
+            if is_listening(self.socket_path):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pid, number)
-            while is_listening(self._socket) and time.monotonic() < deadline:
+            while is_listening(self.socket_path) and time.monotonic() < deadline:
                 time.sleep(PAUSE_SECONDS)
         shutil.rmtree(self.folder, ignore_errors=True)
 

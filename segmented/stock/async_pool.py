@@ -12,6 +12,7 @@ from segmented import protocol as op
 from segmented.errors import (
     AlreadySettled,
     GrantLost,
+    GrantSuperseded,
     InvalidInput,
     PoolGated,
     PoolNotGated,
@@ -19,14 +20,16 @@ from segmented.errors import (
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.keeper import async_keeper
+from segmented.locks.lease_state import tend_plan
 from segmented.models import Granted, Order, Settled
 from segmented.plans import perform, run_async
 from segmented.plans.loop_store import LoopStore
 from segmented.plans.store_kinds import checked_gate
+from segmented.plans.tasks import to_the_end
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.async_pool_changes import AsyncPoolChanges
 from segmented.stock.coalescing import Coalescing
-from segmented.stock.grant import Granting, GrantState, KeepOn
+from segmented.stock.grant import Granting, GrantState, KeepOn, owed_segment
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.clock import Duration
-    from segmented.locks.lease_state import LeaseState
     from segmented.models import OrderRecord, Refusal, Taken
     from segmented.models.submitted import Accepted
     from segmented.plans import Plan
@@ -124,7 +126,7 @@ class AsyncPool(AsyncPoolChanges):
         )
         seconds = checked_timeout(timeout)
         plan = bind(grant_marked, self._mark, operation, seconds, fair=fair)
-        return Granting(lambda: self._granted(operation, plan, keep_on, timeout=seconds, is_own=holder_id is None))
+        return Granting(lambda: self._granted(operation, plan, keep_on, timeout=seconds))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -265,7 +267,6 @@ class AsyncPool(AsyncPoolChanges):
         keep_on: KeepOn,
         *,
         timeout: float | None,
-        is_own: bool,
     ) -> AsyncGrant | Refusal:
         self._calls.enter_loop()
 
@@ -275,18 +276,23 @@ class AsyncPool(AsyncPoolChanges):
             answer, asked_at = await run_async(plan(), self.store)
             if not isinstance(answer, Granted):
                 return answer
-            made.append(AsyncGrant(self, answer, asked_at, self._settings.ttl_ms, keep_on))
+            made.append(AsyncGrant(self, answer, asked_at, self._settings.ttl_ms, self._settings.hold_ms, keep_on))
             return made[-1]
 
-        if self.gate is None:
-            return await ask()
         order = operation.order
         try:
+            if self.gate is None:
+                return await ask()
             asked = order.quantity if operation.partial else None
             answer = await self.gate.grant_order(self, order, ask, asked=asked, timeout=timeout)
         except BaseException as error:
-            replays = [grant.handed_on().replay for grant in made]
-            await run_async(unheard_plan(operation, error, replays, is_own=is_own, is_gated=True), self.store)
+            operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
+            if owed := owed_segment(operation, error, self.store.clock):
+                async_keeper(self.store).watch(owed, self.store)
+                raise
+            if self.gate is not None:
+                replays = [grant.handed_on().replay for grant in made]
+                await run_async(unheard_plan(operation, error, replays, is_gated=True), self.store)
             raise
         return answer.decided_by(self.gate, order) if isinstance(answer, AsyncGrant) else answer
 
@@ -313,13 +319,9 @@ class AsyncGrant(GrantState):
     async def confirm(self) -> Settled:
         """Make the order final and free the segment. See `Grant.confirm`."""
         try:
-            if self._decided_by is None:
-                settled = await self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
-            else:
-                gate, order = self._decided_by
-                settled = as_confirmed(await gate.confirm_grant(self, order))
+            settled = await self._ended(is_sold=True)
         except BaseException as failure:
-            self._note_failure(failure)
+            await self._end_later(failure, is_sold=True)
             raise
         self._is_settled = True
         return settled
@@ -327,16 +329,44 @@ class AsyncGrant(GrantState):
     async def cancel(self) -> Settled:
         """Give the units back and free the segment. See `Grant.cancel`."""
         try:
-            if self._decided_by is None:
-                settled = await self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
-            else:
-                gate = self._decided_by[0]
-                settled = as_cancelled(await gate.cancel_order(self.pool, self.order_id, self.holder_id))
+            settled = await self._ended(is_sold=False)
         except BaseException as failure:
-            self._note_failure(failure)
+            await self._end_later(failure, is_sold=False)
             raise
         self._is_settled = True
         return settled
+
+    async def _ended(self, *, is_sold: bool) -> Settled:
+        self._withdraw()
+        if self._decided_by is None:
+            end = self.pool.confirm if is_sold else self.pool.cancel
+            return await end(self.order_id, holder_id=self.answer.holder_id)
+        gate, order = self._decided_by
+        if is_sold:
+            return as_confirmed(await gate.confirm_grant(self, order))
+        return as_cancelled(await gate.cancel_order(self.pool, self.order_id, self.holder_id))
+
+    async def _end_later(self, failure: BaseException, *, is_sold: bool | None, is_over: bool = False) -> None:
+        """End what `failure` has kept from ending: at once after a cancellation, else by the keeper.
+
+        The event loop may be about to end, and then no task of it would repeat anything. A gate's steps run in a thread
+        to their end; its segment is only freed if the grant `is_over`, since the holder may repeat them.
+        """
+        if isinstance(failure, AlreadySettled | GrantSuperseded):
+            self._is_settled = True
+        if self._decided_by is not None:
+            if not is_over:
+                return
+            is_sold = None
+        owed = self._owe(failure, self._ending(is_sold=is_sold))
+        if owed is None:
+            return
+        try:
+            if isinstance(failure, asyncio.CancelledError):
+                await to_the_end(bind(run_async, tend_plan([owed]), self.pool.store))
+        finally:
+            if not owed.is_over:
+                async_keeper(self.pool.store).watch(owed, self.pool.store)
 
     async def renew(self) -> None:
         """Extend the lease and the hold. Raises LeaseLost when it is too late."""
@@ -372,10 +402,11 @@ class AsyncGrant(GrantState):
         try:
             if self._is_settled:
                 return
-            if isinstance(error, self.keep_on):
+            is_sold = self._is_sold(error)
+            if is_sold is None:
                 await run_async(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
                 self._is_settled = True
-            elif error is None:
+            elif is_sold:
                 await self.confirm()
             else:
                 await self.cancel()
@@ -387,11 +418,8 @@ class AsyncGrant(GrantState):
                 raise
             error.add_note(f"and the order could not be cancelled: {failure}")
         except BaseException as failure:  # of a gate's database, or of a signal handler at any point
-            self._note_failure(failure, is_over=True)
+            await self._end_later(failure, is_sold=self._is_sold(error), is_over=True)
             raise
-
-    def _watch(self, owed: LeaseState) -> None:
-        async_keeper(self.pool.store).watch(owed, self.pool.store)
 
     async def _free(self) -> None:
         """Free the segment of an order that its database has still to decide: a repeat continues with the units."""

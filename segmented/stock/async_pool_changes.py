@@ -151,5 +151,5 @@ class AsyncPoolChanges(AsyncPoolBooks):
         """
         operation = op.AssignPool(self.sku, Assignment(queue, step))
         if self.gate is not None:
-            return await self.gate.verified(self, lambda: self.store.execute(operation))
+            return await self.gate.assign_pool(self, operation)
         return await self.store.execute(operation)

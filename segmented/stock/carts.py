@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
-from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, check_id, shortened
+from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, checked_id, shortened
 from segmented.plans import run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_gate, checked_sync
 from segmented.stock.as_asked import as_cancelled, as_confirmed
@@ -163,13 +163,12 @@ class AsyncCarts:
 
 
 def _checked(home: str, cart_id: str) -> tuple[str, str]:
-    check_id(home, "home of a cart", bytes_max=SKU_BYTES_MAX)
-    check_id(cart_id, "cart id", bytes_max=CART_ID_BYTES_MAX)
-    return home, cart_id
+    found = checked_id(home, "home of a cart", bytes_max=SKU_BYTES_MAX)
+    return found, checked_id(cart_id, "cart id", bytes_max=CART_ID_BYTES_MAX)
 
 
 def _checked_sweep(home: str, limit: int) -> tuple[str, int]:
-    check_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
+    home = checked_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
     if type(limit) is not int or limit < 1:
         message = f"limit {shortened(limit)} of a sweep is not a whole number from 1 on"
         raise InvalidInput(message)
@@ -177,7 +176,7 @@ def _checked_sweep(home: str, limit: int) -> tuple[str, int]:
 
 
 def _checked_list(home: str, limit: int) -> tuple[str, int]:
-    check_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
+    home = checked_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
     if type(limit) is not int or not 1 <= limit <= LIST_MAX:
         message = f"limit {shortened(limit)} of a list of carts is not a whole number from 1 to {LIST_MAX:,}"
         raise InvalidInput(message)

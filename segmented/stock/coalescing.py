@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import Busy, Order, Reserved, Settled, Taken
 from segmented.plans import run_async
 from segmented.plans.tasks import begun
@@ -203,7 +202,6 @@ class Coalescing:
         self._hold_ms = hold_ms
         self._mark = mark
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._has_moved = False
         self._begin()
 
     def _begin(self) -> None:
@@ -228,18 +226,8 @@ class Coalescing:
                 message = f"pool {self._sku!r} is in use by another event loop: make an AsyncPool for each loop"
                 raise InvalidInput(message)
             self._begin()
-            self._has_moved = True
         self._loop = loop
         return loop
-
-    async def _execute(self, operation: op.Operation[AnswerT], deadline: float = inf) -> AnswerT:
-        try:
-            return await self._store.execute(operation, deadline=deadline)
-        except RuntimeError as error:
-            if not self._has_moved:
-                raise
-            message = f"the store of pool {self._sku!r} still had a connection of an event loop that is closed: {error}"
-            raise StoreUnavailable(message) from error
 
     async def reserve(self, order: Order, *, partial: bool) -> Taken:
         """Reserve units. If the caller is cancelled, its units are returned, unless another caller has the order.
@@ -308,7 +296,7 @@ class Coalescing:
     def _reserver(self, *, partial: bool) -> Callable[[list[Order]], Awaitable[Sequence[Taken | SegmentedError]]]:
         async def perform(orders: list[Order]) -> Sequence[Taken | SegmentedError]:
             operation = op.ReserveMany(self._sku, tuple(orders), self._hold_ms, partial)
-            answers = await self._execute(operation)
+            answers = await self._store.execute(operation)
             if Busy in {*map(type, answers)}:
                 return await run_async(while_busy_plan(operation, [*answers]), self._store)
             return answers
@@ -321,7 +309,7 @@ class Coalescing:
         async def perform(order_ids: list[str]) -> Sequence[Settled | SegmentedError]:
             operation = op.SettleMany(self._sku, state, tuple(order_ids))
             try:
-                answers = await self._execute(operation)
+                answers = await self._store.execute(operation)
             finally:
                 if state == "cancelled":  # here, because the caller may be gone; also if the reply was lost
                     self._mark.clear()
@@ -384,7 +372,7 @@ class Coalescing:
     async def _take_back(self, page: dict[str, Reserved]) -> None:
         """Cancel the reservations that no caller has touched since."""
         deadline = self._store.clock.now() + UNDO_SECONDS
-        records = await self._execute(op.ReadOrders(self._sku, tuple(page)), deadline=deadline)
+        records = await self._store.execute(op.ReadOrders(self._sku, tuple(page)), deadline=deadline)
         order_ids = tuple(
             record.order_id
             for record in records
@@ -394,7 +382,9 @@ class Coalescing:
         )
         if not order_ids:
             return
-        answers = await self._execute(op.SettleMany(self._sku, "cancelled", order_ids, unheard=True), deadline=deadline)
+        answers = await self._store.execute(
+            op.SettleMany(self._sku, "cancelled", order_ids, unheard=True), deadline=deadline
+        )
         self._mark.clear()
         given_back = sum(isinstance(answer, Settled) and answer.state == "cancelled" for answer in answers)
         _log.info("reservations.given_back sku=%s count=%d of=%d", self._sku, given_back, len(order_ids))

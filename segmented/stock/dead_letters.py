@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing, ShardVanished
-from segmented.models import SKU_BYTES_MAX, Shard, check_id, checked_pool_name, shortened
+from segmented.models import SKU_BYTES_MAX, Shard, checked_id, checked_pool_name, shortened
 from segmented.models.shards import SHARD_MARK
 from segmented.plans import Plan, perform
 from segmented.stock.outbox import dead_plan
@@ -95,7 +95,7 @@ class ReplayedOrder:
 
 def places_plan(sku: str) -> Plan[tuple[str, ...]]:
     """Return a sku's pool, or each shard of it, named as in operations. Raises PoolMissing and InvalidInput."""
-    check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
+    sku = checked_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
     if (yield from is_in_shards_plan(sku)):
         return (yield from directory_plan(sku)).shards
     yield from perform(op.ReadOutbox(sku))  # this fails when there is no pool
@@ -145,7 +145,7 @@ def outboxes_plan(skus: Sequence[str] = ()) -> Plan[list[PlacedOutbox]]:
 
 def order_plan(sku: str, order_id: str) -> Plan[list[PlacedOrder]]:
     """Return an order's known state: none or one; in shards one for each that knows it. Raises PoolMissing."""
-    check_id(order_id, "order id")
+    order_id = checked_id(order_id, "order id")
     found = []
     for name in (yield from places_plan(sku)):
         (one,) = yield from perform(op.ReadSubmitted(name, (order_id,)))
@@ -177,9 +177,7 @@ def replay_plan(sku: str, order_ids: Sequence[str]) -> Plan[list[ReplayedOrder]]
     repeat: the second time the orders are not in the set. Raises PoolMissing, and InvalidInput for invalid ids; nothing
     is changed then.
     """
-    for order_id in order_ids:
-        check_id(order_id, "order id")
-    ids = tuple(dict.fromkeys(order_ids))
+    ids = tuple(dict.fromkeys(checked_id(order_id, "order id") for order_id in order_ids))
     if not 1 <= len(ids) <= op.BATCH_MAX:
         message = f"a replay has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}"
         raise InvalidInput(message)

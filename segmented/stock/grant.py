@@ -6,20 +6,21 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
-from segmented.errors import AlreadySettled, GrantSuperseded, InvalidInput, LeaseLost, NotGranted, SegmentedError
+from segmented.errors import InvalidInput, LeaseLost, NotGranted, SegmentedError, StoreBusy, StoreUnavailable
 from segmented.locks.claim import LeaseClaim
 from segmented.locks.dropped import WarnsWhenDropped
-from segmented.locks.lease_state import LeaseState, trusted_until
+from segmented.locks.lease_state import LeaseState, owed_release, trusted_until
 from segmented.models import Acquired, Granted, Lost, Refusal, Renewed
 from segmented.models.ids import plural
 from segmented.process import THIS
-from segmented.protocol import ReleaseGrant
+from segmented.protocol import Cancel, Confirm, Operation, ReleaseGrant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
 
     from segmented.clock import Clock
+    from segmented.protocol import Grant
 
 KeepOn = type[BaseException] | tuple[type[BaseException], ...]
 """Errors of a body after which it is unknown whether the order was paid, so that its units stay reserved."""
@@ -28,20 +29,19 @@ GrantT = TypeVar("GrantT", bound=AbstractAsyncContextManager[Any])
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentClaim(LeaseClaim):
-    """The lease of a grant's segment, for a keeper that only frees it."""
+class EndClaim(LeaseClaim):
+    """The end of a grant that the server still owes an answer to, for a keeper that repeats it until the hold ends."""
 
     kind: ClassVar[str] = "segment"
-    sku: str
-    order_id: str
+    ending: Operation[Any]
 
     def renewing(self, ttl_ms: int) -> NoReturn:
         """Raise: a grant is renewed together with the hold of its units."""
         raise NotImplementedError
 
-    def releasing(self) -> ReleaseGrant:
-        """Return the operation that frees the segment; the units stay reserved."""
-        return ReleaseGrant(self.sku, self.order_id, self.holder_id)
+    def releasing(self) -> Operation[Any]:
+        """Return the operation that ends the grant."""
+        return self.ending
 
 
 class GrantState(WarnsWhenDropped):
@@ -61,9 +61,10 @@ class GrantState(WarnsWhenDropped):
         granted: Granted,
         asked_at: float,
         ttl_ms: int,
+        hold_ms: int,
         keep_on: KeepOn = (),
     ) -> None:
-        """Create a grant of `pool`, requested at local time `asked_at`, whose lease lives `ttl_ms`.
+        """Create a grant of `pool`, requested at local time `asked_at`: its lease lives `ttl_ms`, its hold `hold_ms`.
 
         The lease is trusted a little shorter than that. If the body of the `with` statement raises an error in
         `keep_on`, its outcome is unknown: the units stay.
@@ -81,12 +82,12 @@ class GrantState(WarnsWhenDropped):
         self.epoch = granted.epoch
         self.replay = granted.replay
         self.trusted_until = trusted_until(asked_at, ttl_ms)
-        self._ttl_ms = ttl_ms
+        self._hold_ms = hold_ms
         self._process_id = THIS.process_id
         self._clock: Clock = pool.store.clock
         self._is_handed_on = False
-        self._is_freed = False
-        """Whether the segment was freed without an end of the order, or a keeper is about to free it."""
+        self._owed: LeaseState | None = None
+        """The end that a keeper repeats."""
         self._is_settled = False
 
     def __bool__(self) -> Literal[True]:
@@ -114,32 +115,37 @@ class GrantState(WarnsWhenDropped):
             name = f"segment {self.segment}"
             raise LeaseLost(name, self.answer.holder_id)
 
-    def _owed(self) -> LeaseState:
-        """Return the segment's lease for the keeper that frees it at once, or as soon as the store answers."""
-        name = f"segment {self.segment}"
-        claim = SegmentClaim(name, self.holder_id, self._ttl_ms, self.pool.sku, self.order_id)
-        acquired = Acquired(self.fencing_token, self._ttl_ms, replay=False)
-        owed = LeaseState(claim, acquired, self._clock.now(), self._clock)
-        owed.owe_release(at_once=True)
-        return owed
+    def _is_sold(self, error: BaseException | None) -> bool | None:
+        """Return whether a block that ended with `error` has sold the order; None if that is unknown."""
+        return None if isinstance(error, self.keep_on) else error is None
 
-    def _watch(self, owed: LeaseState) -> None:
-        """Let the store's keeper watch the lease."""
-        raise NotImplementedError
+    def _ending(self, *, is_sold: bool | None) -> Operation[Any]:
+        """Return the operation that ends the grant; with None, one that frees its segment and leaves the order open."""
+        order = self.pool.sku, self.order_id, self.answer.holder_id
+        if is_sold is None:
+            return ReleaseGrant(*order)
+        return Confirm(*order) if is_sold else Cancel(*order)
 
-    def _note_failure(self, failure: BaseException, *, is_over: bool = False) -> None:
-        """Note an end that failed. After an exception of a signal handler, or a cancellation, the segment is freed.
+    def _owe(self, failure: BaseException, ending: Operation[Any]) -> LeaseState | None:
+        """Note an end that failed; return what a keeper is to repeat, unless the store has refused it.
 
-        Whether the order has ended is unknown then, and a repeat tells. A gate's database may fail in ways of its own,
-        after which the holder may repeat it: the segment is only freed if the grant `is_over`.
+        The body has run: a customer may have paid. So the end is repeated until the hold ends, as a release is.
         """
-        if isinstance(failure, (AlreadySettled, GrantSuperseded)):
-            self._is_settled = True
-        elif isinstance(failure, (SegmentedError, GeneratorExit)) or self._is_settled or self._is_freed:
-            return
-        elif is_over or self._decided_by is None:
-            self._is_freed = True
-            self._watch(self._owed())
+        if self._is_settled or self._owed is not None or isinstance(failure, GeneratorExit):
+            return None
+        if isinstance(failure, SegmentedError) and not isinstance(failure, StoreUnavailable):
+            return None
+        claim = EndClaim(f"segment {self.segment}", self.holder_id, self._hold_ms, ending)
+        acquired = Acquired(self.fencing_token, self._hold_ms, replay=False)
+        self._owed = LeaseState(claim, acquired, self._clock.now(), self._clock)
+        self._owed.owe_release(at_once=not isinstance(failure, SegmentedError))
+        return self._owed
+
+    def _withdraw(self) -> None:
+        """Stop the keeper from repeating an earlier end: the caller asks for one again."""
+        if self._owed is not None:
+            self._owed.has_ended = True
+            self._owed = None
 
     def _begin_body(self) -> None:
         """Raise InvalidInput if the grant has ended: one grant runs one body."""
@@ -166,6 +172,19 @@ class GrantState(WarnsWhenDropped):
         """Show the order, units, segment and fencing token."""
         units = f"{self.quantity} {plural(self.quantity, 'unit')}, segment {self.segment}"
         return f"<{type(self).__name__} order {self.order_id!r}: {units}, token {self.fencing_token}>"
+
+
+def owed_segment(operation: Grant, error: BaseException, clock: Clock) -> LeaseState | None:
+    """Return the segment's lease that a grant which ended by `error` may have taken, for the keeper that frees it.
+
+    None if it took none, or if the caller chose the holder id: a repeat may continue with the lease already.
+    """
+    if operation.repeatable or not isinstance(error, StoreUnavailable) or isinstance(error, StoreBusy):
+        return None
+    name, order_id = f"a segment of {operation.sku}", operation.order.order_id
+    ending = ReleaseGrant(operation.sku, order_id, operation.holder_id)
+    claim = EndClaim(name, operation.holder_id, operation.ttl_ms, ending)
+    return owed_release(claim, clock)
 
 
 class Granting(Generic[GrantT]):

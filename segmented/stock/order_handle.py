@@ -60,7 +60,8 @@ class HandleState:
         """The order's outcome, if it has been seen."""
         return self._outcome
 
-    def _note(self, found: Submitted, settled: Settled | None = None) -> SubmittedState:
+    def note(self, found: Submitted, settled: Settled | None = None) -> SubmittedState:
+        """Keep what the store says of the order, or the order database's answer."""
         if settled is not None:
             self._state, self._outcome = settled.state, fate_of(settled)
             return settled.state
@@ -134,7 +135,7 @@ class OrderHandle(HandleState):
         settled = None
         if self._decision is not None and found.state == "unknown" and self._outcome is None:
             settled = self._decision(self.order_id)
-        return self._note(found, settled)
+        return self.note(found, settled)
 
 
 class AsyncOrderHandle(HandleState):
@@ -174,4 +175,4 @@ class AsyncOrderHandle(HandleState):
         settled = None
         if self._decision is not None and found.state == "unknown" and self._outcome is None:
             settled = await self._decision(self.order_id)
-        return self._note(found, settled)
+        return self.note(found, settled)

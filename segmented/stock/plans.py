@@ -24,14 +24,15 @@ from segmented.models import Busy, Granted, Lost, Renewed, Settled
 from segmented.models.orders import took_segment
 from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder, TakenOrders
-from segmented.plans import Now, Plan, Try, pause, perform, undo_after, wait_in_line
-from segmented.plans.waiting import AT_ONCE, GONE_SECONDS, MILLISECOND, undone
+from segmented.plans import Now, Offer, Plan, Try, pause, perform, undo_after, wait_in_line
+from segmented.plans.line import AT_ONCE
+from segmented.plans.waiting import GONE_SECONDS, MILLISECOND, undone
 from segmented.protocol.lock.operations import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from segmented.models import OrderRecord, Refusal, Taken
+    from segmented.models import OrderRecord, PoolState, Refusal, Taken
     from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
@@ -63,7 +64,7 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
     """Wait up to `timeout` seconds for a free segment; return the answer and the local start time of the lease.
 
     A cancelled wait returns what it may have taken, unless another holder has the order. If the store did not answer,
-    it may have taken the units: they stay reserved, and a repeat gets them once the lease has expired. A second
+    it may have taken the units: they stay reserved for a repeat, and the caller must free the segment. A second
     delivery of an order that another holder is processing does not queue for a segment, and no message tells it of the
     order's end: it asks again after LOOK_FIRST seconds, then in intervals that double up to GONE_SECONDS, and when that
     holder's lease may have expired.
@@ -100,8 +101,9 @@ def _first_try(operation: op.Grant, channel: str, timeout: float | None) -> Try[
 
 def _waited(operation: op.Grant, trying: Try[Granted | Refusal]) -> Plan[tuple[Granted | Refusal | None, float]]:
     """Wait for a segment, once; return the last answer, if any, and the local time just before it was sent."""
-    undo = _cancelling(operation)
-    return _in_line(operation, trying, is_busy=_needs_segment, has_taken=took_segment, undo=undo, stands=STANDS)
+    undo, offered = _cancelling(operation), partial(_offer, operation)
+    is_busy, has_taken = _needs_segment, took_segment
+    return _in_line(operation, trying, is_busy=is_busy, has_taken=has_taken, undo=undo, offered=offered, stands=STANDS)
 
 
 def _in_line(
@@ -111,6 +113,7 @@ def _in_line(
     is_busy: Callable[[AnswerT], bool],
     has_taken: Callable[[AnswerT], object],
     undo: Callable[[], Operation[object]],
+    offered: Callable[[Operation[AnswerT]], Offer],
     stands: tuple[type[BaseException], ...],
 ) -> Plan[tuple[AnswerT | None, float]]:
     """Make the first attempt, and wait in the pool's line if it does not get a segment."""
@@ -123,9 +126,8 @@ def _in_line(
                 trying,
                 is_tried=tried is not None,
                 is_busy=is_busy,
-                undo=undo,
                 stands=stands,
-                handed="kept late",
+                offered=offered,
                 look_seconds=GONE_SECONDS,
                 in_line=lambda party: cast("Operation[AnswerT]", replace(operation, party=party)),
                 out_of_line=partial(op.LeavePoolLine, operation.sku),
@@ -137,19 +139,24 @@ def _in_line(
         raise
 
 
-def unheard_plan(
-    operation: op.Grant, error: BaseException, replays: list[bool], *, is_own: bool, is_gated: bool
-) -> Plan[None]:
+def unheard_plan(operation: op.Grant, error: BaseException, replays: list[bool], *, is_gated: bool) -> Plan[None]:
     """Give up a grant that its caller does not get because of `error`; `replays` says of each answer if it repeated.
 
     With a gate the order keeps its units, a repeat continues, and nobody has the segment. Without one the units go
     back, unless an earlier call has them; after a SegmentedError there is nothing to give up.
     """
     if is_gated:
-        if is_own or not all(replays):
+        if not operation.repeatable or not all(replays):
             yield from leave_plan(operation.sku, operation.order.order_id, operation.holder_id)
     elif not isinstance(error, SegmentedError) and not any(replays):
         yield from undone(_cancelling(operation), AT_ONCE)
+
+
+def _offer(operation: op.Grant, attempt: Operation[Granted | Refusal]) -> Offer:
+    """Offer a grant's attempt. If its waiter is gone, its segment is freed, unless a repeat may continue with it."""
+    free = op.ReleaseGrant(operation.sku, operation.order.order_id, operation.holder_id)
+    undo = (_cancelling(operation)(), free)  # a gated pool refuses to cancel
+    return Offer(attempt, undo, undo_late=() if operation.repeatable else (free,))
 
 
 def _cancelling(operation: op.Grant) -> Callable[[], op.Cancel]:
@@ -242,6 +249,15 @@ def due_plan(sku: str, limit: int) -> Plan[list[OrderRecord]]:
     return records
 
 
+def available_plan(*states: PoolState) -> Plan[int]:
+    """Return the free units of pools or shards, with those of holds that have ended: an order that asks gets them."""
+    units = 0
+    for state in states:
+        due = (yield from due_plan(state.sku, LISTED_MAX)) if state.reserved else []
+        units += state.available + sum(record.quantity for record in due)
+    return units
+
+
 def resolve_plan(sku: str, verdicts: Mapping[str, Verdict]) -> Plan[tuple[Settled, ...]]:
     """Carry out a resolver's verdict on each order; return what this call decided."""
     decided: list[Settled] = []
@@ -307,8 +323,20 @@ def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[tu
     SegmentedError, the orders that were perhaps begun are given back.
     """
     trying = Try(operation, channel, timeout, joins_if_heard=True)
-    undo, stands = partial(_giving_back, operation), (SegmentedError,)
-    return _in_line(operation, trying, is_busy=_lacks_segment, has_taken=TakenOrders.lease, undo=undo, stands=stands)
+    back = _giving_back(operation)
+
+    def offered(attempt: Operation[TakenOrders]) -> Offer:
+        return Offer(attempt, undo=(back,), undo_late=(back,))
+
+    return _in_line(
+        operation,
+        trying,
+        is_busy=_lacks_segment,
+        has_taken=TakenOrders.lease,
+        undo=lambda: back,
+        offered=offered,
+        stands=(SegmentedError,),
+    )
 
 
 def _giving_back(operation: op.TakeOrders) -> op.PutOff:

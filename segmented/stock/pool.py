@@ -12,6 +12,7 @@ from segmented import protocol as op
 from segmented.errors import (
     AlreadySettled,
     GrantLost,
+    GrantSuperseded,
     InvalidInput,
     PoolGated,
     PoolNotGated,
@@ -19,11 +20,12 @@ from segmented.errors import (
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.keeper import thread_keeper
+from segmented.locks.lease_state import tend_plan
 from segmented.models import Granted, Order, Settled
 from segmented.plans import perform, run_sync
 from segmented.plans.store_kinds import checked_gate
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
-from segmented.stock.grant import GrantState, KeepOn
+from segmented.stock.grant import GrantState, KeepOn, owed_segment
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.clock import Duration
-    from segmented.locks.lease_state import LeaseState
     from segmented.models import OrderRecord, Refusal, Taken
     from segmented.models.submitted import Accepted
     from segmented.plans import Plan
@@ -126,15 +127,13 @@ class Pool(PoolChanges):
         )
         seconds = checked_timeout(timeout)
         plan = bind(grant_marked, self._mark, operation, seconds, fair=fair)
-        return self._granted(operation, plan, keep_on, is_own=holder_id is None)
+        return self._granted(operation, plan, keep_on)
 
     def _granted(
         self,
         operation: op.Grant,
         plan: Callable[[], Plan[tuple[Granted | Refusal, float]]],
         keep_on: KeepOn,
-        *,
-        is_own: bool,
     ) -> Grant | Refusal:
         order, made = operation.order, list[Grant]()
 
@@ -142,7 +141,7 @@ class Pool(PoolChanges):
             answer, asked_at = run_sync(plan(), self.store)
             if not isinstance(answer, Granted):
                 return answer
-            made.append(Grant(self, answer, asked_at, self._settings.ttl_ms, keep_on))
+            made.append(Grant(self, answer, asked_at, self._settings.ttl_ms, self._settings.hold_ms, keep_on))
             return made[-1]
 
         try:
@@ -151,9 +150,12 @@ class Pool(PoolChanges):
             asked = order.quantity if operation.partial else None
             answer = self.gate.grant_order(self.plain, order, ask, asked=asked)
         except BaseException as error:
+            operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
+            if owed := owed_segment(operation, error, self.store.clock):
+                thread_keeper(self.store).watch(owed, self.store)
+                raise
             replays = [grant.handed_on().replay for grant in made]
-            is_gated = self.gate is not None
-            run_sync(unheard_plan(operation, error, replays, is_own=is_own, is_gated=is_gated), self.store)
+            run_sync(unheard_plan(operation, error, replays, is_gated=self.gate is not None), self.store)
             raise
         return answer.decided_by(self.gate, order) if isinstance(answer, Grant) else answer
 
@@ -308,16 +310,14 @@ class Grant(GrantState):
     def confirm(self) -> Settled:
         """Make the order final and free the segment. With a gate, its order database stores the order first.
 
-        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended.
+        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended. A call that the
+        store does not answer, or that an exception of a signal handler ends, is repeated in the background until the
+        hold ends; another `confirm` or `cancel` of this grant takes its place.
         """
         try:
-            if self._decided_by is None:
-                settled = self.pool.confirm(self.order_id, holder_id=self.answer.holder_id)
-            else:
-                gate, order = self._decided_by
-                settled = as_confirmed(gate.confirm_grant(self, order))
+            settled = self._ended(is_sold=True)
         except BaseException as failure:
-            self._note_failure(failure)
+            self._end_later(failure, is_sold=True)
             raise
         self._is_settled = True
         return settled
@@ -328,15 +328,49 @@ class Grant(GrantState):
         Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
         """
         try:
-            if self._decided_by is None:
-                settled = self.pool.cancel(self.order_id, holder_id=self.answer.holder_id)
-            else:
-                settled = as_cancelled(self._decided_by[0].cancel_order(self.pool, self.order_id, self.holder_id))
+            settled = self._ended(is_sold=False)
         except BaseException as failure:
-            self._note_failure(failure)
+            self._end_later(failure, is_sold=False)
             raise
         self._is_settled = True
         return settled
+
+    def _ended(self, *, is_sold: bool) -> Settled:
+        self._withdraw()
+        if self._decided_by is None:
+            end = self.pool.confirm if is_sold else self.pool.cancel
+            return end(self.order_id, holder_id=self.answer.holder_id)
+        gate, order = self._decided_by
+        if is_sold:
+            return as_confirmed(gate.confirm_grant(self, order))
+        return as_cancelled(gate.cancel_order(self.pool, self.order_id, self.holder_id))
+
+    def _end_later(self, failure: BaseException, *, is_sold: bool | None, is_over: bool = False) -> None:
+        """End what `failure` has kept from ending: at once after an exception of a signal handler, else by the keeper.
+
+        The program may be about to exit, and then no thread of it would repeat anything. A gate's database may fail in
+        ways of its own, after which the holder may repeat it: the segment is only freed if the grant `is_over`.
+        """
+        is_struck = not isinstance(failure, SegmentedError | GeneratorExit)
+        if isinstance(failure, AlreadySettled | GrantSuperseded):
+            self._is_settled = True
+        if self._decided_by is not None:
+            if is_struck and is_sold is not None and not self._is_settled:
+                with suppress(Exception):
+                    self._ended(is_sold=is_sold)
+                    self._is_settled = True
+            if not is_over:
+                return
+            is_sold = None
+        owed = self._owe(failure, self._ending(is_sold=is_sold))
+        if owed is None:
+            return
+        try:
+            if is_struck:
+                run_sync(tend_plan([owed]), self.pool.store)
+        finally:
+            if not owed.is_over:
+                thread_keeper(self.pool.store).watch(owed, self.pool.store)
 
     def renew(self) -> None:
         """Extend the lease and the hold. Raises LeaseLost when it is too late."""
@@ -372,10 +406,11 @@ class Grant(GrantState):
         try:
             if self._is_settled:
                 return
-            if isinstance(error, self.keep_on):
+            is_sold = self._is_sold(error)
+            if is_sold is None:
                 run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
                 self._is_settled = True
-            elif error is None:
+            elif is_sold:
                 self.confirm()
             else:
                 self.cancel()
@@ -387,11 +422,8 @@ class Grant(GrantState):
                 raise
             error.add_note(f"and the order could not be cancelled: {failure}")
         except BaseException as failure:  # of a gate's database, or of a signal handler at any point
-            self._note_failure(failure, is_over=True)
+            self._end_later(failure, is_sold=self._is_sold(error), is_over=True)
             raise
-
-    def _watch(self, owed: LeaseState) -> None:
-        thread_keeper(self.pool.store).watch(owed, self.pool.store)
 
     def _free(self) -> None:
         """Free the segment of an order that its database has still to decide: a repeat continues with the units."""

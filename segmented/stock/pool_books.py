@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
-from segmented.models import check_id
+from segmented.models import checked_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_sync
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
+from segmented.stock.plans import available_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import PoolSettings, checked_epoch
 from segmented.stock.sold_out_mark import SoldOutMark
@@ -32,7 +33,7 @@ class PoolBooks:
         """Read the pool of `sku` from `store`; the other arguments are those of `Pool`."""
         self.store = checked_sync(store, "Pool")
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
-        self.sku = sku
+        self.sku = self._settings.sku
         self._mark = SoldOutMark(sold_out_mark, store.clock)
         self._found: PoolState | None = None
 
@@ -46,12 +47,12 @@ class PoolBooks:
         return self.store.execute(op.ReadPool(self.sku))
 
     def available(self) -> int:
-        """Return how many units are free now. Raises PoolMissing."""
-        return self.state().available
+        """Return how many units are free now, with those of holds that have ended. Raises PoolMissing."""
+        return run_sync(available_plan(self.state()), self.store)
 
     def order(self, order_id: str) -> OrderRecord | None:
         """Return an order's record, or None if the pool has none: the order took no units here, or was forgotten."""
-        check_id(order_id, "order id")
+        order_id = checked_id(order_id, "order id")
         return self.store.execute(op.ReadOrders(self.sku, (order_id,)))[0]
 
     def orders(self, *, state: OrderState | None = None) -> Iterator[OrderRecord]:
@@ -88,7 +89,7 @@ class PoolBooks:
 
     def handle(self, order_id: str) -> OrderHandle:
         """Return the handle of an order that this or another process submitted; sends no command."""
-        check_id(order_id, "order id")
+        order_id = checked_id(order_id, "order id")
         return OrderHandle(self.store, self.sku, order_id, decision=self._decision)
 
     def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:

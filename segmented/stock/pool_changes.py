@@ -165,5 +165,5 @@ class PoolChanges(PoolBooks):
         """
         operation = op.AssignPool(self.sku, Assignment(queue, step))
         if self.gate is not None:
-            return self.gate.verified(self.plain, lambda: self.store.execute(operation))
+            return self.gate.assign_pool(self.plain, operation)
         return self.store.execute(operation)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
         AlreadyOpen,
+        Assigned,
         Cart,
         CartFate,
         Closed,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         Superseded,
         TooFew,
     )
+    from segmented.protocol import AssignPool
 
 PoolT_contra = TypeVar("PoolT_contra", contravariant=True)
 GrantT = TypeVar("GrantT")
@@ -110,6 +112,9 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
     def resize_pool(self, pool: PoolT_contra, segments: int) -> Resized:
         """Change the number of segments of both."""
 
+    def assign_pool(self, pool: PoolT_contra, operation: AssignPool) -> Assigned:
+        """Name the pool's workers, and keep the names in the database."""
+
 
 class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
     """The questions of a pool to its order database, for asyncio."""
@@ -195,3 +200,6 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
 
     async def resize_pool(self, pool: PoolT_contra, segments: int) -> Resized:
         """Change the number of segments of both."""
+
+    async def assign_pool(self, pool: PoolT_contra, operation: AssignPool) -> Assigned:
+        """Name the pool's workers, and keep the names in the database."""

@@ -23,6 +23,8 @@ LINGER_MOST: Final = 0.02
 WAITING_MAX: Final = 100_000
 """Maximum number of orders that wait to be published; further ones are left to the sweep."""
 CLOSE_SECONDS: Final = 5.0
+IDLE_SECONDS: Final = 10.0
+"""Seconds after which a thread without orders ends."""
 log = logging.getLogger(__name__)
 _publishers: WeakSet[EnvelopePublisher] = WeakSet()
 
@@ -119,7 +121,9 @@ class EnvelopePublisher:
             with self._changed:
                 while not self._count and not self._is_closed:
                     linger = 0.0  # idle: the next order goes at once
-                    self._changed.wait()
+                    if not self._changed.wait(IDLE_SECONDS) and not self._count:  # perhaps nobody has it any more
+                        self._thread = None
+                        return
                 if self._count < self._envelope_max and linger and not self._is_closed:
                     self._changed.wait_for(lambda: self._count >= self._envelope_max or self._is_closed, linger)
                 if not self._count:

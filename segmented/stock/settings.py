@@ -21,8 +21,8 @@ from segmented.models import (
     Assignment,
     Order,
     Shard,
-    check_id,
     check_own_id,
+    checked_id,
     shortened,
 )
 from segmented.models.profiles import pool_profile
@@ -53,7 +53,7 @@ class PoolSettings:
     def __init__(self, sku: str, *, ttl: Duration, hold: Duration) -> None:
         """Create the settings and check them once."""
         if not isinstance(sku, Shard):  # its sku was checked when the pool was opened
-            check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
+            sku = checked_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
         self.sku = sku
         self.ttl_ms = milliseconds(ttl, "ttl")
         self.hold_ms = milliseconds(hold, "hold")
@@ -100,13 +100,13 @@ class PoolSettings:
 
     def restock(self, units: int, restock_id: str) -> op.Restock:
         """Check units and id."""
-        check_id(restock_id, "restock id")
+        restock_id = checked_id(restock_id, "restock id")
         self._check_number(units, "units to restock", 1, STOCK_MAX)
         return op.Restock(self.sku, restock_id, units)
 
     def withdraw(self, units: int, withdraw_id: str) -> op.Withdraw:
         """Check units and id."""
-        check_id(withdraw_id, "withdrawal id")
+        withdraw_id = checked_id(withdraw_id, "withdrawal id")
         self._check_number(units, "units to withdraw", 1, STOCK_MAX)
         return op.Withdraw(self.sku, withdraw_id, units)
 
@@ -148,12 +148,18 @@ class PoolSettings:
         checked_flag(fair, "fair")
         checked_flag(keep_refusal, "keep_refusal")
         checked_flag(partial, "partial")
-        if holder_id is None:
-            own = uuid4().hex
-        else:
-            check_id(holder_id, "holder id")
-            own = f"{holder_id}/{wanted.order_id}"
-        return op.Grant(self.sku, wanted, own, self.ttl_ms, self.hold_ms, keep_refusal, partial, self.above)
+        own = uuid4().hex if holder_id is None else f"{checked_id(holder_id, 'holder id')}/{wanted.order_id}"
+        return op.Grant(
+            self.sku,
+            wanted,
+            own,
+            self.ttl_ms,
+            self.hold_ms,
+            keep_refusal,
+            partial,
+            self.above,
+            repeatable=holder_id is not None,
+        )
 
     def reserve(
         self, order: Order | str, quantity: int = 1, customer_id: str | None = None, *, partial: bool
@@ -188,23 +194,19 @@ class PoolSettings:
 
     def confirm(self, order_id: str, *, holder_id: str | None) -> op.Confirm:
         """Check the ids."""
-        _check_decided(order_id, holder_id)
-        return op.Confirm(self.sku, order_id, holder_id)
+        return op.Confirm(self.sku, *checked_decided(order_id, holder_id))
 
     def cancel(self, order_id: str, *, holder_id: str | None) -> op.Cancel:
         """Check the ids."""
-        _check_decided(order_id, holder_id)
-        return op.Cancel(self.sku, order_id, holder_id)
+        return op.Cancel(self.sku, *checked_decided(order_id, holder_id))
 
     def settle_many(self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str]) -> op.SettleMany:
         """Check all ids. A single string is refused, because its characters would be taken for order ids."""
         if isinstance(order_ids, str):
             message = f"{shortened(order_ids)} is a single order id; give the orders to be {state} as a list"
             raise InvalidInput(message)
-        found = tuple(checked_list(order_ids, f"orders to be {state}"))
-        for order_id in found:
-            check_id(order_id, "order id")
-        return op.SettleMany(self.sku, state, found)
+        found = checked_list(order_ids, f"orders to be {state}")
+        return op.SettleMany(self.sku, state, tuple(checked_id(order_id, "order id") for order_id in found))
 
     def expire_limit(self, limit: int) -> int:
         """Check how many orders one call may expire."""
@@ -249,10 +251,10 @@ def _check_number_of(sku: str, value: int, what: str, least: int, most: int) -> 
         raise InvalidInput(message)
 
 
-def _check_decided(order_id: str, holder_id: str | None) -> None:
-    check_id(order_id, "order id")
-    if holder_id is not None:
-        check_id(holder_id, "holder id", bytes_max=HOLDER_ID_BYTES_MAX)
+def checked_decided(order_id: str, holder_id: str | None) -> tuple[str, str | None]:
+    """Return the ids of an order to decide and of its holder. Raises InvalidInput."""
+    found = checked_id(order_id, "order id")
+    return found, None if holder_id is None else checked_id(holder_id, "holder id", bytes_max=HOLDER_ID_BYTES_MAX)
 
 
 def as_order(order: Order | str, quantity: int, customer_id: str | None) -> Order:

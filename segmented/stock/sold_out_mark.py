@@ -76,6 +76,7 @@ class SoldOutMark:
                         by_mark=True,
                         age_ms=ceil(age * 1_000),
                         epoch=answer.epoch,
+                        free_in_ms=answer.free_in_ms,
                     )
             self._known.setdefault(order_id, False)  # it may have units now: a repeat gets its first answer
             if len(self._known) > KNOWN_MAX:
@@ -178,7 +179,8 @@ def _reserve_many_marked(
         left = replace(operation, orders=tuple(operation.orders[index] for index in asked))
         for index, answer in zip(asked, (yield from plan_of(left)), strict=True):
             answers[index] = answer
-            mark.note(operation.orders[index].order_id, answer, asked_at)
+            age_ms = answer.age_ms if isinstance(answer, SoldOut) else 0  # of shards that were asked before this call
+            mark.note(operation.orders[index].order_id, answer, asked_at - age_ms / 1_000)
     return [answers[index] for index in range(len(operation.orders))]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from segmented.clock import Stillness
 from segmented.plans.line import Line
+from segmented.plans.tasks import OfOneLoop
 from segmented.process import THIS
 
 if TYPE_CHECKING:
@@ -90,6 +91,10 @@ class ThreadWakeups(OwnReleases):
         self._guard = threading.RLock()
         self._lines: dict[str, Line] = {}
         self._confirmed: set[str] = set()  # channels whose messages are known to reach this process
+
+    def lines(self) -> dict[str, Line]:
+        """Return the lines in which somebody waits, by channel."""
+        return dict(self._lines)
 
     def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
         """Return whether the channel's line has a waiter, or with `or_heard` its messages reach this process."""
@@ -195,22 +200,32 @@ class ThreadWakeups(OwnReleases):
         return is_over
 
 
-class AsyncioWakeups(OwnReleases):
+class AsyncioWakeups(OwnReleases, OfOneLoop):
     """Waiting lines for one event loop. `signal` delivers the messages."""
 
     def __init__(self, clock: Clock) -> None:
         """Measure time with `clock`."""
         super().__init__()
         self._clock = clock
+        self._start_anew()
+
+    def _start_anew(self) -> None:
         self._lines: dict[str, Line] = {}
         self._confirmed: set[str] = set()  # channels whose messages are known to reach this process
 
+    def lines(self) -> dict[str, Line]:
+        """Return the lines in which somebody waits, by channel."""
+        return dict(self._lines)
+
     def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
         """Return whether the channel's line has a waiter, or with `or_heard` its messages reach this process."""
+        if self._loop is not None:  # somebody has waited, perhaps in a loop that has ended
+            self._enter_loop()
         return channel in self._lines or (or_heard and channel in self._confirmed)
 
     def join(self, channel: str, noted: list[Place] | None = None) -> Place:
         """Join the end of the channel's line; the place is in `noted` before it is in the line."""
+        self._enter_loop()
         line = self._lines.get(channel) or Line(channel, token_hex(8))
         place = line.join(asyncio.Event().set, noted)
         self._lines[channel] = line

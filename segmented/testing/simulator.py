@@ -22,7 +22,7 @@ from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans import Batch, Join, Leave, Line, Listen, Now, Park, Plan, Try, Within, perform, substituted
 from segmented.plans.drivers import attempt_deadline
 from segmented.protocol import Effect, Operation
-from segmented.protocol.lock.operations import FIRST, TURN
+from segmented.protocol.lock.operations import FIRST, TAKEN, TURN
 from segmented.stores.memory import MemoryModel
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Simulation:
         self.clock.advance(STEP_SECONDS)
         if self._random.random() < self.kills and self._schedule.kills.happens():
             self._note(actor, "killed")
-            self._kill(actor.process)
+            self.kill(actor.process)
             return
         try:
             if actor.failure is not None:
@@ -235,7 +235,8 @@ class Simulation:
     def _end(self, actor: Actor, outcome: object) -> None:
         actor.is_done, actor.outcome = True, outcome
 
-    def _kill(self, process: str) -> None:
+    def kill(self, process: str) -> None:
+        """End all actors of a process in the middle of what they do."""
         for actor in self.actors:
             if actor.process == process and not actor.is_done:
                 actor.plan.close()
@@ -325,7 +326,7 @@ class Simulation:
         while freed := self.model.take_freed():  # an attempt that was made for a waiter may send another message
             for channel in freed:
                 said = getattr(channel, "said", "")
-                handed = not said.startswith((TURN, FIRST)) and self._hand_over(actor.process, channel)
+                handed = not said.startswith((TURN, FIRST, TAKEN)) and self._hand_over(actor.process, channel)
                 for (process, subscribed), line in list(self._lines.items()):
                     if subscribed == channel and not (handed and process == actor.process):
                         line.hear(self.clock.now(), said)  # one message per process wakes one of its waiters

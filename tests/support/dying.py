@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from sqlalchemy import event
 
+from tests.support.pools.engines import engine_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -105,7 +107,7 @@ class DyingStore:
 
 def let_die(gate: Gate, counter: StepCounter) -> None:
     """Let the process die before or after any statement, and before any commit; what was not committed is undone."""
-    engine = gate._engine  # noqa: SLF001  # to stand between the gate and its database
+    engine = engine_of(gate)  # to stand between the gate and its database
 
     def count(connection: Connection, *_: Any) -> None:  # noqa: ANN401  # every event has other arguments
         try:

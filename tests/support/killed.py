@@ -21,6 +21,7 @@ from segmented.orders import (
     take_order,
 )
 from tests.support.dying import DyingStore, StepCounter, let_die
+from tests.support.pools.engines import gate_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +80,7 @@ def act(action: Action) -> None:
     """Do what the action says, and die at its step."""
     with ExitStack() as stack:
         store = stack.enter_context(RedisStore.from_url(action.url))
-        gate = None if action.database is None else stack.enter_context(Gate(connect(action.database)))
+        gate = None if action.database is None else stack.enter_context(gate_on(connect(action.database)))
         counter = KillingCounter()
         if gate is not None:
             let_die(gate, counter)

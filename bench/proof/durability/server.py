@@ -114,11 +114,6 @@ class StockServer(EmbeddedServer):
         server.bus_port = int(extra.get("cluster-port", "0"))
         return server
 
-    @property
-    def socket_path(self) -> Path:
-        """The socket that it listens on."""
-        return self._socket
-
     def ask(self, *words: str | int) -> Any:  # noqa: ANN401  # a server's reply
         """Send one command, which is not retried, and return the reply."""
         with self._client() as client:
@@ -146,7 +141,7 @@ class StockServer(EmbeddedServer):
 
     def _client(self) -> redis.Redis:
         return redis.Redis(
-            unix_socket_path=str(self._socket),
+            unix_socket_path=str(self.socket_path),
             password=self.password,
             decode_responses=True,
             protocol=2,

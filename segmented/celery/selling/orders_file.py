@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.errors import InvalidInput
 from segmented.files import bounded_lines
 from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Order, check_own_id
-from segmented.models.ids import is_unseen
+from segmented.models.ids import is_unseen, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -186,7 +186,7 @@ class _Columns:
         if is_unseen(value):
             message = f"{self._path}, line {line}: {name} {_shown(value)} has characters that cannot be printed"
             raise InvalidInput(message)
-        return value
+        return plain_text(value)
 
     def _whole(self, line: int, value: str) -> int:
         quantity = int(value) if _WHOLE.fullmatch(value) else 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kombu.utils import json
 
+from segmented.dedup.celery.models import ModelArguments
 from segmented.dedup.celery.rule import OnceRule
 from segmented.dedup.celery.settings import OnceSettings, namespace_of, runs_when_down, store_of, timeout_of
 from segmented.dedup.identity import CallIdentity, Identity
@@ -37,6 +38,7 @@ class OncePlan:
         self.rule = rule
         self.terms = rule.terms(name)
         self.form = OutcomeForm(json.dumps, json.loads, rule.size_max)
+        self._arguments = ModelArguments(body)
         self._identity = CallIdentity(name, body, key=rule.key, payload=rule.compared)
 
     @property
@@ -58,7 +60,7 @@ class OncePlan:
         self, arguments: Sequence[Any] | None, options: Mapping[str, Any] | None, *, given: str | None = None
     ) -> Identity:
         """Return the key and fingerprint of a call; `given` is a key that the publisher chose."""
-        return self._identity.of(arguments or (), options or {}, given=given)
+        return self._identity.of(*self._arguments.as_sent(arguments or (), options or {}), given=given)
 
     def record(self, key: str) -> RecordName:
         """Return the record of a key."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from segmented.models import Cart, CartRecord, InspectedCart, LineRefusal, OrderState, UnfinishedCarts
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, Release
 
 if TYPE_CHECKING:
     from segmented.models.pools import ScannedCarts
@@ -32,7 +32,7 @@ class ReadCart(Operation[CartRecord]):
 
 
 @dataclass(frozen=True, slots=True)
-class DecideCart(Operation[CartRecord]):
+class DecideCart(Release[CartRecord]):
     """Change a cart's state, if the change is still allowed. The first caller wins.
 
     An open cart may become reserved (expired instead, if its hold has ended), refused, cancelled or expired; a reserved
@@ -49,7 +49,7 @@ class DecideCart(Operation[CartRecord]):
 
 
 @dataclass(frozen=True, slots=True)
-class FinishCart(Operation[bool]):
+class FinishCart(Release[bool]):
     """Note that a final decision is carried out in every line's pool; False if that was noted before."""
 
     home: str

@@ -97,7 +97,7 @@ class RenewRun(Operation[Renewed | Lost]):
 
 
 @dataclass(frozen=True, slots=True)
-class FinishRun(Operation[RunFinished | RunOvertaken]):
+class FinishRun(Release[RunFinished | RunOvertaken]):
     """Keep the outcome of a run and end it. Publishers get it for `keep_ms`, copies of the message for `remember_ms`.
 
     A run with an expired lease can still finish, unless another one has begun. With `run_on` message, publishers get
@@ -117,7 +117,7 @@ class FinishRun(Operation[RunFinished | RunOvertaken]):
 
 
 @dataclass(frozen=True, slots=True)
-class FinishRunWithEffect(Operation[RunFinished | RunOvertaken]):
+class FinishRunWithEffect(Release[RunFinished | RunOvertaken]):
     """Like `FinishRun`, and run an effect in the same script: the outcome is the result of the effect's Lua, as JSON.
 
     `script` is the body of a Lua function with its own `KEYS` and `ARGV`. It runs once or not at all. If it fails, the
@@ -147,7 +147,7 @@ class AbandonRun(Release[Released | Lost]):
 
 
 @dataclass(frozen=True, slots=True)
-class DoubtRun(Operation[Released | Lost]):
+class DoubtRun(Release[Released | Lost]):
     """End a run in the unknown state: its holder gives up without knowing whether the work was done.
 
     The run then counts as an expired one with `on_lapse` unknown: nothing begins until it is settled or freed.

@@ -36,7 +36,7 @@ if holder and holder ~= holder_id then
   local answer = 'held ' .. tostring(remaining_ms) .. (is_delayed and ' 1' or ' 0')
   local line = open_line(KEYS[4], fence, freed, ARGV[5])
   if line.party then
-    answer = answer .. ' ' .. keep_place(line, noted[4], now_us())
+    answer = answer .. ' ' .. keep_place(line, noted[4], now_us(), true)
     if not noted[4] and redis.call('PTTL', fence) < 0 then -- another client holds the lock
       redis.call('PEXPIRE', fence, ARGV[4])
     end

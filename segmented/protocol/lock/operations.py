@@ -13,6 +13,10 @@ TURN: Final = "turn:"
 FIRST: Final = "first:"
 """Begins a message that the process of that name is the first of the line now, because the one before took the lock for
 so many milliseconds; it should try at the next release."""
+TAKEN: Final = "taken:"
+"""A message that what was free is taken: a process behind others need not try."""
+ALL: Final = "*"
+"""The process of a turn that every process has: the line was forgotten because its first did not come."""
 NEWCOMER: Final = "*"
 """Begins the party of a caller that has not waited, and would; alone, the party of one that keeps no place yet."""
 NEWCOMERS_MAX: Final = 2
@@ -21,8 +25,8 @@ WAITERS_MAX: Final = 15
 """As above, if the last of them is a waiter of another process."""
 PASSED_MS: Final = 50
 """Milliseconds after which a free lock is left to the first of the line, however few turns others had."""
-LEFT_MS: Final = 50
-"""Milliseconds for which it is left to it; then the process loses its place."""
+LEFT_MS: Final = 40
+"""Milliseconds for which it is left to it; then all processes lose their places, and those that wait ask again."""
 LINE_TTL_MS: Final = 30_000
 """Milliseconds after which a line is forgotten to which no process comes; a waiting one comes within a second."""
 

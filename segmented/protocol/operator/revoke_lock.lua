@@ -4,8 +4,9 @@
 -- End every lease on a name of any kind and any lock-delay, and wake the waiters. It writes no `releaser`, so that the old
 -- holders' renewals and releases get "lost". Safe to run twice: a repeat with the same revoke_id gets the same answer and
 -- leaves newer leases alone.
--- ARGV     1 revoke_id   2 fence_ttl_ms
--- answers  {"revoked", kind, token or ""}   {"wrong_kind"} if the key is not a lock   {"free"}
+-- ARGV     1 revoke_id   2 fence_ttl_ms   3 place: "key" that may be anybody's, "segment" of a pool, or ""
+-- answers  {"revoked", kind, token or ""}   {"free"}
+--          {"wrong_kind", type or kind} if the key is not a lock, or one that only its own library can end
 local revoke_id, fence_ttl_ms = ARGV[1], tonumber(ARGV[2])
 local WOKEN_MAX = 16 -- waiters of a fair lock that are woken: the first in the queue gets it, whichever asks first
 
@@ -13,11 +14,13 @@ local id, was, its_token = string.match(redis.call('HGET', FENCE, 'revoked') or 
 if id == revoke_id then
   return { 'revoked', was, its_token }
 end
-local kind = kind_of_lock()
+local kind, key_type = kind_at(ARGV[3])
 if kind == nil then
   return { 'free' }
 elseif not kind then
-  return { 'wrong_kind' }
+  return { 'wrong_kind', key_type or '' }
+elseif ARGV[3] ~= '' and kind.name ~= 'compat' and kind.name ~= 'redis-py' then
+  return { 'wrong_kind', kind.name }
 end
 local token = last_token(kind)
 

@@ -118,6 +118,8 @@ class Grant(Operation[Granted | Refusal]):
     above: int = 0
     """A resource has accepted this token: grant a higher one, also for a lease that the holder has."""
     party: str = ""
+    repeatable: bool = False
+    """The caller chose the holder id: the repeat of a call without an answer continues with what that has taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ class ReleaseGrant(Release[Released | Lost]):
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm(Operation[Settled]):
+class Confirm(Release[Settled]):
     """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's.
 
     A gated pool refuses unless `stored` says that the order database has stored the order.
@@ -197,7 +199,7 @@ class Expire(Operation[Settled | None]):
 
 
 @dataclass(frozen=True, slots=True)
-class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
+class SettleMany(Release[tuple[Settled | SegmentedError | None, ...]]):
     """`Confirm`, `Cancel` or `Expire` for up to 1,000 orders, without a holder or with one for all of them.
 
     Returns for each order the answer, or the error that the single operation would have raised; None if it is too early

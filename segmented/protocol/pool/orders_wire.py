@@ -74,8 +74,9 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Decided | Cl
     order_id = order.order_id
     match kind:
         case "sold_out":
-            available, reserved, sequence, epoch = map(int, fields)
-            return SoldOut(order_id, order.quantity, available, reserved, sequence, epoch=epoch)
+            available, reserved, sequence, epoch = map(int, fields[:4])
+            free_in_ms = optional_number(fields[4])
+            return SoldOut(order_id, order.quantity, available, reserved, sequence, epoch=epoch, free_in_ms=free_in_ms)
         case "settled":
             return decided_as(settled_line(order_id, fields))
         case "busy":

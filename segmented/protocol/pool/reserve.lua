@@ -21,7 +21,8 @@
 --            limit, units a customer may have, units that this one has
 --            busy, sequence, 0   more holds are due than one step gives back, for this order or an earlier one: ask again
 --            drifted      the units of the segments do not add up to the total: written to from outside
---            sold_out, available, reserved, sequence, epoch   the pool's numbers after the whole call
+--            sold_out, available, reserved, sequence, epoch, ms   the pool's numbers after the whole call, and the time
+--                         until the first hold ends ("" if none does)
 --            segment, quantity, parts   taken, at the answer's sequence; `parts` may be missing
 local hold_until = ARGV[3] == '' and digits(now_ms + tonumber(ARGV[1])) or SUBMITTED_UNTIL
 local is_partial = ARGV[2] == '1'

@@ -58,7 +58,7 @@ if is_held or left_to_ms then
   if left_to_ms and line.party then
     left_ms, ahead = wait_behind(line, noted[2], now_us, left_to_ms)
   elseif line.party then
-    ahead = keep_place(line, noted[2], now_us)
+    ahead = keep_place(line, noted[2], now_us, true)
   end
   if ahead and redis.call('PTTL', fence) < 0 then
     redis.call('PEXPIRE', fence, fence_ttl_ms)

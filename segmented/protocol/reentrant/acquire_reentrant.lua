@@ -42,7 +42,7 @@ if is_held and not is_ours then
   if not line.party then
     return { 'held', remaining_ms }
   end
-  local ahead = keep_place(line, noted[2], now_us())
+  local ahead = keep_place(line, noted[2], now_us(), true)
   lengthen(fence, fence_ttl_ms)
   return { 'held', remaining_ms, ahead }
 end

@@ -37,7 +37,7 @@ if held >= permits and not is_replay then
   if not line.party then
     return { 'held', free_in_ms }
   end
-  local ahead = keep_place(line, noted[3], now_us)
+  local ahead = keep_place(line, noted[3], now_us, true)
   if redis.call('PTTL', fence) < 0 then
     redis.call('PEXPIRE', fence, fence_ttl_ms)
   end

@@ -7,8 +7,9 @@
 -- `asked` is "<bounds> <party>" of a process that waits; with "*" before the party if it has not waited yet, and keeps a
 -- place if it is not let through; "*" alone of one that keeps none; and "" of a caller that will not wait: it takes what
 -- is free also if others wait.
--- Messages on the channel `freed`: "turn:<process>", which should try now, and "first:<process> <ms>", which is the first
--- now, and should try at the next release, or after that time.
+-- Messages on the channel `freed`: "turn:<process>", which should try now; "first:<process> <ms>", which is the first now,
+-- and should try at the next release, or after that time; "taken:", what was free is taken, so that those behind need not
+-- try; "turn:*", the line was forgotten because its first has not come: all processes that wait should ask again.
 local open_line, keep_place, left_to_first, wait_behind, tell_following, pass_turn
 
 do -- for Lua allows 200 local variables at once
@@ -33,8 +34,9 @@ do -- for Lua allows 200 local variables at once
     end
   end
 
-  -- Keep the place of the caller's process, which waits; return how many are ahead, 0 if the key has another type.
-  function keep_place(line, noted, at_us)
+  -- Keep the place of the caller's process, which waits; return how many are ahead, 0 if the key has another type. All
+  -- that it could take `is_taken`, or is left to the first.
+  function keep_place(line, noted, at_us, is_taken)
     local added = redis.pcall('ZADD', line.key, 'NX', string.format('%.0f', at_us), line.party)
     if type(added) == 'table' then
       return 0
@@ -43,7 +45,11 @@ do -- for Lua allows 200 local variables at once
     if not noted then
       write_turns(line, 0, math.floor(at_us / 1000), 0)
     end
-    return redis.call('ZRANK', line.key, line.party)
+    local ahead = redis.call('ZRANK', line.key, line.party)
+    if is_taken and added == 0 and ahead == 1 then -- it asked again, most likely after a release that another one took
+      redis.pcall('PUBLISH', line.freed, 'taken:')
+    end
+    return ahead
   end
 
   -- Return the places of the line that are ahead of the caller's process.
@@ -59,13 +65,16 @@ do -- for Lua allows 200 local variables at once
       return nil
     end
     local turns, since_ms, until_ms, bounds = string.match(noted, '^(%d+) (%d+) (%d+) (%d+ %d+ %d+ %d+ %d+)$')
-    local found, now_ms = turns and redis.pcall('ZRANGE', line.key, 0, 2) or {}, math.floor(at_us / 1000)
+    local found, now_ms = turns and redis.pcall('ZRANGE', line.key, 0, 1) or {}, math.floor(at_us / 1000)
     local first, following = found[1], found[2]
     turns, since_ms, until_ms = tonumber(turns), tonumber(since_ms), tonumber(until_ms)
-    -- the first has not come: another one is the first now
+    -- the first has not come: others may be gone, too, and must not cost as much each
     if first and until_ms > 0 and until_ms <= now_ms then
-      redis.call('ZREM', line.key, first)
-      turns, since_ms, until_ms, first, following = 0, now_ms, 0, following, found[3]
+      redis.call('DEL', line.key)
+      if following then
+        redis.pcall('PUBLISH', line.freed, 'turn:*')
+      end
+      first = nil
     end
     if not first then -- nobody waits, or the key has another type
       redis.call('HDEL', line.notes, 'line')
@@ -100,10 +109,10 @@ do -- for Lua allows 200 local variables at once
   end
 
   -- For a caller that waits and was not let through: return its answer's free_in_ms and how many are ahead. Should those
-  -- ahead have died, each of them costs as long as what is free is left to it.
+  -- ahead have died, the processes behind come one after the other, within 10 ms (`plans.line.stagger`).
   function wait_behind(line, noted, at_us, left)
     local ahead = keep_place(line, noted, at_us)
-    return left + math.max(0, ahead - 1) * tonumber(string.match(line.bounds, '(%d+) %d+$')), ahead
+    return left + math.min(4 * math.max(0, ahead - 1), 10), ahead
   end
 
   -- After its turn, tell the next process that it is the first now; something may be free in `free_in_ms`.

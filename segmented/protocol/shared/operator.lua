@@ -56,9 +56,12 @@ local function last_token(kind)
   return kind.has_token and redis.call('HGET', FENCE, 'token') or ''
 end
 
+local OF_OURS = string.rep('%x', 32) .. '@([%w.-]+:%d+)$'
+
 local function add(view, holder_id, mode, remaining_ms, owner, count)
   local start = string.gsub(string.sub(holder_id, 1, view.shown), '[^ -~]', '?')
-  for _, value in ipairs({ start, mode, digits(remaining_ms), owner or '', count or '1' }) do
+  local process = string.match(owner or holder_id, OF_OURS) or ''
+  for _, value in ipairs({ start, mode, digits(remaining_ms), owner or '', count or '1', process }) do
     view.holders[#view.holders + 1] = value
   end
 end
@@ -70,4 +73,56 @@ local function add_all(view, key, mode)
   for index = 1, #found, 2 do
     add(view, found[index], mode, tonumber(found[index + 1]) - now_ms)
   end
+end
+
+-- Another library's lock, or ours in its place: all keys of a string, or a hash of owners.
+local function other(name, has_token, owners)
+  local kind = { name = name, has_token = has_token, has_listeners = has_token, companions = {} }
+  function kind.show(view)
+    if not owners then
+      return add(view, redis.call('GET', LOCK), 'exclusive', view.free_in_ms)
+    end
+    view.holder_count = #owners / 2
+    for index = 1, #owners, 2 do
+      add(view, '', 'exclusive', view.free_in_ms, owners[index], owners[index + 1])
+    end
+  end
+  return kind
+end
+
+local REDISSON = '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$'
+
+-- Return the kind in a place, as above, with the type of a key that is not a lock. The place is "" for a name of ours,
+-- "segment" for a pool's key, and "key" for a key that may be anybody's.
+local function kind_at(place)
+  local key_type = redis.call('TYPE', LOCK).ok
+  if place == '' then
+    return kind_of_lock()
+  elseif key_type == 'none' then
+    return nil
+  elseif place == 'segment' then
+    return key_type == 'string' and other('segment', false), key_type
+  elseif key_type == 'string' then
+    local value = redis.call('GET', LOCK)
+    if string.match(value, OF_OURS) then
+      return other('compat', true)
+    elseif string.match(value, '^' .. string.rep('%x', 32) .. '$') then
+      return other('redis-py', false)
+    elseif string.match(LOCK, '^lock:') and string.match(value, '^' .. string.rep('[%w+/]', 24) .. '$') then
+      return other('python-redis-lock', false)
+    elseif type(redis.pcall('HGET', FENCE, 'token')) == 'string' then
+      return other('compat', true)
+    end
+  elseif key_type == 'hash' and redis.call('HLEN', LOCK) <= 64 then
+    local owners, found = {}, redis.call('HGETALL', LOCK)
+    for index = 1, #found, 2 do
+      if string.match(found[index], REDISSON) then
+        owners[#owners + 1], owners[#owners + 2] = found[index], found[index + 1]
+      end
+    end
+    if #owners > 0 then
+      return other('Redisson', false, owners)
+    end
+  end
+  return false, key_type
 end

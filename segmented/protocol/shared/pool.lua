@@ -998,6 +998,18 @@ local function refusal(pool, quantity)
   return is_more_due and 'busy' or 'sold_out'
 end
 
+-- Milliseconds until the first hold ends, after which an order that was refused may get its units; 0 if some have ended and
+-- wait for another party, or for a lease. "" if nothing is on hold for a while only.
+local hold_ends_in
+local function first_end()
+  if not hold_ends_in then
+    local first = tonumber(redis.call('ZRANGE', HOLDS, 0, 0, 'WITHSCORES')[2] or '')
+    local is_for_a_while = first and digits(first) ~= SUBMITTED_UNTIL
+    hold_ends_in = is_for_a_while and digits(math.max(0, first - now_ms)) or ''
+  end
+  return hold_ends_in
+end
+
 -- The line of a refusal of `allowed`. Its numbers are the pool's at its sequence number, as in the ledger: it is created
 -- after the last entry of the call.
 local function refusal_line(pool, why)
@@ -1005,7 +1017,8 @@ local function refusal_line(pool, why)
     return 'busy\t' .. digits(pool.sequence) .. '\t0'
   end
   if why == 'sold_out' then
-    return table.concat({ why, digits(pool.available), digits(pool.reserved), digits(pool.sequence), pool.epoch }, '\t')
+    return table.concat({ why, digits(pool.available), digits(pool.reserved), digits(pool.sequence), pool.epoch,
+      first_end() }, '\t')
   end
   return why
 end

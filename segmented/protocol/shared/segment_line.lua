@@ -25,5 +25,5 @@ local function take_segment_in_turn(pool, line, holder_id, ttl_ms)
     local left, ahead = wait_behind(line, pool.line, now_us, left_ms)
     return nil, digits(left), digits(ahead)
   end
-  return nil, free_in_ms(), digits(keep_place(line, pool.line, now_us))
+  return nil, free_in_ms(), digits(keep_place(line, pool.line, now_us, true))
 end

@@ -1,9 +1,13 @@
--- Shared by the scripts that take a segment's lock: the hint proposes, SET NX decides, and a full scan precedes busy.
+-- Shared by the scripts that take a segment's lock: the hint proposes, SET NX decides, and a full scan precedes busy. The
+-- scan finds locks that vanished without a word, by DEL or FLUSHALL. Of a pool with many segments it takes milliseconds, so
+-- it is made a few times a second: a field `scanned` of `meta` has the server's milliseconds of the last one.
 local take_free_segment
 
 do -- for Lua allows 200 local variables at once
   local PROBES_MAX = 16
   local LOOK_AGAIN_MS = 1000
+  local SCANNED_ALWAYS_MAX = 128
+  local SCAN_AGAIN_MS = 200
 
   local function take_lock(segment, holder_id, ttl_ms)
     local lock = lock_of(segment)
@@ -12,6 +16,7 @@ do -- for Lua allows 200 local variables at once
     return done
   end
 
+  -- Return a segment or nil, and then whether the hint proposes more.
   local function free_segment_by_hint(pool, holder_id, ttl_ms)
     local proposed = redis.call('ZRANGE', FREE, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, PROBES_MAX)
     for _, segment in ipairs(proposed) do
@@ -23,6 +28,7 @@ do -- for Lua allows 200 local variables at once
       local remaining_ms = redis.call('PTTL', lock_of(segment))
       note_free_at(pool, segment, now_ms + (remaining_ms < 0 and LOOK_AGAIN_MS or math.max(1, remaining_ms)))
     end
+    return nil, #proposed == PROBES_MAX
   end
 
   local function free_segment_by_scan(pool, holder_id, ttl_ms)
@@ -39,8 +45,24 @@ do -- for Lua allows 200 local variables at once
     end
   end
 
+  local function is_scan_due(pool)
+    if pool.segment_count <= SCANNED_ALWAYS_MAX then
+      return true
+    end
+    local last_ms = tonumber(redis.call('HGET', META, 'scanned') or '0') or 0
+    local is_due = now_ms < last_ms or now_ms >= last_ms + SCAN_AGAIN_MS
+    if is_due then
+      redis.call('HSET', META, 'scanned', digits(now_ms))
+    end
+    return is_due
+  end
+
   -- Take a free segment for the holder: return it, or nil.
   function take_free_segment(pool, holder_id, ttl_ms)
-    return free_segment_by_hint(pool, holder_id, ttl_ms) or free_segment_by_scan(pool, holder_id, ttl_ms)
+    local segment, has_more = free_segment_by_hint(pool, holder_id, ttl_ms)
+    if not segment and (has_more or is_scan_due(pool)) then
+      segment = free_segment_by_scan(pool, holder_id, ttl_ms)
+    end
+    return segment
   end
 end

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.models import Assignment, check_id
+from segmented.models import Assignment, checked_id
 from segmented.plans import run_async
 from segmented.plans.store_kinds import checked_async, checked_gate
 from segmented.stock.async_pool import AsyncPool
@@ -15,6 +15,7 @@ from segmented.stock.grant import Granting
 from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.order_list import checked_state
+from segmented.stock.plans import available_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
@@ -80,10 +81,10 @@ class AsyncShardedPool:
         InvalidInput for an `outbox` that decides in the worker.
         """
         self.store = checked_async(store, type(self).__name__)
-        self.sku = sku
         self.outbox = sharded_outbox(sku, outbox)
         self._ttl, self._hold = ttl, hold
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
+        self.sku = self._settings.sku
         self.gate = gate if gate is None else checked_gate(gate, "AsyncShardedPool", is_async=True)
         """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
@@ -162,8 +163,8 @@ class AsyncShardedPool:
         return await run_async(self._plans.state(), self.store)
 
     async def available(self) -> int:
-        """Return how many units are free now in all shards. Raises PoolMissing and ShardVanished."""
-        return (await self.state()).available
+        """Return how many units are free in all shards, as `Pool.available`. Raises PoolMissing and ShardVanished."""
+        return await run_async(available_plan(*(await self.state()).shards), self.store)
 
     async def order(self, order_id: str, *, customer_id: str | None = None) -> OrderRecord | None:
         """Return an order's record, or None if the pool has none; a pool with a limit needs the customer to find it."""
@@ -195,7 +196,7 @@ class AsyncShardedPool:
             order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair, keep_on=keep_on
         )
         seconds = checked_timeout(timeout)
-        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair, is_own=holder_id is None))
+        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair))
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -264,7 +265,7 @@ class AsyncShardedPool:
 
         In a pool with a limit the customer determines the home shard. Only the directory is read, once.
         """
-        check_id(order_id, "order id")
+        order_id = checked_id(order_id, "order id")
         home = self._plans.home(await run_async(self._plans.found(), self.store), order_id, customer_id)
         return self._shard(home).handle(order_id)
 
@@ -351,11 +352,11 @@ class AsyncShardedPool:
             self._plans.note_return()  # received units end local refusals
 
     async def _granted(
-        self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool, is_own: bool
+        self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool
     ) -> AsyncGrant | Refusal:
         home = await self.shard_of(operation.order.order_id, customer_id=operation.order.customer_id)
         plan = bind(self._plans.granted, operation, timeout, fair=fair)
-        return await home._granted(operation, plan, keep_on, timeout=timeout, is_own=is_own)  # noqa: SLF001  # a part of it
+        return await home._granted(operation, plan, keep_on, timeout=timeout)  # noqa: SLF001  # a part of it
 
     def __repr__(self) -> str:
         """Show the sku and the store."""

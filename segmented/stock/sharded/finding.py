@@ -27,7 +27,7 @@ def find_pool(
     The parameters are those of `Pool`. Raises StoreUnavailable when no server that would know answers.
     """
     pool = Pool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
-    if run_sync(is_in_shards_plan(sku), store):
+    if run_sync(is_in_shards_plan(pool.sku), store):
         return ShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
     return pool
 
@@ -42,7 +42,7 @@ async def async_find_pool(
 ) -> AsyncPool | AsyncShardedPool:
     """Return the pool of a sku in the form in which it was opened; the asyncio twin of `find_pool`."""
     pool = AsyncPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
-    if await run_async(is_in_shards_plan(sku), store):
+    if await run_async(is_in_shards_plan(pool.sku), store):
         return AsyncShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
     return pool
 

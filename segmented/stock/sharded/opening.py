@@ -220,7 +220,7 @@ def salts(sku: str, shard_count: int, masters: Sequence[SlotRanges]) -> tuple[st
 
 
 def _salt(sku: str, number: int, ranges: SlotRanges) -> str:
-    for salt in islice(_letters(), SALTS_MAX):
+    for salt in islice(letters(), SALTS_MAX):
         slot = key_slot(pool_tag(sku, f"{number}{salt}").encode())
         if any(low <= slot <= high for low, high in ranges):
             return salt
@@ -228,7 +228,7 @@ def _salt(sku: str, number: int, ranges: SlotRanges) -> str:
     raise StoreRefused(message)
 
 
-def _letters() -> Iterator[str]:
+def letters() -> Iterator[str]:
     """Yield all texts of lower-case letters, the short ones first."""
     return chain.from_iterable(map("".join, product(ascii_lowercase, repeat=length)) for length in count(1))
 

@@ -18,7 +18,7 @@ from segmented.models import (
     PoolClosed,
     Resized,
     SoldOut,
-    check_id,
+    checked_id,
 )
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
@@ -79,7 +79,7 @@ class ShardedPlans:
 
     def __init__(self, settings: PoolSettings, sold_out_mark: Duration, clock: Clock) -> None:
         """Create the plans for the pool of `settings`."""
-        check_id(settings.sku, "sku", bytes_max=SKU_BYTES_MAX)  # a shard cannot be split again
+        checked_id(settings.sku, "sku", bytes_max=SKU_BYTES_MAX)  # a shard cannot be split again
         self.settings = settings
         self.mark = SoldOutMark(sold_out_mark, clock)
         self._clock = clock
@@ -101,9 +101,9 @@ class ShardedPlans:
 
     def home(self, gathering: Gathering, order_id: str, customer_id: str | None) -> Shard:
         """Return the home shard of an order. Raises InvalidInput for an id that is none, and for a missing customer."""
-        check_id(order_id, "order id")
+        order_id = checked_id(order_id, "order id")
         if customer_id is not None:
-            check_id(customer_id, "customer id")
+            customer_id = checked_id(customer_id, "customer id")
         return self._home(gathering, order_id, customer_id)
 
     def _home(self, gathering: Gathering, order_id: str, customer_id: str | None) -> Shard:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.models import Assignment, check_id
+from segmented.models import Assignment, checked_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.opening import opened_as_asked
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.order_list import checked_state
+from segmented.stock.plans import available_plan
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import (
@@ -84,10 +85,10 @@ class ShardedPool:
         worker, which would refuse orders although another shard has units.
         """
         self.store = checked_sync(store, type(self).__name__)
-        self.sku = sku
         self.outbox = sharded_outbox(sku, outbox)
         self._ttl, self._hold = ttl, hold
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
+        self.sku = self._settings.sku
         self.gate = gate if gate is None else checked_gate(gate, "ShardedPool", is_async=False)
         """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
@@ -164,8 +165,8 @@ class ShardedPool:
         return run_sync(self._plans.state(), self.store)
 
     def available(self) -> int:
-        """Return how many units are free now in all shards. Raises PoolMissing and ShardVanished."""
-        return self.state().available
+        """Return how many units are free in all shards, as `Pool.available`. Raises PoolMissing and ShardVanished."""
+        return run_sync(available_plan(*self.state().shards), self.store)
 
     def order(self, order_id: str, *, customer_id: str | None = None) -> OrderRecord | None:
         """Return an order's record, or None if the pool has none; a pool with a limit needs the customer to find it."""
@@ -199,7 +200,7 @@ class ShardedPool:
         )
         plan = bind(self._plans.granted, operation, checked_timeout(timeout), fair=fair)
         home = self.shard_of(order.order_id, customer_id=order.customer_id)
-        return home._granted(operation, plan, keep_on, is_own=holder_id is None)  # noqa: SLF001  # the shard is a part of it
+        return home._granted(operation, plan, keep_on)  # noqa: SLF001  # the shard is a part of it
 
     def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
@@ -251,7 +252,7 @@ class ShardedPool:
 
         In a pool with a limit the customer determines the home shard. Only the directory is read, once.
         """
-        check_id(order_id, "order id")
+        order_id = checked_id(order_id, "order id")
         home = self._plans.home(run_sync(self._plans.found(), self.store), order_id, customer_id)
         return self._shard(home).handle(order_id)
 

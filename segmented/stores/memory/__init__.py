@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented.clock import SystemClock, checked_clock
+from segmented.plans.store_kinds import NotPickled
 from segmented.stores.memory.model import MemoryModel
 from segmented.stores.one_by_one import async_one_by_one, one_by_one
 from segmented.stores.redis.exchange import Seen
@@ -24,7 +25,7 @@ __all__ = ["AsyncMemoryStore", "MemoryModel", "MemoryStore"]
 AnswerT = TypeVar("AnswerT")
 
 
-class MemoryStore:
+class MemoryStore(NotPickled):
     """A store in memory, for tests, examples and dry runs. For the threads of one process; nothing is persistent."""
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
@@ -66,7 +67,7 @@ class MemoryStore:
         return _shown(self)
 
 
-class AsyncMemoryStore:
+class AsyncMemoryStore(NotPickled):
     """A store in memory, for tests, examples and dry runs. For one event loop; nothing is persistent."""
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:

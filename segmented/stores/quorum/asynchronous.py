@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError
-from segmented.plans.tasks import Alarm, begun
+from segmented.plans.store_kinds import NotPickled
+from segmented.plans.tasks import Alarm, OfOneLoop, begun
 from segmented.stores.quorum.lane import PATIENCE, unexpected
 from segmented.stores.quorum.request_queue import Errand, RequestQueue
 from segmented.stores.quorum.store import (
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class AsyncQuorumStore:
+class AsyncQuorumStore(NotPickled):
     """Three or more independent servers that are asked in parallel and answer by majority.
 
     For one event loop; otherwise as `QuorumStore`.
@@ -124,7 +125,7 @@ def _told(server: int, errand: Errand, vote: object) -> None:
         errand.poll.note(errand.index, server, vote)
 
 
-class AsyncLane:
+class AsyncLane(OfOneLoop):
     """One server, and the task that sends requests to it."""
 
     def __init__(self, server: int, store: AsyncStore, clock: Clock, *, pause: float, tell: Tell) -> None:
@@ -134,12 +135,16 @@ class AsyncLane:
         self._clock = clock
         self._tell = tell
         self._queue = RequestQueue(pause)
+        self._is_closing = False
+        self._start_anew()
+
+    def _start_anew(self) -> None:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._is_closing = False
 
     def submit(self, errands: Sequence[Errand]) -> None:
         """Queue errands behind the earlier ones."""
+        self._enter_loop()
         refused = errands if self._is_closing else self._queue.add(errands)
         self._wake()
         for errand in refused:
@@ -147,6 +152,7 @@ class AsyncLane:
 
     async def close(self, seconds: float) -> None:
         """Send the remaining errands, and failed ones once more, and end; within `seconds` if the server answers."""
+        self._enter_loop()
         self._is_closing = True
         if len(self._queue):
             self._wake()

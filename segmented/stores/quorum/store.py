@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from segmented.clock import Clock, SystemClock, in_seconds
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.plans.store_kinds import NotPickled
 from segmented.process import THIS
 from segmented.protocol import ReleaseVote
 from segmented.stores.quorum.lane import ThreadLane
@@ -33,7 +34,7 @@ ANSWER_TIMEOUT_MAX: Final = 60.0
 CLOSE_SECONDS: Final = 1.0
 
 
-class QuorumStore:
+class QuorumStore(NotPickled):
     """Three or more independent servers that are asked in parallel and answer by majority. May be shared by threads.
 
     It is for `QuorumLock` only: it has no fencing tokens and no pools. It does not wait for a server that does not

@@ -130,11 +130,13 @@ class AsyncQuorumWakeups(AsyncioWakeups):
 
     def __init__(self, clock: Clock, stores: Sequence[AsyncStore], *, grace: float) -> None:
         """Listen to the servers; one that does not answer within `grace` seconds counts as failed."""
-        super().__init__(clock)
         self._stores = stores
         self._grace = grace
+        super().__init__(clock)
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
         self._listeners: dict[str, tuple[Heard, list[ServerListener]]] = {}
-        self._confirmed: set[str] = set()
         self._asking: set[asyncio.Task[bool]] = set()
 
     async def listen(self, channel: str, deadline: float) -> None:
@@ -167,6 +169,7 @@ class AsyncQuorumWakeups(AsyncioWakeups):
 
     async def close(self) -> None:
         """Stop all subscriptions."""
+        self._enter_loop()
         for task in self._asking:
             task.cancel()
         if self._asking:

@@ -16,7 +16,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import RedisError, ResponseError
 
 from segmented.errors import SegmentedError
-from segmented.plans.tasks import begun, to_the_end
+from segmented.plans.tasks import OfOneLoop, begun, to_the_end
 from segmented.protocol.base import Release
 from segmented.protocol.wire import PUBLISH, SHARDED
 from segmented.stores.redis.addresses import Deployment
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class AsyncClusterLink:
+class AsyncClusterLink(OfOneLoop):
     """Links to the nodes of a cluster, created on demand."""
 
     def __init__(
@@ -77,9 +77,12 @@ class AsyncClusterLink:
         self._wanted = dialect
         self._patience = patience
         self._links: dict[Host, AsyncLink] = {}
-        self._looking = asyncio.Lock()
         self._is_closed = False
         self.map = ClusterMap(seeds_of(client), remap=partial(remapped, client))
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._looking = asyncio.Lock()
 
     @property
     def dialect(self) -> Dialect | None:
@@ -206,6 +209,7 @@ class AsyncClusterLink:
 
     async def _look(self, look: Look, give_up: float) -> None:
         """Read the map from the first node that answers; one task does it for all."""
+        self._enter_loop()
         async with self._looking:
             for host in self.map.hosts(last=look.apart_from):
                 now = self._clock.now()

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
-from segmented.plans.tasks import Alarm, begun, to_the_end
+from segmented.plans.tasks import Alarm, OfOneLoop, begun, to_the_end, until_loop_ends
 from segmented.protocol.acknowledging import bounded
 from segmented.protocol.base import Release
 from segmented.protocol.wire import PUBLISH
@@ -126,7 +126,7 @@ class AsyncWire:
         await self.connection.disconnect(nowait=nowait)
 
 
-class AsyncLink:
+class AsyncLink(OfOneLoop):
     """Up to `connections.wires_max` wires to one server; further tasks wait for a free one."""
 
     def __init__(
@@ -148,9 +148,12 @@ class AsyncLink:
         self._is_failing = False
         self.is_closed = False
         """Whether a wire that comes back is disconnected."""
-        self._turns = Turns(connections.wires_max)
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._turns = Turns(self._connections.wires_max)
         self._free: deque[AsyncWire] = deque()
-        self.dialect = dialect
+        self.dialect = self._wanted
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation."""
@@ -198,27 +201,31 @@ class AsyncLink:
 
         A release passes all others that wait for a connection. A cancellation is raised when it has ended.
         """
+        if self._enter_loop():
+            self._end = until_loop_ends(self._close_free)
+            await anext(self._end)
         run = partial(self._run, make_exchange, deadline, is_release=is_release)
         if is_release and (self._turns.locked() or not self._free or self._free[-1].peer is None):
             return await to_the_end(run)
         return await run()  # nothing to wait for but the reply, and a wire reads that in any case
 
     async def _run(self, make_exchange: MakeExchange[AnswerT], deadline: float, *, is_release: bool) -> AnswerT:
-        now = self._clock.now
-        if self._turns.locked():
+        now, turns = self._clock.now, self._turns
+        if turns.locked():
             try:
                 with Alarm(max(0.0, min(TURN_SECONDS, deadline - now()))):
-                    await self._turns.acquire(is_release=is_release)
+                    await turns.acquire(is_release=is_release)
             except TimeoutError as error:
                 raise none_free(self._connections.wires_max, is_failing=self._is_failing) from error
         else:
-            await self._turns.acquire()
+            await turns.acquire()
         try:
             return await self._try(make_exchange, now, deadline)
         finally:
-            self._turns.release()
+            turns.release()
 
     async def _try(self, make_exchange: MakeExchange[AnswerT], now: Callable[[], float], deadline: float) -> AnswerT:
+        free = self._free  # of this loop, also when the next one's garbage collector ends the coroutine
         for attempt in range(1, self._tries + 1):
             seconds_left = deadline - now()
             if seconds_left <= 0:
@@ -239,11 +246,11 @@ class AsyncLink:
                     raise
             finally:
                 wire.idle_since = now()
-                self._free.append(wire)
+                free.append(wire)
                 if self.is_closed:
                     await self.disconnect()
-                elif self._free[0].idle_since < wire.idle_since - IDLE_SECONDS:
-                    await self._free.popleft().close()
+                elif free[0].idle_since < wire.idle_since - IDLE_SECONDS:
+                    await free.popleft().close()
         raise AssertionError  # the loop returns or raises
 
     def _wire(self) -> AsyncWire:
@@ -265,7 +272,11 @@ class AsyncLink:
 
         It waits until the sockets of the unused ones are closed: TLS has a closing handshake.
         """
+        self._enter_loop()
         self.is_closed = True
+        await self._close_free()
+
+    async def _close_free(self) -> None:
         wires = list(self._free)
         self._free.clear()
         await asyncio.gather(*(begun(partial(wire.close, nowait=False)) for wire in wires), return_exceptions=True)

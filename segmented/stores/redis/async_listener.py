@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
-from segmented.errors import StoreUnavailable
+from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans.tasks import Alarm, begun
 from segmented.protocol.wire import readable, text
 from segmented.stores.redis.listener import (
@@ -49,10 +49,13 @@ class AsyncRedisWakeups(AsyncioWakeups):
         self, subscribe: Callable[[Host | None], PubSub], clock: Clock, link: AsyncLink | AsyncClusterLink
     ) -> None:
         """Do not connect yet; `subscribe` creates subscriptions, and messages to the listener go through `link`."""
-        super().__init__(clock)
         self._link = link
         self._subscribe = subscribe
         self._is_closed = False
+        super().__init__(clock)
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
         self._listeners: dict[Host | None, Listener[asyncio.Task[None]]] = {}
         self._listener_of: dict[str, Listener[asyncio.Task[None]]] = {}
         self._wanted: dict[str, asyncio.Event] = {}
@@ -62,14 +65,18 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription; at once, without one, if this is closed."""
+        self._enter_loop()
         if self._is_closed:
             return
         self._used_at[channel] = self._clock.now()
         if channel in self._confirmed:
             return
+        is_first = channel not in self._wanted
         confirmed = self._wanted.setdefault(channel, asyncio.Event())
         homes = await self._link.homes([channel])
-        await self._call(self._assign(channel, homes[channel]), deadline)
+        listener = self._assign(channel, homes[channel])
+        if is_first:
+            await self._call(listener, deadline)
         try:
             with Alarm(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
                 await confirmed.wait()
@@ -83,7 +90,8 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     async def close(self) -> None:
         """End the listeners and their connections, for good."""
-        self._is_closed = True
+        self._enter_loop()
+        self.close_soon()
         tasks = [listener.runner for listener in self._listeners.values() if listener.runner is not None]
         self._listeners, self._listener_of = {}, {}
         end = self._clock.now() + CLOSE_SECONDS
@@ -92,8 +100,12 @@ class AsyncRedisWakeups(AsyncioWakeups):
                 task.cancel()  # repeatedly: a driver timeout at the same moment may swallow a cancellation
             await asyncio.wait(living, timeout=CANCEL_SECONDS)
 
+    def close_soon(self) -> None:
+        """Let the listeners end when they next look, within POLL_SECONDS. A finalizer may call it at any point."""
+        self._is_closed = True
+
     async def _call(self, listener: Listener[Any], deadline: float) -> None:
-        with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
+        with suppress(RedisError, OSError, SegmentedError):  # the listener checks its list a little later anyway
             await self._link.publish(listener.own_channel, "look", deadline=deadline, at=listener.home)
 
     def _assign(self, channel: str, home: Host | None) -> Listener[asyncio.Task[None]]:
@@ -115,8 +127,8 @@ class AsyncRedisWakeups(AsyncioWakeups):
     def _note_end(self, listener: Listener[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
         """Start again if somebody cancelled the task, as a program does that cancels all tasks it finds."""
         listener.runner = None
-        if self._listeners.get(listener.home) is not listener:
-            return  # it was closed, or it is over
+        if not self._is_needed(listener):
+            return
         self._lose(listener)
         if self._lines and not task.get_loop().is_closed():
             self._start(listener)
@@ -126,7 +138,9 @@ class AsyncRedisWakeups(AsyncioWakeups):
         this = asyncio.current_task()
         try:
             # the driver may treat a cancellation as its own error; the task would then outlive the event loop
-            while this is not None and not this.cancelling() and (subscription or not self._is_over(listener)):
+            while this is not None and not this.cancelling() and self._is_needed(listener):
+                if subscription is None and self._is_over(listener):
+                    break
                 try:
                     subscription = subscription or self._subscribe(listener.home)
                     await self._listen_once(listener, subscription)
@@ -137,6 +151,9 @@ class AsyncRedisWakeups(AsyncioWakeups):
                     await self._ask_again(listener)
         finally:
             await _closed(subscription)
+
+    def _is_needed(self, listener: Listener[Any]) -> bool:
+        return not self._is_closed and self._listeners.get(listener.home) is listener
 
     def _is_over(self, listener: Listener[Any]) -> bool:
         """Return whether a node's listener has no channels; nothing finds it any more."""
@@ -192,10 +209,10 @@ class AsyncRedisWakeups(AsyncioWakeups):
             said = readable(message["data"])
             if not self._is_own_release(said):
                 self.hear(channel, said)
-        elif message["type"] == "sunsubscribe":
+        elif message["type"] in {"unsubscribe", "sunsubscribe"}:
             if channel in self._confirmed:  # otherwise this process has asked for it
                 raise RedisConnectionError(MOVED)
-        elif message["type"] in {"subscribe", "ssubscribe"} and channel != listener.own_channel:
+        elif message["type"] in {"subscribe", "ssubscribe"} and self._is_ours(listener, channel):
             self._confirmed.add(channel)
             self._asked.discard(channel)
             confirmed = self._wanted.pop(channel, None)
@@ -205,6 +222,11 @@ class AsyncRedisWakeups(AsyncioWakeups):
                 confirmed.set()
             if is_missed:  # a release may have been missed; otherwise the caller of `listen` tries now anyway
                 self.signal(channel)
+
+    def _is_ours(self, listener: Listener[Any], channel: str) -> bool:
+        """Return whether a confirmation counts. The driver also makes subscriptions again that were given up."""
+        is_wanted = channel in self._asked or channel in self._confirmed
+        return is_wanted and self._listener_of.get(channel) is listener
 
     def _lose(self, listener: Listener[asyncio.Task[None]]) -> list[str]:
         """Note that its subscriptions are gone; return the channels to which it must subscribe again."""

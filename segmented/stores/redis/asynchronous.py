@@ -6,12 +6,14 @@ import asyncio
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from weakref import finalize
 
 from redis import asyncio as redis_asyncio
 from redis.exceptions import RedisError
 
 from segmented.clock import Clock, checked_clock
 from segmented.errors import SegmentedError
+from segmented.plans.store_kinds import NotPickled
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.codecs import CODECS, has_taken
 from segmented.stores.redis.addresses import parse_address
@@ -35,8 +37,12 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class AsyncRedisStore:
-    """Operations on Redis or Valkey for one event loop, one round trip each; otherwise as `RedisStore`."""
+class AsyncRedisStore(NotPickled):
+    """Operations on Redis or Valkey for one event loop, one round trip each; otherwise as `RedisStore`.
+
+    Another loop may use the store once the first one has stopped, as with several `asyncio.run`; connections and waits
+    begin again there. While two loops are running, the second gets InvalidInput.
+    """
 
     ends_before_cancelled: Final = True
     """If a task is cancelled during an operation, the cancellation is raised when the operation has ended."""
@@ -86,6 +92,7 @@ class AsyncRedisStore:
         )
         self._link, self._where = found.link, owned_at or found.where
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
+        finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
         self._owns_client = bool(owned_at)
         self.is_closed = False
 

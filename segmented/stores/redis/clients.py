@@ -5,6 +5,7 @@ If one of several servers may be unreachable, its timeout is short, so that the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -18,6 +19,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from segmented.stores.redis.addresses import Address, Deployment
+from segmented.stores.redis.driver import close_async_watchers, close_watchers
 from segmented.stores.redis.edge import CONNECTIONS_MAX, OTHER_CONNECTIONS, client_options
 
 if TYPE_CHECKING:
@@ -65,16 +67,15 @@ def close_client(client: redis.Redis | redis.RedisCluster) -> None:
     """Close a client from `sync_client`, and its clients for the Sentinels."""
     client.close()
     if not isinstance(client, redis.RedisCluster) and (watchers := _watchers(client)):
-        for watcher in watchers.sentinels:
-            watcher.close()
+        close_watchers(watchers)
 
 
 async def close_async_client(client: redis_asyncio.Redis | redis_asyncio.RedisCluster) -> None:
     """Close a client from `async_client`, and its clients for the Sentinels."""
-    await client.aclose()
-    if not isinstance(client, redis_asyncio.RedisCluster) and (watchers := _watchers(client)):
-        for watcher in watchers.sentinels:
-            await watcher.aclose()
+    with suppress(RuntimeError):  # connections of an event loop that is closed have ended with it
+        await client.aclose()
+        if not isinstance(client, redis_asyncio.RedisCluster) and (watchers := _watchers(client)):
+            await close_async_watchers(watchers)
 
 
 def _watchers(client: redis.Redis | redis_asyncio.Redis) -> Any:  # noqa: ANN401  # a Sentinel, sync or async

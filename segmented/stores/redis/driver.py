@@ -3,6 +3,7 @@
 | | redis-py 5.0 to 6 | 7 | 8 |
 | --- | --- | --- | --- |
 | limit for one reply, with threads | `can_read(timeout)` before it | as before | `read_response(timeout=)` |
+| close the clients of a Sentinel | one by one | as before | `Sentinel.close()`; one by one here too |
 | another limit for what is sent later | none: that of the connect | `update_current_socket_timeout` | as before |
 
 So before redis-py 8 the rest of a reply whose first bytes came in time, and a handshake, may take up to the socket's
@@ -34,3 +35,15 @@ def read_within(connection: Any, seconds: float) -> Reply:  # noqa: ANN401  # of
     if not connection.can_read(timeout=seconds):
         raise RedisTimeoutError(NO_REPLY)
     return connection.read_response()
+
+
+def close_watchers(sentinel: Any) -> None:  # noqa: ANN401  # a Sentinel of redis-py
+    """Disconnect the clients of a Sentinel."""
+    for watcher in sentinel.sentinels:
+        watcher.close()
+
+
+async def close_async_watchers(sentinel: Any) -> None:  # noqa: ANN401  # as above
+    """Disconnect the clients of a Sentinel."""
+    for watcher in sentinel.sentinels:
+        await watcher.aclose()

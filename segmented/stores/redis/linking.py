@@ -28,6 +28,7 @@ from segmented.stores.redis.cluster_exchange import Attempts
 from segmented.stores.redis.cluster_link import ClusterLink
 from segmented.stores.redis.cluster_map import PAUSE_MAX, PAUSE_MIN, passes
 from segmented.stores.redis.connections import ServerCheck, connections_of
+from segmented.stores.redis.driver import close_async_watchers, close_watchers
 from segmented.stores.redis.link import Link
 
 if TYPE_CHECKING:
@@ -86,9 +87,14 @@ def linked(
     connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, SentinelConnectionPool):
         check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
-        watchers = pool.sentinel_manager if owns_client else None
         link: Link = SentinelLink(
-            connections, clock, dialect=dialect, patience=patience, watchers=watchers, check=check
+            connections,
+            clock,
+            dialect=dialect,
+            patience=patience,
+            watchers=pool.sentinel_manager,
+            owns_watchers=owns_client,
+            check=check,
         )
     else:
         link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
@@ -113,9 +119,14 @@ def async_linked(
     connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, AsyncSentinelConnectionPool):
         check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
-        watchers = pool.sentinel_manager if owns_client else None
         link: AsyncLink = AsyncSentinelLink(
-            connections, clock, dialect=dialect, patience=patience, watchers=watchers, check=check
+            connections,
+            clock,
+            dialect=dialect,
+            patience=patience,
+            watchers=pool.sentinel_manager,
+            owns_watchers=owns_client,
+            check=check,
         )
     else:
         link = AsyncLink(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
@@ -161,19 +172,21 @@ class SentinelLink(Link):
         *,
         dialect: Dialect | None,
         patience: float,
-        watchers: Any = None,  # noqa: ANN401  # a Sentinel of redis-py
+        watchers: Any,  # noqa: ANN401  # a Sentinel of redis-py
+        owns_watchers: bool,
         check: ServerCheck | None = None,
     ) -> None:
-        """Ask again for up to `patience` seconds. Once closed, disconnect the `watchers` too after each use."""
+        """Ask again for up to `patience` seconds. Once closed, disconnect its own `watchers` too after each use."""
         super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
         self._watchers = watchers
+        self._owns_watchers = owns_watchers
 
     def disconnect(self) -> None:
         """Disconnect all unused wires, which connect again on their next use, by way of the Sentinels."""
         super().disconnect()
-        if self.is_closed and self._watchers is not None:
-            self._watchers.close()
+        if self.is_closed and self._owns_watchers:
+            close_watchers(self._watchers)
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Run an exchange on the current master."""
@@ -200,19 +213,27 @@ class AsyncSentinelLink(AsyncLink):
         *,
         dialect: Dialect | None,
         patience: float,
-        watchers: Any = None,  # noqa: ANN401  # a Sentinel of redis-py
+        watchers: Any,  # noqa: ANN401  # a Sentinel of redis-py
+        owns_watchers: bool,
         check: ServerCheck | None = None,
     ) -> None:
-        """Ask again for up to `patience` seconds. Once closed, disconnect the `watchers` too after each use."""
+        """Ask again for up to `patience` seconds. Once closed, disconnect its own `watchers` too after each use."""
+        self._watchers = watchers
+        self._owns_watchers = owns_watchers
         super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
-        self._watchers = watchers
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
+        if self._loop is not None:  # and has ended, with the connections to the Sentinels
+            for one in self._watchers.sentinels:
+                one.connection_pool.reset()
 
     async def disconnect(self) -> None:
         """Disconnect all unused wires, which connect again on their next use, by way of the Sentinels."""
         await super().disconnect()
-        if self.is_closed and self._watchers is not None:
-            await self._watchers.aclose()
+        if self.is_closed and self._owns_watchers:
+            await close_async_watchers(self._watchers)
 
     async def run(
         self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf, is_release: bool = False

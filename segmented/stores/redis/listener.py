@@ -14,6 +14,7 @@ A listener without channels then ends.
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -21,7 +22,7 @@ from uuid import uuid4
 
 from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
-from segmented.errors import StoreUnavailable
+from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.keys import listener_channel
 from segmented.protocol.wire import readable, text
 from segmented.stores.wakeups import ThreadWakeups, Wake
@@ -44,7 +45,7 @@ RECONNECT_SECONDS: Final = 0.2
 PING_SECONDS: Final = 3.0
 """Seconds without a message after which a waiting process checks that its connection is still alive."""
 SILENT: Final = "the subscription's server no longer answers"
-MOVED: Final = "another node serves the subscription's slot"
+MOVED: Final = "the server has ended the subscription, as it does when another node serves its slot"
 RunnerT = TypeVar("RunnerT")
 
 
@@ -80,7 +81,6 @@ class RedisWakeups(ThreadWakeups):
         self._asked: set[str] = set()
         self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
-        self._stopping = threading.Event()
 
     def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription; at once, without one, if this is closed."""
@@ -92,9 +92,12 @@ class RedisWakeups(ThreadWakeups):
             if channel in self._confirmed:
                 return
             confirmed = Wake()
-            self._wanted.setdefault(channel, []).append(confirmed)
+            waiting = self._wanted.setdefault(channel, [])
+            is_first = not waiting
+            waiting.append(confirmed)
             listener = self._assign(channel, homes.get(channel))
-        self._call(listener, "look", deadline)
+        if is_first:
+            self._call(listener, "look", deadline)
         if not confirmed.wait(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
             with self._state:
                 if channel in self._wanted:
@@ -106,8 +109,7 @@ class RedisWakeups(ThreadWakeups):
 
     def close(self) -> None:
         """End the listeners and their connections, for good."""
-        self._is_closed = True
-        self._stopping.set()
+        self.close_soon()
         with self._state:
             listeners = list(self._listeners.values())
         for listener in listeners:
@@ -116,8 +118,12 @@ class RedisWakeups(ThreadWakeups):
                 self._call(listener, "stop", self._clock.now() + POLL_SECONDS)
                 thread.join(POLL_SECONDS * 3)
 
+    def close_soon(self) -> None:
+        """Let the listeners end when they next look, within POLL_SECONDS. A finalizer may call it at any point."""
+        self._is_closed = True
+
     def _call(self, listener: Listener[Any], word: str, deadline: float) -> None:
-        with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
+        with suppress(RedisError, OSError, SegmentedError):  # the listener checks its list a little later anyway
             self._link.publish(listener.own_channel, word, deadline=deadline, at=listener.home)
 
     def _assign(self, channel: str, home: Host | None) -> Listener[threading.Thread]:
@@ -140,18 +146,18 @@ class RedisWakeups(ThreadWakeups):
     def _run(self, listener: Listener[threading.Thread]) -> None:
         subscription: PubSub | None = None
         try:
-            while not self._stopping.is_set() and (subscription or not self._is_over(listener)):
+            while not self._is_closed and (subscription or not self._is_over(listener)):
                 try:
                     subscription = subscription or self._subscribe(listener.home)
                     self._listen_once(listener, subscription)
                 except Exception:  # noqa: BLE001  # even an unreadable message: all waiters depend on this thread
-                    self._stopping.wait(RECONNECT_SECONDS)
+                    time.sleep(RECONNECT_SECONDS)
                     _close(subscription)
                     subscription = None
                     self._ask_again(listener)
         finally:
             _close(subscription)
-            if not self._stopping.is_set() and self._listeners.get(listener.home) is listener:
+            if not self._is_closed and self._listeners.get(listener.home) is listener:
                 self._lose(listener)  # something ended the thread: start again
                 with self._state:
                     listener.runner = None
@@ -213,11 +219,13 @@ class RedisWakeups(ThreadWakeups):
             said = readable(message["data"])
             if not self._is_own_release(said):
                 self.hear(channel, said)
-        elif message["type"] == "sunsubscribe":
+        elif message["type"] in {"unsubscribe", "sunsubscribe"}:
             if channel in self._confirmed:  # otherwise this process has asked for it
                 raise RedisConnectionError(MOVED)
-        elif message["type"] in {"subscribe", "ssubscribe"} and channel != listener.own_channel:
+        elif message["type"] in {"subscribe", "ssubscribe"}:
             with self._state:
+                if not self._is_ours(listener, channel):
+                    return
                 self._confirmed.add(channel)
                 self._asked.discard(channel)
                 confirmed = self._wanted.pop(channel, None)
@@ -227,6 +235,11 @@ class RedisWakeups(ThreadWakeups):
                 each.set()
             if is_missed:  # a release may have been missed; otherwise the caller of `listen` tries now anyway
                 self.signal(channel)
+
+    def _is_ours(self, listener: Listener[Any], channel: str) -> bool:
+        """Return whether a confirmation counts. The driver also makes subscriptions again that were given up."""
+        is_wanted = channel in self._asked or channel in self._confirmed
+        return is_wanted and self._listener_of.get(channel) is listener
 
     def _lose(self, listener: Listener[threading.Thread]) -> list[str]:
         """Note that its subscriptions are gone; return the channels to which it must subscribe again."""

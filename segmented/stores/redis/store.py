@@ -6,12 +6,14 @@ import time
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from weakref import finalize
 
 import redis
 from redis.exceptions import RedisError
 
 from segmented.clock import Clock, checked_clock
 from segmented.errors import InvalidInput, SegmentedError, StoreError
+from segmented.plans.store_kinds import NotPickled
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.codecs import CODECS, has_taken
 from segmented.stores.redis.addresses import parse_address
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class RedisStore:
+class RedisStore(NotPickled):
     """Operations on Redis or Valkey, one round trip each: on one server, behind Sentinels, or on a cluster.
 
     Pass your own client, or a URL: see `from_url`. It accepts clients of redis-py (RESP2 or RESP3, with or without
@@ -106,6 +108,7 @@ class RedisStore:
         )
         self._link, self._where = found.link, owned_at or found.where
         self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
+        finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
         self._owns_client = bool(owned_at)
         self.is_closed = False
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, cast
 from kazoo.exceptions import KazooException, NoNodeError
 
 from segmented.errors import SegmentedError, StoreRefused
+from segmented.plans.store_kinds import NotPickled
 from segmented.plans.tasks import Alarm
 from segmented.protocol.zookeeper.operations import (
     ConfirmSession,
@@ -134,7 +135,7 @@ def _entered(found: Contender | None, stat: Any) -> Entered | None:  # noqa: ANN
     return None if found is None else Entered(found, stat.czxid)
 
 
-class _Requests:
+class _Requests(NotPickled):
     """The bookkeeping of requests, shared by both stores."""
 
     _begin: ClassVar = staticmethod(begin)

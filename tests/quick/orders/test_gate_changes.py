@@ -24,6 +24,7 @@ from segmented.orders.sale import take_order
 from segmented.orders.stocking import Change
 from segmented.orders.tables import RESTOCKED, WITHDRAWN
 from tests.support.dying import Deaths, Died, DyingStore, StepCounter, let_die
+from tests.support.pools.engines import engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -236,7 +237,7 @@ def test_a_database_of_an_earlier_release_sells_and_gets_the_table_that_it_lacks
     store: MemoryStore, order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
     gate = open_gate(order_database)
-    with gate._engine.connect() as connection:  # noqa: SLF001  # to make the database as it was
+    with engine_of(gate).connect() as connection:  # to make the database as it was
         connection.exec_driver_sql("DROP TABLE segmented_changes")
     pool = Pool(store, "mug")
     pool.open(stock=10, segments=2, gated=True)

@@ -12,7 +12,10 @@ from segmented.models import Order
 from segmented.orders import Claim
 from segmented.orders.answers import Confirmed, EpochChanged, Missing, SegmentRow, SoldOut, Superseded, Voided
 from segmented.orders.deciding import decide
+from segmented.orders.postgresql import PostgresStatements
+from segmented.orders.sqlite import SqliteStatements
 from tests.support.dying import Deaths
+from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, REPLAY, confirm, hundred, one_by_one, stored
 
 if TYPE_CHECKING:
@@ -221,16 +224,17 @@ def test_what_was_decided_from_rows_that_have_changed_since_is_not_written(gate:
     decision = decide([claimed("a"), claimed("b", 1)], gate.totals("mug").segments, {}, are_all_rows=True)
     assert decision is not None
     confirm(gate, "c")
-    with gate._engine.connect() as connection:  # noqa: SLF001  # to say what the gate would say
-        connection.exec_driver_sql(gate._statements.begin)  # noqa: SLF001  # as above
-        assert not gate._statements.store_many(connection, decision)  # noqa: SLF001  # as above
+    with engine_of(gate).connect() as connection:  # to say what the gate would say
+        statements = PostgresStatements() if connection.dialect.name == "postgresql" else SqliteStatements()
+        connection.exec_driver_sql(statements.begin)
+        assert not statements.store_many(connection, decision)
         connection.rollback()
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 1
 
 
 def test_missing_tables_fail_the_whole_call(gate: Gate) -> None:
     gate.open("mug", [5, 5])
-    with gate._engine.connect() as connection:  # noqa: SLF001  # an administrator's statement
+    with engine_of(gate).connect() as connection:  # an administrator's statement
         connection.exec_driver_sql("DROP TABLE segmented_orders")
     with pytest.raises(StoreRefused, match="segmented_orders"):
         gate.confirm_many([claimed("a"), claimed("b", 1)])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from sqlalchemy import text
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut
 from segmented.errors import InvalidInput, OrderMismatch, PoolDiverged, PoolMissing, PoolVanished
 from segmented.keys import shard_keys
 from segmented.models import AlreadyOpen, Opened, Restocked
+from segmented.orders import connect
 from segmented.orders.changing import restock_gated, withdraw_gated
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.opening import open_gated, reopen_gated
@@ -282,3 +284,58 @@ def test_the_body_of_a_sold_order_does_not_run_again_if_the_pool_was_not_told(po
     assert isinstance(answer, Settled)
     assert (answer.state, answer.quantity, bodies) == ("confirmed", 4, ["a"])
     assert pool.audit().is_clean
+
+
+TERMS: Final[dict[str, Any]] = {"limit_per_customer": 5, "profile": "database", "queue": "paid", "step": "shop:pay"}
+
+
+def terms_of(pool: Pool) -> dict[str, object]:
+    state = pool.state()
+    return {name: getattr(state, name) for name in TERMS}
+
+
+def test_a_reopened_pool_has_the_terms_that_it_was_opened_with(
+    store: RedisStore, gate: Gate, flush: Callable[[], object]
+) -> None:
+    pool = Pool(store, "mug", gate=gate)
+    pool.open(stock=10, segments=2, **TERMS)
+    flush()
+    reopen_gated(pool.plain, gate, segments=2, epoch=2)
+    assert terms_of(pool) == TERMS
+
+
+def test_a_reopened_pool_has_the_terms_that_are_given_instead(
+    store: RedisStore, gate: Gate, flush: Callable[[], object]
+) -> None:
+    pool = Pool(store, "mug", gate=gate)
+    pool.open(stock=10, segments=2, **TERMS)
+    flush()
+    reopen_gated(pool.plain, gate, segments=2, epoch=2, limit_per_customer=3, queue="late")
+    assert terms_of(pool) == TERMS | {"limit_per_customer": 3, "queue": "late"}
+
+
+@pytest.mark.parametrize("is_with_gate", [True, False])
+def test_a_reopened_pool_has_the_workers_that_were_named_last(
+    store: RedisStore, another: Pool, gate: Gate, flush: Callable[[], object], *, is_with_gate: bool
+) -> None:
+    """Named without the database, they are kept once a process with the database has used the pool."""
+    pool = Pool(store, "mug", gate=gate)
+    pool.open(stock=10, segments=2, **TERMS)
+    (pool if is_with_gate else Pool(store, "mug")).assign(queue="late", step=None)
+    if not is_with_gate:
+        assert isinstance(Pool(another.store, "mug", gate=gate).reserve("a", customer_id="c"), Reserved)
+    flush()
+    reopen_gated(pool.plain, gate, segments=2, epoch=2)
+    assert terms_of(pool) == TERMS | {"queue": "late", "step": None}
+
+
+def test_a_sale_of_an_earlier_release_is_reopened_on_the_terms_that_are_given(
+    store: RedisStore, gate: Gate, order_database: str, flush: Callable[[], object]
+) -> None:
+    Pool(store, "mug", gate=gate).open(stock=10, segments=2, **TERMS)
+    flush()
+    with connect(order_database).connect() as connection:
+        connection.execute(text("UPDATE segmented_sales SET profile = NULL, limit_per_customer = NULL"))
+    reopen_gated(Pool(store, "mug"), gate, segments=2, epoch=2, limit_per_customer=3)
+    state = Pool(store, "mug").state()
+    assert (state.limit_per_customer, state.profile, state.queue, state.step) == (3, "database", None, None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from sqlalchemy import create_engine, text
 
-from segmented import Closed, Order, Pool, RedisStore, Reserved, Settled, SoldOut
+from segmented import Closed, Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import (
     AlreadySettled,
     ChangeGated,
@@ -31,6 +31,7 @@ from segmented.orders import (
 )
 from segmented.stock import Grant
 from segmented.stock.outbox import Outbox
+from tests.support.overtaking import OvertakenStore
 from tests.support.pools.gated_shop import check
 
 if TYPE_CHECKING:
@@ -288,3 +289,15 @@ def test_a_database_without_rows_of_the_pool_is_refused_before_any_body_runs(
         pytest.fail("the body ran")
     with pool.grant("a", timeout=60):
         pass
+
+
+@pytest.mark.parametrize(("end", "operation"), [(Pool.confirm, op.Confirm), (Pool.cancel, op.Cancel)])
+def test_an_end_by_id_that_races_its_reserve_ends_the_order(
+    pool: Pool, gate: Gate, store: RedisStore, end: Callable[[Pool, str], Settled], operation: type[op.Operation[Any]]
+) -> None:
+    """The order is reserved right after its record was read."""
+    overtaken = OvertakenStore(store, operation, 1, lambda: pool.reserve("a"))
+    settled = end(Pool(overtaken, SKU, gate=gate), "a")
+    is_sold = operation is op.Confirm
+    assert settled.state == ("confirmed" if is_sold else "cancelled")
+    check(pool, gate, confirmed=int(is_sold), available=20 - is_sold)

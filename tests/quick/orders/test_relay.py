@@ -16,6 +16,7 @@ from segmented.keys import shard_keys
 from segmented.orders import Gate, connect, open_gated, relay, relaying, take_order
 from segmented.orders.ledger_table import ledger
 from segmented.stock import ShardedPool
+from tests.support.pools.engines import engine_of, gate_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ def sell(pool: Pool, *order_ids: str) -> None:
 def rows(gate: Gate, *columns: str, sku: str = SKU) -> list[tuple[Any, ...]]:
     chosen = [ledger.c[name] for name in columns]
     order = (ledger.c.shard, ledger.c.epoch, ledger.c.sequence, ledger.c.line)
-    with gate._engine.connect() as connection:  # noqa: SLF001  # reads without the code under test
+    with engine_of(gate).connect() as connection:  # reads without the code under test
         return [tuple(row) for row in connection.execute(select(*chosen).where(ledger.c.sku == sku).order_by(*order))]
 
 
@@ -219,7 +220,7 @@ def test_a_trim_beyond_what_was_relayed_is_refused(pool: Pool, gate: Gate) -> No
 
 def test_a_database_that_lacks_trimmed_entries_gets_none(pool: Pool, gate: Gate, tmp_path: Path) -> None:
     relay(pool, gate, trim_keep=0)
-    with Gate(connect(f"sqlite:///{tmp_path / 'other.sqlite'}")) as other:
+    with gate_on(connect(f"sqlite:///{tmp_path / 'other.sqlite'}")) as other:
         other.create()
         with pytest.raises(
             InvalidInput, match="the database has nothing of the ledger of 'mug', and the ledger goes on"
@@ -300,7 +301,7 @@ def test_numbers_that_were_given_again_are_noticed_and_nothing_is_copied(
 def test_a_database_that_stops_keeps_whole_pages_and_the_next_relay_goes_on(
     pool: Pool, private_postgres: PostgresServer
 ) -> None:
-    with Gate(connect(private_postgres.url)) as gate:
+    with gate_on(connect(private_postgres.url)) as gate:
         gate.create()
         relay(pool, gate)
         sell(pool, "second")

@@ -6,6 +6,7 @@ between any two of them.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from math import inf
 
@@ -48,11 +49,10 @@ class WaitingLine(RuleBasedStateMachine):
     def is_awake(self, waiter: Waiter) -> bool:
         if waiter.step == "trying" or (waiter.step == "listening" and not waiter.place.is_behind):
             return True
-        line = self.line
+        line, place = deepcopy((self.line, waiter.place))  # `next_step` would wake it
         if waiter.step == "answered":  # what it will find when it parks
-            return waiter.place.woken or line._unheard or self.now >= min(waiter.due, line._due)  # noqa: SLF001  # as below
-        places = line._places  # noqa: SLF001  # asking `next_step` would wake it
-        return waiter.place.woken or (places[0] is waiter.place and self.now >= line._due)  # noqa: SLF001  # as above
+            line.park(place, waiter.due)
+        return line.next_step(place, self.now, inf) is True
 
     def holds(self, waiter: Waiter) -> bool:
         """Has it taken the resource, while the reply that says so is still on its way?"""

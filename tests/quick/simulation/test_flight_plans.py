@@ -95,7 +95,7 @@ def test_j7_a_loader_that_dies_costs_its_lease_and_one_more_call(seed: int) -> N
         if source.running and not dead:
             victim = next(actor for actor in actors if actor.name in source.running)
             dead.append(victim.name)
-            world._kill(victim.process)  # noqa: SLF001  # by name, and not by chance
+            world.kill(victim.process)  # by name, and not by chance
             source.running.clear()
 
     began = world.clock.now()

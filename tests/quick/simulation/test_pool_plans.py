@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import groupby
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import StoreUnavailable
+from segmented.keys import shard_keys
 from segmented.models import Granted, Order, Settled, SoldOut
 from segmented.plans import Now, Plan, perform
 from segmented.protocol.lock.operations import LEFT_MS, NEWCOMERS_MAX
@@ -22,6 +24,8 @@ from segmented.testing.simulator import Part, Schedule, keeping_to
 from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from segmented.stock import AuditReport
 
 SKU = "ticket"
@@ -183,3 +187,55 @@ def test_a_dead_process_costs_the_others_its_lease_and_the_time_its_segment_is_k
     world.run()
     ended = sum(actor.outcome is not None for actor in world.actors)
     assert max((wait for _, wait in turns), default=0.0) < LONGEST_SECONDS + ended * (0.1 + LEFT_MS / 1000)
+
+
+def taking_once(party: str, waiting: set[str], *, after: float = 0.0, dying: Sequence[str] = ()) -> Plan[None]:
+    """Take a segment once, as the only waiter of a process, behind processes that ask once more and die."""
+    yield from perform(Sleep(after))
+    for other in dying:
+        yield from perform(asking(other, other))
+    waiting.add(party)
+    answer, _ = yield from grant_plan(asking(party), None)
+    assert isinstance(answer, Granted)
+    waiting.remove(party)
+    yield from perform(Sleep(0.02))
+    yield from perform(op.Confirm(SKU, party))
+
+
+def asking(order_id: str, party: str = "") -> op.Grant:
+    return op.Grant(SKU, Order(order_id, 1), order_id, 60_000, 60_000, keep_refusal=False, party=party)
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("dead", [1, 10, 40])
+@each_seed(2)
+def test_dead_processes_in_line_cost_at_most_a_tenth_of_a_second_in_all(seed: int, dead: int, segments: int) -> None:
+    """A segment is free beside a waiter for less than 100 ms together, also if others die behind the first waiters."""
+    world, waiting = world_with_pool(seed, stock=100, segments=segments), set[str]()
+    unused, free_since = 0.0, inf
+    for segment in range(segments):
+        world.model.execute(asking(f"held{segment}"))
+        world.start(f"holder{segment}", ending(f"held{segment}"))
+    for number in range(dead):
+        world.model.execute(asking(f"dead{number}", f"dead{number}"))
+
+    def measure() -> None:
+        nonlocal unused, free_since
+        now = world.clock.now()
+        unused += max(0.0, now - free_since)
+        locked = world.model.ask("EXISTS", *(f"{shard_keys(SKU).lock}:{segment}" for segment in range(segments)))
+        free_since = now if waiting and locked < segments else inf
+
+    for number in range(3):
+        world.start(f"live{number}", taking_once(f"live{number}", waiting))
+    later = [f"later{number}" for number in range(10)]
+    world.start("last", taking_once("last", waiting, after=0.1, dying=later))
+    world.run(check=measure)
+    assert waiting == set()
+    assert 0.03 < unused < 0.1
+
+
+def ending(order_id: str) -> Plan[None]:
+    """End an order after all waiters are in line."""
+    yield from perform(Sleep(0.3))
+    yield from perform(op.Confirm(SKU, order_id))

@@ -139,4 +139,4 @@ def test_a_dead_holder_and_ten_dead_waiters_cost_one_session_time_together(seed:
 
 def die(world: ZooKeeperWorld) -> Plan[None]:
     yield from perform(Sleep(0.1))
-    world._kill("doomed")  # noqa: SLF001  # at this very moment, not at one that the seed draws
+    world.kill("doomed")  # at this very moment, not at one that the seed draws

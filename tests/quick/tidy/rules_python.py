@@ -31,6 +31,22 @@ WAITS: Final = {
     ("threading", "Timer"),
 }
 
+OPEN_TO_TESTS: Final = {
+    "_exit": "a function of os that everybody may call",
+    "_fields": "the documented attribute of a named tuple",
+    "_link": "a store's connections: a test stands between a release and its hand-over, or keeps one of them busy",
+    "_tries": "of such a link: a second attempt would hide a time-out",
+    "_changed": "the lock of a thread, held while the process forks or the collector runs",
+    "_guard": "as above",
+    "_timer": "the owner of such a lock",
+    "_renew_at": "of a run whose process stands still",
+    "_renew_until": "as above",
+    "_releases_asked": "as above",
+    "_after_fork": "what kombu calls in a child",
+    "_pubsub": "Celery has no other word for a result consumer without a connection",
+}
+"""Private names that tests may read, and why."""
+
 PRIVATE: Final = re.compile(r"_[A-Za-z]")
 SILENCED: Final = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:\s*no cover|fmt:\s*off)(?P<rest>.*)")
 CODES: Final = re.compile(r"(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*|\[[\w, -]+\])?\s*(?P<reason>.*)")
@@ -136,6 +152,18 @@ def names_of_tests(text: str) -> Iterator[tuple[int, str]]:
         if len(found[1]) > TEST_NAME_MAX:
             line = text.count("\n", 0, found.start()) + 1
             yield line, f"{found[1]} has more than {TEST_NAME_MAX} characters: the long story is its docstring"
+
+
+def tests_use_the_public_face(text: str) -> Iterator[tuple[int, str]]:
+    """A test reads nothing private: a refactoring that keeps behaviour would break it."""
+    if not re.search(r"\._[A-Za-z]", text):
+        return
+    for node in ast.walk(parsed(text)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"))):
+                pass
+            case ast.Attribute(attr=name) if PRIVATE.match(name) and name not in OPEN_TO_TESTS:
+                yield node.lineno, f"{ast.unparse(node)} is private: ask what is public"
 
 
 def no_private_attribute(text: str) -> Iterator[tuple[int, str]]:

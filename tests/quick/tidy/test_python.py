@@ -60,6 +60,10 @@ def test_tests_replace_nothing_that_is_private() -> None:
     assert all_offences([rules.no_private_patch], files("tests", suffix=".py")) == []
 
 
+def test_tests_read_nothing_that_is_private() -> None:
+    assert all_offences([rules.tests_use_the_public_face], files("tests", suffix=".py")) == []
+
+
 def test_names_of_tests_have_at_most_80_characters() -> None:
     assert all_offences([rules.names_of_tests], files("tests", "bench", suffix=".py")) == []
 

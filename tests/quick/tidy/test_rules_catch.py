@@ -57,6 +57,7 @@ BROKEN: list[tuple[Rule, str, int]] = [
     (rules_python.no_private_patch, 'def test(monkeypatch):\n    monkeypatch.setattr(pool, "_seen", 1)', 2),
     (rules_python.no_private_patch, 'def test(monkeypatch):\n    monkeypatch.setattr("segmented.stock._seen", 1)', 2),
     (rules_python.names_of_tests, "class A:\n    async def test_" + 76 * "n" + "(self): ...", 2),
+    (rules_python.tests_use_the_public_face, "def test_it(pool):\n    assert pool._seen == 1", 2),
     (rules_python.no_private_attribute, "def f(connection):\n    connection._parser._buffer.socket_timeout = 1", 2),
     (rules_python.no_private_attribute, "class A:\n    def f(self):\n        self._connection._writer.abort()", 3),
     (rules_python.no_private_attribute, 'def f(pool):\n    return getattr(pool, "_created_connections")', 2),
@@ -106,6 +107,10 @@ KEPT: list[tuple[Rule, str]] = [
     (rules_python.no_waits, "import asyncio\nasync def f():\n    await asyncio.sleep(0)"),
     (rules_python.no_private_patch, 'def test(monkeypatch):\n    monkeypatch.setattr(pool, "seen", 1)'),
     (rules_python.names_of_tests, "def test_" + 75 * "n" + "(): ..."),
+    (
+        rules_python.tests_use_the_public_face,
+        "def f(self):\n    super()._f(self._g)\nos._exit(0)",
+    ),
     (rules_python.no_private_attribute, OWN_PYTHON),
     (rules_python.silence_has_a_reason, GOOD_PYTHON + 'text = "# noqa"'),
     (rules_lua.contract, GOOD_LUA),

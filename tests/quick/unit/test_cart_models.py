@@ -21,7 +21,7 @@ from segmented.models import (
     SoldOut,
     cart_of,
 )
-from segmented.models.ids import check_id, is_unseen
+from segmented.models.ids import checked_id, is_unseen
 from segmented.protocol.carts.wire import _refusal, refusal_text
 
 TEXTS = st.text(st.characters(codec="utf-8").filter(lambda one: not is_unseen(one)), min_size=1, max_size=20)
@@ -48,7 +48,7 @@ def test_a_cart_is_made_again_from_what_is_kept_of_it(
 ) -> None:
     cart = Cart(cart_id, lines, customer_id)
     assert cart_of(cart_id, cart.content) == cart
-    check_id(cart.content, "content", bytes_max=100_000)  # no newline, which would end it early in the record
+    checked_id(cart.content, "content", bytes_max=100_000)  # no newline, which would end it early in the record
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_other_content_and_another_id_are_other_orders(other: Cart) -> None:
 
 
 def test_the_longest_cart_id_makes_an_order_id_that_a_pool_takes() -> None:
-    check_id(Cart("ü" * 120, [("a", 1)]).order_id, "order id")
+    checked_id(Cart("ü" * 120, [("a", 1)]).order_id, "order id")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from segmented.clock import ManualClock
-from segmented.plans.line import AHEAD_SECONDS, LATE_SECONDS, Line, Offer, Place
+from segmented.plans.line import AHEAD_SECONDS, LATE_SECONDS, Line, Offer, Place, stagger
 from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.stores.wakeups import ThreadWakeups
 
@@ -30,7 +30,8 @@ class Waiters:
 
     def offering(self, name: str, *, is_undone_late: bool = True) -> Place:
         place = self.join(name)
-        self.line.park(place, inf, Offer(AcquireLock("x", name, 1_000), ReleaseLock("x", name), is_undone_late))
+        undo = (ReleaseLock("x", name),)
+        self.line.park(place, inf, Offer(AcquireLock("x", name, 1_000), undo, undo if is_undone_late else ()))
         return place
 
 
@@ -221,7 +222,7 @@ def test_a_waiter_woken_while_trying_makes_its_next_attempt_alone() -> None:
     line = Line("c")
     place = line.join(threading.Event().set)
     line.signal()  # it is out trying, for the first time
-    line.park(place, inf, Offer(AcquireLock("door", "h", 1_000), ReleaseLock("door", "h"), is_undone_late=True))
+    line.park(place, inf, Offer(AcquireLock("door", "h", 1_000)))
     assert line.take_offer() is None
     assert line.next_step(place, 0.0, 10.0) is True
     assert line.take_offer() is None
@@ -269,7 +270,17 @@ def test_an_attempt_for_somebody_who_was_cancelled_is_to_be_undone() -> None:
         waiters.line.take_offer()
         waiters.line.leave(a, AT_ONCE, in_time=False)
         assert not waiters.line.hand(a, ("acquired", 1.0))
-        assert a.offer is not None
+        assert waiters.line.undoing(a) == (ReleaseLock("x", "a"),)
+
+
+def test_after_a_hand_over_to_a_waiter_that_left_the_next_one_tries() -> None:
+    waiters = Waiters()
+    a, b = waiters.offering("a"), waiters.offering("b")
+    assert waiters.line.take_offer() is a
+    waiters.line.leave(a, inf, in_time=False)
+    assert waiters.line.next_step(b, 1.0, inf) == inf
+    assert not waiters.line.hand(a, ("refused for good", 1.0))
+    assert waiters.line.next_step(b, 1.0, inf) is True
 
 
 def test_an_attempt_is_not_undone_once_its_waiter_has_gone_on_with_the_answer() -> None:
@@ -305,7 +316,7 @@ def test_a_release_during_the_firsts_turn_wakes_the_next_once_the_first_has_left
     line.hear(1.0, "turn:us")
     assert line.next_step(first, 1.0, inf) is True
     line.hear(1.01, "a holder")
-    assert line.next_step(second, 1.01, inf) == 1.01 + 2 * AHEAD_SECONDS
+    assert line.next_step(second, 1.01, inf) == 1.01 + AHEAD_SECONDS + stagger(2)
     line.leave(first, inf)
     assert line.next_step(second, 1.02, inf) is True
 
@@ -318,7 +329,7 @@ def test_a_waiter_that_gives_up_before_its_turn_leaves_a_release_to_those_ahead(
         line.park(place, inf)
     line.hear(1.0, "a holder")
     line.leave(first, inf)
-    assert line.next_step(second, 1.02, inf) == 1.0 + 2 * AHEAD_SECONDS
+    assert line.next_step(second, 1.02, inf) == 1.0 + AHEAD_SECONDS + stagger(2)
 
 
 def test_an_attempt_for_somebody_whose_deadline_came_is_undone_if_that_was_said() -> None:
@@ -328,9 +339,8 @@ def test_an_attempt_for_somebody_whose_deadline_came_is_undone_if_that_was_said(
         assert waiters.line.take_offer() is place
         waiters.line.leave(place, AT_ONCE)
         assert not waiters.line.hand(place, ("acquired", 1.0))
-    assert a.offer is not None
-    assert b.offer is not None
-    assert b.offer.undo is None
+    assert waiters.line.undoing(a) == (ReleaseLock("x", "a"),)
+    assert waiters.line.undoing(b) == ()
 
 
 def test_after_sixteen_hand_offs_others_get_their_chance() -> None:

@@ -103,4 +103,4 @@ def test_every_ear_in_one_line_hears_every_message_and_who_waits_there_is_woken_
         listener.close()
     wakeups.signal("freed")
     assert heard == []
-    assert wakeups._lines == {}  # noqa: SLF001  # a leak shows nowhere else
+    assert wakeups.lines() == {}

@@ -156,3 +156,24 @@ def test_a_body_that_cannot_be_decoded_is_unreadable(app: Celery) -> None:
     with pytest.raises(Unreadable, match=r"^it cannot be decoded: ") as caught:
         check_message(message)
     assert isinstance(caught.value.__cause__, DecodeError)
+
+
+@pytest.mark.parametrize("name", ["stamps", "headers", "tenant"])
+def test_a_header_that_is_nested_too_deeply_is_not_passed_on(app: Celery, name: str) -> None:
+    message = published(app)
+    message.headers[name] = {"a": json.loads("[" * 98 + "]" * 98)}
+    check_message(message)
+    message.headers[name] = {"a": json.loads("[" * 110 + "]" * 110)}
+    with pytest.raises(Unreadable, match=r"^it has more than 100 lists and objects inside one another$"):
+        check_message(message)
+
+
+@pytest.mark.parametrize("depth", [98, 110])
+def test_an_argument_that_is_nested_too_deeply_is_not_passed_on(app: Celery, depth: int) -> None:
+    app.send_task("shop.add", (json.loads("[" * depth + "]" * depth), 2))
+    (message,) = messages(app)
+    if depth == 98:
+        check_message(message)
+        return
+    with pytest.raises(Unreadable, match=r"^it has more than 100 lists and objects inside one another$"):
+        check_message(message)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from segmented.clock import SystemClock
+from segmented.clock import ManualClock, SystemClock
+from segmented.errors import StoreBusy
 from segmented.stores.redis import async_listener, listener
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.listener import RedisWakeups
@@ -37,6 +38,8 @@ class Wire:
     def __init__(self, *, confirms: bool = True) -> None:
         self.said: queue.Queue[dict[str, Any] | Exception] = queue.Queue()
         self.subscribed = False
+        self.asked_for: list[str] = []
+        self.given_up, self.closed = threading.Event(), threading.Event()
         self._confirms = confirms
 
     def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:  # noqa: ARG002  # as a link has it
@@ -47,8 +50,14 @@ class Wire:
 
     def subscribe(self, *channels: str) -> None:
         self.subscribed = True
+        self.asked_for += [channel for channel in channels if channel == FREED]
         for channel in channels if self._confirms else ():
             self.said.put(confirming(channel))
+
+    def unsubscribe(self, *_: str) -> None:
+        """The connection was broken: the driver connects and subscribes again, and only then unsubscribes."""
+        self.said.put(confirming(FREED))
+        self.given_up.set()
 
     def get_message(self, *, timeout: float) -> dict[str, Any] | None:
         try:
@@ -64,6 +73,7 @@ class Wire:
 
     def close(self) -> None:
         self.subscribed = False
+        self.closed.set()
 
 
 class AsyncWire:
@@ -72,6 +82,8 @@ class AsyncWire:
     def __init__(self, *, confirms: bool = True) -> None:
         self.said: asyncio.Queue[dict[str, Any] | Exception] = asyncio.Queue()
         self.subscribed = False
+        self.asked_for: list[str] = []
+        self.given_up, self.closed = asyncio.Event(), asyncio.Event()
         self._confirms = confirms
 
     async def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:  # noqa: ARG002  # as a link has it
@@ -82,8 +94,14 @@ class AsyncWire:
 
     async def subscribe(self, *channels: str) -> None:
         self.subscribed = True
+        self.asked_for += [channel for channel in channels if channel == FREED]
         for channel in channels if self._confirms else ():
             self.said.put_nowait(confirming(channel))
+
+    async def unsubscribe(self, *_: str) -> None:
+        """Do as `Wire.unsubscribe`."""
+        self.said.put_nowait(confirming(FREED))
+        self.given_up.set()
 
     async def get_message(self, *, timeout: float) -> dict[str, Any] | None:
         try:
@@ -99,6 +117,7 @@ class AsyncWire:
 
     async def aclose(self) -> None:
         self.subscribed = False
+        self.closed.set()
 
 
 def made(wire: Any) -> tuple[RedisWakeups, Place, threading.Event]:  # noqa: ANN401  # in place of a link
@@ -140,6 +159,54 @@ def test_the_confirmation_that_a_waiter_asked_for_wakes_nobody_in_asyncio() -> N
         await wakeups.listen(FREED, inf)
         await wakeups.close()
         assert not place.woken
+
+    asyncio.run(body())
+
+
+# --- the message that wakes the listener is an optimization ---
+
+
+class Silent(Wire):
+    """A link without a free connection for messages; once it was asked, the listener's poll ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:
+        self.asked += 1
+        super().publish(channel, word, deadline=deadline, at=at)
+        raise StoreBusy
+
+
+class AsyncSilent(AsyncWire):
+    """The same for asyncio."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:
+        self.asked += 1
+        await super().publish(channel, word, deadline=deadline, at=at)
+        raise StoreBusy
+
+
+def test_a_wait_goes_on_if_no_connection_is_free_to_wake_its_own_listener() -> None:
+    wire = Silent()
+    wakeups, _, _ = made(wire)
+    wakeups.listen(FREED, inf)
+    assert wire.asked == 1
+    wakeups.close()
+
+
+def test_of_twenty_tasks_that_begin_to_wait_one_wakes_the_listener_and_none_fails() -> None:
+    async def body() -> None:
+        wire = AsyncSilent()
+        wakeups, _, _ = async_made(wire)
+        await asyncio.gather(*(wakeups.listen(FREED, inf) for _ in range(20)))
+        assert wire.asked == 1
+        await wakeups.close()
 
     asyncio.run(body())
 
@@ -193,5 +260,73 @@ def test_a_confirmation_for_which_nobody_waits_wakes_the_head_in_asyncio() -> No
         await asyncio.wait_for(woken.wait(), SOON)
         await wakeups.close()
         assert place.woken
+
+    asyncio.run(body())
+
+
+# --- a subscription that was given up, and that the driver has made again, is none ---
+
+
+PONG: dict[str, Any] = {"type": "pong", "channel": "", "data": ""}
+
+
+def ended(channel: str) -> dict[str, Any]:
+    return {"type": "unsubscribe", "channel": channel, "data": 0}
+
+
+def test_a_channel_that_was_given_up_and_the_driver_renewed_is_asked_for_again() -> None:
+    wire, clock = Wire(), ManualClock()
+    wakeups = RedisWakeups(lambda _: wire, clock, wire)  # type: ignore[arg-type, return-value]  # in place of a link
+    wakeups.listen(FREED, inf)
+    clock.advance(60.0)
+    wire.said.put(PONG)
+    assert wire.given_up.wait(SOON)
+    wire.said.put(RedisConnectionError("broken"))  # the driver's subscription is gone with its connection
+    assert wire.closed.wait(SOON)
+    wakeups.join(FREED)
+    wakeups.listen(FREED, inf)
+    wakeups.close()
+    assert wire.asked_for == [FREED, FREED]
+
+
+def test_a_channel_that_was_given_up_is_asked_for_again_in_asyncio() -> None:
+    async def body() -> None:
+        wire, clock = AsyncWire(), ManualClock()
+        wakeups = AsyncRedisWakeups(lambda _: wire, clock, wire)  # type: ignore[arg-type, return-value]  # as above
+        await wakeups.listen(FREED, inf)
+        clock.advance(60.0)
+        wire.said.put_nowait(PONG)
+        async with asyncio.timeout(SOON):
+            await wire.given_up.wait()
+        wire.said.put_nowait(RedisConnectionError("broken"))
+        async with asyncio.timeout(SOON):
+            await wire.closed.wait()
+        wakeups.join(FREED)
+        await wakeups.listen(FREED, inf)
+        await wakeups.close()
+        assert wire.asked_for == [FREED, FREED]
+
+    asyncio.run(body())
+
+
+def test_a_subscription_that_the_server_ends_late_is_made_again_and_wakes_the_head() -> None:
+    wire = Wire()
+    wakeups, place, woken = made(wire)
+    wakeups.listen(FREED, inf)
+    wire.said.put(ended(FREED))
+    assert woken.wait(SOON)
+    wakeups.close()
+    assert (place.woken, wire.asked_for) == (True, [FREED, FREED])
+
+
+def test_a_subscription_that_the_server_ends_late_is_made_again_in_asyncio() -> None:
+    async def body() -> None:
+        wire = AsyncWire()
+        wakeups, place, woken = async_made(wire)
+        await wakeups.listen(FREED, inf)
+        wire.said.put_nowait(ended(FREED))
+        await asyncio.wait_for(woken.wait(), SOON)
+        await wakeups.close()
+        assert (place.woken, wire.asked_for) == (True, [FREED, FREED])
 
     asyncio.run(body())

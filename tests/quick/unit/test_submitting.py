@@ -144,14 +144,14 @@ def test_a_handle_says_what_was_answered(accepted: Any, state: str, *, is_outcom
 )
 def test_a_handle_notes_what_is_found(found: Submitted, outcome: object) -> None:
     handle = HandleState("mug", "a", Queued("a", replay=False))
-    handle._note(found)  # noqa: SLF001  # both colours call it
+    handle.note(found)
     assert (handle.state, handle.outcome) == (found.state, outcome)
 
 
 def test_what_was_refused_at_the_door_stays_refused_where_nothing_is_kept_of_it() -> None:
     refusal = SoldOut("a", 2, 1, 0, 3)
     handle = HandleState("mug", "a", refusal)
-    handle._note(Submitted("a", "unknown", None, 0, 0, "", is_in_outbox=False))  # noqa: SLF001  # as above
+    handle.note(Submitted("a", "unknown", None, 0, 0, "", is_in_outbox=False))
     assert (handle.state, handle.outcome) == ("refused", refusal)
 
 

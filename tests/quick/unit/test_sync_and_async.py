@@ -61,13 +61,13 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncZooKeeperLease.on_lost AsyncZooKeeperLease.tell AsyncKeeper.discard AsyncKeeper.watch "
             "AsyncLease.sequencer AsyncPoolBooks.handle "
             "AsyncPoolBooks.note_token AsyncGrant.decided_by AsyncLane.submit "
-            "AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all"
+            "AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all AsyncRedisWakeups.close_soon"
         ),
         "it changes the lines of one event loop at once, so that no other task comes between": (
             "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncWakeups.mend AsyncioWakeups.hand "
             "AsyncioWakeups.hear AsyncioWakeups.is_waited_for AsyncioWakeups.join AsyncioWakeups.leave "
-            "AsyncioWakeups.lets_others AsyncioWakeups.mend AsyncioWakeups.recover AsyncioWakeups.signal "
-            "AsyncioWakeups.signal_all AsyncioWakeups.take_offer AsyncQuorumWakeups.leave"
+            "AsyncioWakeups.lets_others AsyncioWakeups.lines AsyncioWakeups.mend AsyncioWakeups.recover "
+            "AsyncioWakeups.signal AsyncioWakeups.signal_all AsyncioWakeups.take_offer AsyncQuorumWakeups.leave"
         ),
         "a `with` statement of a plan's driver, which may end where nothing can be awaited": (
             "AsyncZooKeeperStore.__enter__ AsyncZooKeeperStore.__exit__"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from segmented.plans import Join, Leave, Line, Listen, Now, Offer, Park, Try, Wi
 from segmented.plans.waiting import GONE_SECONDS
 
 if TYPE_CHECKING:
-    from segmented.plans import Plan
+    from segmented.plans import Place, Plan
 
 ACQUIRE = op.AcquireLock("x", "h", 1_000)
 UNDO = op.ReleaseLock("x", "h")
@@ -204,7 +205,6 @@ def in_the_line_of_processes() -> PlanDriver:
         trying(5.0),
         is_tried=True,
         is_busy=is_held,
-        undo=lambda: UNDO,
         in_line=lambda party: op.AcquireLock("x", "h", 1_000, party=party),
         out_of_line=lambda party: op.LeaveLine("x", party),
     )
@@ -212,6 +212,76 @@ def in_the_line_of_processes() -> PlanDriver:
     for reply in (line.join(lambda: None), None, 100.0):
         driver.answer(reply)
     return driver
+
+
+def two_out_trying() -> tuple[Line, list[tuple[PlanDriver, Place]]]:
+    """Bring two waiters of a process to attempts that overlap."""
+    line, waiters = Line("freed", "us"), []
+    for _ in range(2):
+        wait = wait_in_line(
+            trying(5.0),
+            is_tried=True,
+            is_busy=is_held,
+            in_line=lambda party: op.AcquireLock("x", "h", 1_000, party=party),
+            out_of_line=lambda party: op.LeaveLine("x", party),
+        )
+        driver, place = PlanDriver(wait), line.join(lambda: None)
+        driver.answer(place)
+        driver.answer(None)
+        waiters.append((driver, place))
+    (first, _), (second, _) = waiters
+    assert first.answer(100.0) == Within(op.AcquireLock("x", "h", 1_000, party="us"), 105.0)
+    assert isinstance(second.asked, Park)
+    assert second.answer(True) == Now()  # noqa: FBT003  # what Park answers
+    second.answer(100.0)
+    return line, waiters
+
+
+def left(driver: PlanDriver, line: Line) -> Any:  # noqa: ANN401  # the next effect, or the outcome
+    """Carry out a Leave."""
+    leave = driver.asked
+    assert isinstance(leave, Leave)
+    try:
+        return driver.answer(line.leave(leave.place, leave.due, in_time=leave.in_time))
+    except StopIteration as stop:
+        return stop.value
+
+
+@pytest.mark.parametrize("ending", ["deadline", "cancelled", "unanswered"])
+def test_the_last_waiter_leaves_the_line_if_another_one_may_have_kept_the_place(ending: str) -> None:
+    line, [(one, place), (other, _)] = two_out_trying()
+    if ending == "deadline":
+        for reply in (Held(500), 100.1):
+            one.answer(reply)
+        line.park(place, inf)
+        one.answer(False)  # noqa: FBT003  # what Park answers
+        assert left(one, line) == (Held(500), 100.0)
+    else:
+        error = asyncio.CancelledError() if ending == "cancelled" else StoreUnavailable("lost")
+        one.fail(error)
+        with pytest.raises(type(error)):
+            left(one, line)
+    other.answer(TAKEN)
+    other.answer(100.2)
+    assert left(other, line) == Now()
+    assert other.answer(100.2) == Within(op.LeaveLine("x", "us"), 100.45)
+    assert other.end(True) == (TAKEN, 100.0)  # noqa: FBT003  # the reply of the store
+
+
+def test_a_last_waiter_whose_attempt_was_the_last_leaves_without_a_command() -> None:
+    line, [(one, place), (other, other_place)] = two_out_trying()
+    for reply in (Held(500), 100.1):
+        one.answer(reply)
+    line.park(place, inf)
+    one.answer(False)  # noqa: FBT003  # what Park answers
+    left(one, line)
+    for reply in (Held(500), 100.1):
+        other.answer(reply)
+    line.park(other_place, inf)
+    taken: tuple[object, ...] = (True, 100.2, TAKEN, 100.3)
+    for answer in taken:
+        other.answer(answer)
+    assert left(other, line) == (TAKEN, 100.2)
 
 
 @pytest.mark.parametrize("error", [SystemExit(), asyncio.CancelledError(), StoreRefused("no")])
@@ -279,21 +349,20 @@ def test_a_process_that_is_gone_cleans_nothing_up(timeout: float) -> None:
 # --- hand-off ---
 
 
-def parked_with_an_offer(handed: Literal["undone late", "kept late"]) -> tuple[PlanDriver, Any]:
+def parked_with_an_offer(undo_late: tuple[op.Operation[Any], ...]) -> tuple[PlanDriver, Any]:
     """Bring a plan to where it sleeps, its attempt left with its place."""
-    driver = PlanDriver(
-        wait_in_line(trying(5.0), is_tried=True, is_busy=is_held, undo=lambda: UNDO, handed=handed)  # after the first
-    )
+    offered = partial(Offer, undo=(UNDO,), undo_late=undo_late)
+    driver = PlanDriver(wait_in_line(trying(5.0), is_tried=True, is_busy=is_held, offered=offered))  # after the first
     line = Line("freed")
     place = line.join(lambda: None)
     for answer in (place, None, 100.2, Held(400), 100.3):
         driver.answer(answer)
-    assert driver.asked == Park(place, 100.3 + 0.401, 105.0, Offer(ACQUIRE, UNDO, handed == "undone late"))
+    assert driver.asked == Park(place, 100.3 + 0.401, 105.0, Offer(ACQUIRE, (UNDO,), undo_late))
     return driver, place
 
 
 def test_a_handed_over_lease_counts_from_before_its_request_and_costs_no_attempt() -> None:
-    driver, place = parked_with_an_offer("undone late")
+    driver, place = parked_with_an_offer((UNDO,))
     place.handed = (TAKEN, 101.5)
     assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers
     assert driver.answer(101.6) == Leave(place, 101.6 + 1.001)
@@ -301,7 +370,7 @@ def test_a_handed_over_lease_counts_from_before_its_request_and_costs_no_attempt
 
 
 def test_an_attempt_that_was_made_in_vain_is_made_again() -> None:
-    driver, place = parked_with_an_offer("kept late")
+    driver, place = parked_with_an_offer(())
     place.handed = (Held(9), 101.5)
     assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers
     assert driver.answer(101.6) == WITHIN

@@ -10,8 +10,9 @@ import signal
 import sys
 
 from segmented import Pool, RedisStore
-from segmented.orders import Gate, connect, relay, relaying
+from segmented.orders import connect, relay, relaying
 from tests.support.dying import DyingStore, StepCounter, let_die
+from tests.support.pools.engines import gate_on
 
 STRIDE = 3
 """Every third step, so that a page has several."""
@@ -31,7 +32,7 @@ class KillingCounter(StepCounter):
 def relayed(url: str, database: str, sku: str, step: int) -> str:
     """Relay, and die at this step."""
     counter = KillingCounter()
-    with RedisStore.from_url(url) as store, Gate(connect(database)) as gate:
+    with RedisStore.from_url(url) as store, gate_on(connect(database)) as gate:
         let_die(gate, counter)
         counter.steps = step or None
         report = relay(Pool(DyingStore(store, counter), sku), gate, trim_keep=4)

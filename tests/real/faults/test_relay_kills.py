@@ -14,6 +14,7 @@ from segmented.orders import Gate, connect, relay
 from segmented.orders.ledger_table import ledger
 from tests.real.faults.relay_process import PAGE, STRIDE
 from tests.support.paths import ROOT
+from tests.support.pools.engines import engine_of, gate_on
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
@@ -49,7 +50,7 @@ def sold(store: RedisStore, sku: str) -> Pool:
 
 @pytest.mark.timeout(300)
 def test_killed_at_every_step_and_run_again_each_change_is_there_once(valkey: ValkeyServer, sqlite_url: str) -> None:
-    with RedisStore.from_url(valkey.url) as store, Gate(connect(sqlite_url)) as gate:
+    with RedisStore.from_url(valkey.url) as store, gate_on(connect(sqlite_url)) as gate:
         gate.create()
         kept = list(sold(store, "whole").read_ledger())
         assert (len({entry.sequence for entry in kept}), len(kept)) == (ENTRIES, ROWS)
@@ -82,6 +83,6 @@ def check(pool: Pool, gate: Gate) -> int:
 def rows(gate: Gate, sku: str) -> list[tuple[int, str, str | None]]:
     columns = (ledger.c.sequence, ledger.c.kind, ledger.c.order_id)
     statement = ledger.select().with_only_columns(*columns).where(ledger.c.sku == sku)
-    with gate._engine.connect() as connection:  # noqa: SLF001  # reads without the code under test
+    with engine_of(gate).connect() as connection:  # reads without the code under test
         found = connection.execute(statement.order_by(ledger.c.sequence, ledger.c.line))
         return [(number, kind, order_id) for number, kind, order_id in found]

@@ -61,7 +61,7 @@ class Bench:
         self.ours, self._theirs = RedisStore(self._client), RedisStore.from_url(url)
         self._waiting = {"nobody": None, "its own process": self.ours, "another process": self._theirs}[waits]
         self._locks: dict[RedisStore, Any] = {store: self._lock(store) for store in (self.ours, self._theirs)}
-        self._kept: list[object] = []  # so that no finalizer is struck
+        self._kept: list[Any] = []  # so that no finalizer is struck
         if kind.endswith("grant") or kind.startswith("grant"):
             Pool(self._theirs, self._names[0]).open(stock=STOCK, segments=1)
 
@@ -127,6 +127,9 @@ class Bench:
                 wrong.append(repr(failure))
             else:
                 (taken.cancel if hasattr(taken, "cancel") else taken.release)()
+        if self._kind == "grant's block":  # its body has run
+            record = self._locks[self._theirs].order(self._kept[-1].order_id)
+            wrong += [f"the order is {record.state}"] if record.state != "confirmed" else []
         wrong += [f"{len(line)} in the queue" for line in lines_of(self.ours).values()]
         return striker.where, wrong
 

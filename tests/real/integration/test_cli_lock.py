@@ -11,12 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import redis
+import redis_lock
 
-from segmented import protocol as op
+from segmented import Pool, compat, protocol as op
+from segmented.cli.lock import NOTHING
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
 from segmented.locks import Lock, ReentrantLock, Semaphore
+from segmented.locks.claim import HOST
 from segmented.locks.operator import async_list_locks, async_revoke, async_show, list_locks
+from segmented.process import THIS
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.support import command_line
 from tests.support.servers.nodes import free_ports
@@ -31,6 +36,8 @@ ran = partial(command_line.ran, "lock")
 ran_apart = partial(command_line.ran_apart, "lock")
 on_a_terminal = partial(command_line.on_a_terminal, "lock")
 LONG: Final = 600.0
+HERE: Final = f"{HOST}:{THIS.process_id}"
+REDISSON: Final = "6f0829ed-bfd3-4e6f-bba3-6f3d66cd176c:57"
 
 
 def test_a_held_lock_is_shown_in_plain_lines(store: RedisStore, valkey: ValkeyServer) -> None:
@@ -38,8 +45,10 @@ def test_a_held_lock_is_shown_in_plain_lines(store: RedisStore, valkey: ValkeySe
         done = ran_apart("show", "order:7", url=valkey.url)
     rows = dict(line.split("\t") for line in done.stdout.splitlines())
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(rf"{lease.holder_id[:8]}, 5[0-9]{{2}}\.[0-9]{{3}} s", rows.pop("held by"))
+    who = rf"{lease.holder_id[:8]} of {re.escape(HERE)}, 5[0-9]{{2}}\.[0-9]{{3}} s left"
+    assert re.fullmatch(who, rows.pop("held by"))
     assert re.fullmatch(r"5[0-9]{2}\.[0-9]{3} s", rows.pop("free in"))
+    assert re.fullmatch(r"[0-9]+\.[0-9]{3} s", rows.pop("held for"))
     assert rows == {
         "name": "order:7",
         "kind": "lock",
@@ -51,7 +60,7 @@ def test_a_held_lock_is_shown_in_plain_lines(store: RedisStore, valkey: ValkeySe
 
 def test_a_free_lock_is_shown_as_free_with_exit_code_zero(valkey: ValkeyServer) -> None:
     done = ran("show", "order:7", url=valkey.url)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "free\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"free: {NOTHING}\n", "")
 
 
 def test_json_goes_to_a_file_or_to_standard_output(store: RedisStore, valkey: ValkeyServer, tmp_path: Path) -> None:
@@ -75,7 +84,8 @@ def test_a_revoke_ends_the_lease_and_its_holder_is_told(store: RedisStore, valke
     with pytest.raises(LeaseLost):
         lease.release()
     again = ran("revoke", "order:7", "--yes", url=valkey.url)
-    assert (again.returncode, again.stdout) == (0, "free: there was nothing to revoke\n")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == f"segmented: nothing to revoke: {NOTHING}\n"
 
 
 def test_in_a_pipe_a_revoke_without_yes_is_refused(store: RedisStore, valkey: ValkeyServer) -> None:
@@ -107,13 +117,119 @@ def test_held_locks_are_listed_with_what_an_operator_looks_for(store: RedisStore
         ["order:7", "lock", leases[0].holder_id[:8]],
         ["pool", "semaphore", f"{leases[1].holder_id[:8]} +1"],
     ]
-    assert [row[4:] for row in rows] == [[str(leases[0].fencing_token), "0"], [str(leases[2].fencing_token), "0"]]
+    assert [row[3] for row in rows] == [HERE, HERE]
+    assert [bool(re.fullmatch(r"[0-9]+\.[0-9]{3} s", row[4])) for row in rows] == [True, False]
+    assert all(re.fullmatch(r"[0-9]+\.[0-9]{3} s left", row[5]) for row in rows)
+    assert [row[6:] for row in rows] == [[str(leases[0].fencing_token), "0"], [str(leases[2].fencing_token), "0"]]
     matching = ran("list", "--match", "ord*", "--json", "-", url=valkey.url)
     found = json.loads(matching.stdout)
     assert ([lock["name"] for lock in found["locks"]], found["is_complete"]) == (["order:7"], True)
     few = ran("list", "--limit", "1", url=valkey.url)
     assert len(few.stdout.splitlines()) == 1
     assert few.stderr == "there are more than 1: narrow --match, or raise --limit\n"
+
+
+# --- locks of other keys ---
+
+
+def others(valkey: ValkeyServer) -> dict[str, str]:
+    """Hold a lock as each library writes it, and return its kind by the lock's name."""
+    with redis.Redis.from_url(valkey.url) as client:
+        assert compat.Lock(client, "ours", timeout=LONG).acquire()
+        assert client.lock("theirs", timeout=LONG).acquire()
+        assert redis_lock.Lock(client, "signalled", expire=600).acquire()
+        client.hset("java", REDISSON, 2)
+        client.pexpire("java", 600_000)
+        compat.store_of(client).close()
+    return {"ours": "compat", "theirs": "redis-py", "signalled": "python-redis-lock", "java": "Redisson"}
+
+
+def test_a_lock_of_another_library_is_shown_as_such_and_never_as_free(valkey: ValkeyServer) -> None:
+    rows = dict[str, str]()
+    for name, kind in others(valkey).items():
+        done = ran("show", name, url=valkey.url)
+        rows = dict(line.split("\t") for line in done.stdout.splitlines())
+        assert (done.returncode, done.stderr, rows["name"], rows["kind"]) == (0, "", name, kind)
+        assert re.search(r", 5[0-9]{2}\.[0-9]{3} s left$", rows["held by"])
+        assert ("held for" in rows) == (kind == "compat")
+    assert rows["held by"].startswith(f"{REDISSON} x2, ")
+
+
+def test_the_list_has_locks_of_compat_and_with_others_those_of_other_libraries(valkey: ValkeyServer) -> None:
+    others(valkey)
+    with redis.Redis.from_url(valkey.url) as client:
+        client.mset({"config": "x", "ours:seg": "y"})
+        client.rpush("queue", "z")
+    known = [line.split("\t")[:2] for line in ran("list", url=valkey.url).stdout.splitlines()]
+    assert known == [["ours", "compat"]]
+    each = [line.split("\t")[:2] for line in ran("list", "--others", url=valkey.url).stdout.splitlines()]
+    assert each == [
+        ["ours", "compat"],
+        ["java", "Redisson"],
+        ["lock:signalled", "python-redis-lock"],
+        ["theirs", "redis-py"],
+    ]
+    some = ran("list", "--others", "--match", "s*", url=valkey.url).stdout.splitlines()
+    assert [line.split("\t")[0] for line in some] == ["lock:signalled"]
+
+
+def test_a_revoke_ends_locks_of_compat_and_redis_py_and_says_that_it_leaves_others(valkey: ValkeyServer) -> None:
+    others(valkey)
+    for name, code, said in (
+        ("ours", 0, "revoked (compat, last fencing token "),
+        ("theirs", 0, "revoked (redis-py)\n"),
+        (
+            "signalled",
+            1,
+            "segmented: the key 'lock:signalled' is a lock of python-redis-lock: end it there, with reset()",
+        ),
+        ("java", 1, "segmented: the key 'java' is a lock of Redisson: end it there, with forceUnlock()\n"),
+    ):
+        done = ran("revoke", name, "--yes", url=valkey.url)
+        assert (done.returncode, (done.stdout + done.stderr)[: len(said)]) == (code, said)
+    with redis.Redis.from_url(valkey.url) as client:
+        assert [client.exists(key) for key in ("ours", "theirs", "lock:signalled", "java")] == [0, 0, 1, 1]
+
+
+def test_a_key_of_other_data_is_named_beside_free_and_left_alone_by_a_revoke(valkey: ValkeyServer) -> None:
+    with redis.Redis.from_url(valkey.url) as client:
+        client.set("config", "x")
+        client.rpush("queue", "z")
+        for name, kind in (("config", "string"), ("queue", "list")):
+            done = ran("show", name, url=valkey.url)
+            said = f"the key '{name}' is a {kind}, and not a lock that segmented knows"
+            assert (done.returncode, done.stdout) == (0, f"free, except for a key that is not ours: {said}\n")
+            assert ran("revoke", name, "--yes", url=valkey.url).returncode == 1
+        assert client.exists("config", "queue") == 2
+
+
+def test_an_account_that_may_not_read_other_keys_is_told_what_was_not_looked_at(
+    store: RedisStore, valkey: ValkeyServer
+) -> None:
+    store.client.execute_command("ACL", "SETUSER", "narrow", "on", ">word", "~seg:*", "&seg:*", "+@all")
+    try:
+        done = ran("show", "report", url=valkey.url.replace("unix://", "unix://narrow:word@"))
+    finally:
+        store.client.execute_command("ACL", "DELUSER", "narrow")
+    assert done.returncode == 0
+    assert done.stdout.endswith(
+        "the account may not read report, where segmented.compat and other libraries keep a lock\n"
+    )
+
+
+def test_held_segments_of_a_pool_are_shown_by_its_name_and_listed(store: RedisStore, valkey: ValkeyServer) -> None:
+    pool = Pool(store, "poster", ttl=LONG)
+    pool.open(stock=10, segments=4)
+    with pool.grant("order-1") as grant:
+        for words in (["show", "poster"], ["list"]):
+            done = ran(*words, url=valkey.url)
+            (row,) = (line.split("\t") for line in done.stdout.splitlines())
+            assert (done.returncode, row[:2]) == (0, [f"poster segment {grant.segment}", "segment"])
+            assert re.fullmatch(r"5[0-9]{2}\.[0-9]{3} s left", row[5])
+        refused = ran("revoke", "poster", "--yes", url=valkey.url)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.startswith("segmented: nothing to revoke: 1 segment(s) of this pool are held; ")
+    assert ran("show", "poster", url=valkey.url).stdout.startswith("free: ")
 
 
 @pytest.mark.long
@@ -162,7 +278,7 @@ def test_on_a_terminal_the_list_is_a_table_and_no_name_steers_it(store: RedisSto
         store.client.set(lock_keys("a\x1b[2Jb").lock, "x", px=600_000)
         code, shown = on_a_terminal("list", url=valkey.url)
     assert code == 0
-    assert re.match(r"name +kind +held by +for +fence +wait", shown)
+    assert re.match(r"name +kind +held by +process +age +left +fence +wait", shown)
     assert "[bold]order" in shown
     assert "\x1b[2J" not in shown
     assert r"'a\x1b[2Jb'" in shown

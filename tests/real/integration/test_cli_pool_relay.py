@@ -15,6 +15,7 @@ from segmented.orders import connect
 from segmented.orders.ledger_table import ledger
 from segmented.stock import ShardedPool
 from tests.support.command_line import ran, started
+from tests.support.pools.engines import engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,7 @@ def shown(command: str, *words: str, url: str) -> str:
 
 
 def row_count(gate: Gate) -> int:
-    with gate._engine.connect() as connection:  # noqa: SLF001  # reads without the code under test
+    with engine_of(gate).connect() as connection:  # reads without the code under test
         return connection.execute(select(func.count()).select_from(ledger)).scalar_one()
 
 
@@ -144,7 +145,7 @@ def test_following_survives_a_database_that_is_restarted(
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=SECONDS) == 0
     process.communicate()
-    gate._engine.dispose()  # noqa: SLF001  # its connections ended with the server
+    engine_of(gate).dispose()  # its connections ended with the server
     assert row_count(gate) == 7
 
 

@@ -15,6 +15,7 @@ from segmented.errors import DatabaseUnavailable
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.work_terms import TryLater, WorkTerms
 from tests.support.contract.parking import wait_until
+from tests.support.pools.engines import engine_of
 from tests.support.workers.failing_store import SKU, Failing, known, opened
 
 if TYPE_CHECKING:
@@ -126,12 +127,12 @@ def test_a_database_that_only_reads_for_now_counts_against_no_order(
     gate.open(SKU, [3, 3])
     pool = opened(MemoryStore(), gated=True)
     pool.submit("a")
-    with gate._engine.connect() as connection:  # noqa: SLF001  # to make it what a standby is
+    with engine_of(gate).connect() as connection:  # to make it what a standby is
         name = connection.execute(text("SELECT current_database()")).scalar_one()
         setting = "default_transaction_read_only = on"
         connection.execute(text(f"ALTER DATABASE {name} SET {setting}" if is_new_connection else f"SET {setting}"))
     if is_new_connection:
-        gate._engine.dispose()  # noqa: SLF001  # the connections that were open before do not know it
+        engine_of(gate).dispose()  # the connections that were open before do not know it
     report = take_envelope(pool, ["a"], gate=gate)
     assert ("is read-only, as a standby is" if is_new_connection else "be written to now") in report.put_off["a"]
     assert known(pool, "a").begun == 0

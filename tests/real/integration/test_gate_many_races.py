@@ -18,6 +18,7 @@ from segmented.orders.answers import SegmentRow, Voided
 from segmented.orders.confirming import TRIES_MAX
 from tests.real.integration.test_gate_postgresql import traced
 from tests.real.integration.test_gate_races import THREADS, at_once, deadlocks
+from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, REPLAY, hundred, watch_errors
 from tests.support.proxy import PostgresProxy
 
@@ -168,13 +169,13 @@ def test_a_connection_killed_in_mid_transaction_leaves_nothing(
     envelope, answers = claims(range(100)) + claims(range(1)), [NEW] * 100 + [REPLAY]
     left = [kills]
 
-    @event.listens_for(gate._engine, "after_cursor_execute")  # noqa: SLF001  # to stand between two statements
+    @event.listens_for(engine_of(gate), "after_cursor_execute")  # to stand between two statements
     def _kill(connection: Connection, _cursor: object, said: str, *_: object) -> None:
         if statement in said and left[0]:
             left[0] -= 1
             link = connection.connection.driver_connection
             assert link is not None
-            with killer._engine.connect() as administrator:  # noqa: SLF001  # an administrator's statement
+            with engine_of(killer).connect() as administrator:  # an administrator's statement
                 ended = text("SELECT pg_terminate_backend(:process, 60000)")
                 assert administrator.execute(ended, {"process": link.info.backend_pid}).scalar_one()
 
@@ -193,7 +194,7 @@ def after_the_reading(gate: Gate, work: Callable[[], object], *, times: int) -> 
     """Do something between the reading of the orders and their insert, at the first `times` envelopes."""
     left = [times]
 
-    @event.listens_for(gate._engine, "after_cursor_execute")  # noqa: SLF001  # to stand between two statements
+    @event.listens_for(engine_of(gate), "after_cursor_execute")  # to stand between two statements
     def _between(*heard: object) -> None:
         is_reading = "SELECT segmented_orders.order_id" in str(heard[2])
         if is_reading and left[0]:

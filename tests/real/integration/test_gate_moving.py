@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from segmented.orders.answers import Stored
 from segmented.orders.stocking import Change
+from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, confirm
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Held:
     """A transaction of the test's own, which holds all rows of the sku until it is told to commit."""
 
     def __init__(self, gate: Gate) -> None:
-        self._engine = gate._engine  # noqa: SLF001  # to hold rows as another process would
+        self._engine = engine_of(gate)  # to hold rows as another process would
         self._connection = self._engine.connect()
         self._connection.exec_driver_sql("BEGIN")
         self._connection.exec_driver_sql("SELECT segment FROM segmented_segments ORDER BY segment FOR UPDATE")

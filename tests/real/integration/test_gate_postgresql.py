@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from segmented.errors import DatabaseUnavailable, NotConfirmed, StoreRefused
 from segmented.orders.answers import SegmentRow
+from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, watch_errors
 from tests.support.proxy import PostgresProxy
 from tests.support.rings import require_module
@@ -70,7 +71,7 @@ def confirm_with_body(gate: Gate, order_id: str) -> object:
 
 def traced(gate: Gate, work: Callable[[int], object], times: int) -> list[str]:
     """Do `work` so often and return the names of the protocol's messages, as libpq itself logs them."""
-    with gate._engine.connect() as connection:  # noqa: SLF001  # the pool's one connection
+    with engine_of(gate).connect() as connection:  # the pool's one connection
         link = connection.connection.driver_connection.pgconn  # type: ignore[union-attr]  # psycopg's own
     with tempfile.TemporaryFile("w+") as log:
         link.trace(log.fileno())
@@ -86,7 +87,7 @@ def test_updates_of_segment_rows_stay_on_their_page(postgres_database: str, open
     with open_gate(postgres_database) as gate:
         gate.open("mug", [1] * 500)
         assert [confirm(gate, f"o-{number}", segment=number) for number in range(500)] == [NEW] * 500
-    with open_gate(postgres_database)._engine.connect() as connection:  # noqa: SLF001  # to ask the server
+    with engine_of(open_gate(postgres_database)).connect() as connection:  # to ask the server
         counted = text("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'segmented_segments'")
         while (found := connection.execute(counted).one())[0] < 500:  # a session reports what it counted when it ends
             connection.execute(text("SELECT pg_sleep(0.01)"))
@@ -96,12 +97,12 @@ def test_updates_of_segment_rows_stay_on_their_page(postgres_database: str, open
 def test_a_constraint_of_somebody_elses_is_a_refusal(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
     gate = open_gate(postgres_database)
     gate.open("mug", [9])
-    with gate._engine.connect() as connection:  # noqa: SLF001  # an administrator's statement
+    with engine_of(gate).connect() as connection:  # an administrator's statement
         connection.execute(text("ALTER TABLE segmented_orders ADD CONSTRAINT small CHECK (quantity < 3)"))
     with pytest.raises(StoreRefused, match='violates check constraint "small"'):
         confirm(gate, "o-1", quantity=3)
     assert gate.totals("mug").sold == 0
-    with gate._engine.connect() as connection:  # noqa: SLF001  # an administrator's statement
+    with engine_of(gate).connect() as connection:  # an administrator's statement
         connection.execute(text("ALTER TABLE segmented_segments ADD CONSTRAINT few CHECK (quota < 10)"))
     with pytest.raises(StoreRefused, match='violates check constraint "few"'):
         gate.open("cup", [10])
@@ -124,7 +125,7 @@ def test_connections_that_died_unseen_are_replaced(postgres_database: str, open_
     gate, killer = open_gate(postgres_database, pool_size=1), open_gate(postgres_database, pool_size=1)
     gate.open("mug", [5])
     for order_id, work in (("o-1", confirm), ("o-2", confirm_with_body)):
-        with killer._engine.connect() as connection:  # noqa: SLF001  # an administrator's statement
+        with engine_of(killer).connect() as connection:  # an administrator's statement
             connection.execute(
                 text(
                     "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "

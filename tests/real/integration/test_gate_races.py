@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from segmented.orders import Gate, connect
 from segmented.orders.answers import AlreadyConfirmed, AlreadyOpen, Opened, SoldOut, Voided
+from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, REPLAY, confirm, watch_errors
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def test_orders_of_all_sizes_never_deadlock_and_none_that_fits_is_refused(gate: 
 
 def deadlocks(gate: Gate) -> int:
     """Return how many deadlocks the server has broken in this test's database, once all sessions have reported."""
-    engine = gate._engine  # noqa: SLF001  # to ask the database, which the gate does not show
+    engine = engine_of(gate)  # to ask the database, which the gate does not show
     if engine.dialect.name != "postgresql":
         return 0
     engine.dispose()

@@ -19,6 +19,7 @@ from segmented.orders.answers import SegmentRow, SoldOut
 from segmented.orders.plain_envelope import confirm_plain
 from tests.real.integration.test_gate_races import THREADS, at_once, deadlocks
 from tests.support.contract.parking import wait_until
+from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, REPLAY, confirm, stored, watch_errors
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def claimed(order_id: str, segment: int = 0, quantity: int = 1, *, fence: int | 
 
 def at_once_or_not(gate: Gate, claims: list[Claim]) -> object:
     """Run the one statement alone, and return its answers, or the kind of its error."""
-    with gate._engine.connect() as connection:  # noqa: SLF001  # the statement without what follows it
+    with engine_of(gate).connect() as connection:  # the statement without what follows it
         try:
             return confirm_plain(connection, claims)
         except (IntegrityError, DataError) as error:
@@ -52,7 +53,7 @@ def statements(gate: Gate) -> list[str]:
     """Return a list that the first word of every statement is added to."""
     said: list[str] = []
 
-    @event.listens_for(gate._engine, "before_cursor_execute")  # noqa: SLF001  # to listen to what it says
+    @event.listens_for(engine_of(gate), "before_cursor_execute")  # to listen to what it says
     def _note(*heard: object) -> None:
         said.append(str(heard[2]).split()[0])
 
@@ -114,7 +115,7 @@ def test_an_envelope_over_1000_segments_finds_each_row_by_key_before_any_statist
     It is the processor time of the server's process, which does not grow while others have the processor.
     """
     gate = open_gate(postgres_database, pool_size=1, timeout=PATIENCE)
-    with gate._engine.connect() as connection:  # noqa: SLF001  # an administrator's statement
+    with engine_of(gate).connect() as connection:  # an administrator's statement
         connection.execute(text("ALTER TABLE segmented_segments SET (autovacuum_enabled = off)"))
         backend = psutil.Process(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
     taken: dict[int, float] = {}
@@ -186,7 +187,7 @@ def test_a_row_that_somebody_elses_trigger_keeps_back_undoes_the_statement(gate:
     """Units without their order, or orders without their units, would be an oversale or a loss."""
     gate.open("mug", [9, 9])
     keeps = "order_id = 'b'" if when == "INSERT" else "segment = 1"
-    with gate._engine.connect() as connection:  # noqa: SLF001  # an administrator's statements
+    with engine_of(gate).connect() as connection:  # an administrator's statements
         connection.execute(
             text("CREATE FUNCTION drop_row() RETURNS trigger AS 'BEGIN RETURN NULL; END' LANGUAGE plpgsql")
         )
@@ -243,7 +244,7 @@ def test_an_envelope_that_waits_for_a_row_uses_what_the_row_has_by_then(
     """Another transaction sells 5 of 10 units and brings 10 more, after the envelope's snapshot."""
     gate.open("mug", [10, 10])
     heard, errors = statements(gate), watch_errors(gate)
-    engine = gate._engine  # noqa: SLF001  # for somebody else's transaction
+    engine = engine_of(gate)  # for somebody else's transaction
     with engine.connect() as theirs, engine.connect() as watcher:
         theirs.exec_driver_sql("BEGIN")
         theirs.exec_driver_sql("UPDATE segmented_segments SET sold = 5, quota = 20 WHERE segment = 0")
@@ -267,7 +268,7 @@ def test_a_deadlock_with_another_transaction_falls_back_and_stores_the_envelope(
     gate.open("mug", [9, 9])
     said, errors = statements(gate), watch_errors(gate)
     lock = text("SELECT 1 FROM segmented_segments WHERE segment = :segment FOR UPDATE")
-    engine = gate._engine  # noqa: SLF001  # for somebody else's transaction
+    engine = engine_of(gate)  # for somebody else's transaction
     with engine.connect() as theirs, engine.connect() as watcher:
         theirs.exec_driver_sql("BEGIN")
         theirs.exec_driver_sql("SET LOCAL deadlock_timeout = '60s'")  # so that the envelope is the one that notices

@@ -303,7 +303,7 @@ def test_a_failover_that_loses_only_unacknowledged_changes_does_not_freeze_the_p
     private_replica_pair: ReplicaPair, tmp_path: Path
 ) -> None:
     pair, address = private_replica_pair, tmp_path / "stock.sock"
-    address.symlink_to(pair.master._socket)  # noqa: SLF001  # the address that a name or a virtual address would be
+    address.symlink_to(pair.master.socket_path)  # the address that a name or a virtual address would be
     with RedisStore.from_url(f"unix://{address}?db=0") as store:
         pool = Pool(store, SKU)
         pool.open(stock=20, segments=4, profile=PROFILE)
@@ -314,7 +314,7 @@ def test_a_failover_that_loses_only_unacknowledged_changes_does_not_freeze_the_p
         assert unknown(lambda: pool.reserve("lost")).counted == 0
         pair.master.kill()
         address.unlink()
-        address.symlink_to(pair.replica._socket)  # noqa: SLF001  # as above
+        address.symlink_to(pair.replica.socket_path)  # as above
         assert unknown(lambda: pool.reserve("lost")).counted == 0  # the new master has no replica yet
         state = pool.state()
     assert (state.frozen, state.reserved) == (None, 2)

@@ -27,8 +27,8 @@ WAYS: Final = ["FLUSHALL", f"DEL {lock_keys('door').lock}"]
 def next_look(store: RedisStore) -> float:
     """Return in how many seconds the first waiter asks again by itself, as it has decided before it fell asleep."""
     (line,) = lines_of(store).values()
-    wait_until(lambda: line._due < inf)  # noqa: SLF001  # shown nowhere else; it is asking in another thread
-    return float(line._due - store.clock.now())  # noqa: SLF001  # as above
+    wait_until(lambda: line.due < inf)  # it is asking in another thread
+    return line.due - store.clock.now()
 
 
 @pytest.mark.parametrize("way", WAYS)

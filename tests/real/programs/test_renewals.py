@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from math import inf
 
 import pytest
 
@@ -33,9 +32,7 @@ def threads() -> set[threading.Thread]:
 
 def test_all_envelopes_of_a_store_share_a_thread_and_each_is_renewed_in_its_interval() -> None:
     before, store, counted = threads(), MemoryStore(), Counter[str]()
-    with Renewal(lambda: counted.update("s"), store, every=60) as seldom:
-        timer = seldom._timer  # noqa: SLF001  # the thread is to sleep before the others come
-        wait_until(lambda: timer._wakes_at < inf)  # noqa: SLF001  # as above
+    with Renewal(lambda: counted.update("s"), store, every=60):
         with (
             Renewal(lambda: counted.update("a"), store, every=0.01),
             Renewal(lambda: counted.update("b"), store, every=0.02),
@@ -82,12 +79,9 @@ class Slow:
 
 def test_the_end_waits_for_a_renewal_in_progress() -> None:
     slow = Slow()
-    with Renewal(slow, MemoryStore(), every=600) as renewal:
-        timer = renewal._timer  # noqa: SLF001  # to have it due now, though its interval is long
-        with timer._changed:  # noqa: SLF001  # as above
-            timer._due[renewal] = 0.0  # noqa: SLF001  # as above
-            timer._changed.notify_all()  # noqa: SLF001  # as above
+    with Renewal(slow, MemoryStore(), every=0.01) as renewal:
         assert slow.began.wait(20)
+        renewal.every = 600  # for which the end waits at most
         threading.Timer(0.2, slow.may_end.set).start()
     assert slow.ended.is_set()
 

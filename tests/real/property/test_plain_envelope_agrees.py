@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from segmented.models import Order
 from segmented.orders import Claim, Gate
-from segmented.orders.confirming import ConfirmingMany
 from segmented.orders.postgresql import PostgresStatements
 from tests.support.pools.gating import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import pytest
     from sqlalchemy import Connection
 
     from segmented.orders.answers import Confirmed
@@ -71,13 +71,14 @@ class Listening(PostgresStatements):
 
 
 def test_the_one_statement_and_the_rules_give_the_same_answers_and_rows(
-    postgres_database: str, open_gate: Callable[..., Gate]
+    postgres_database: str, open_gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each example is a sale of its own in the same database, once with the statement and once without."""
-    first, second = open_gate(postgres_database, pool_size=1), open_gate(postgres_database, pool_size=1)
     listening = Listening()
-    first._confirming_many = ConfirmingMany(listening)  # noqa: SLF001  # to count
-    second._confirming_many = ConfirmingMany(Rules())  # noqa: SLF001  # to compare
+    monkeypatch.setattr("segmented.orders.database.PostgresStatements", lambda: listening)
+    first = open_gate(postgres_database, pool_size=1)
+    monkeypatch.setattr("segmented.orders.database.PostgresStatements", Rules)
+    second = open_gate(postgres_database, pool_size=1)
 
     @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(quotas=QUOTAS, void=st.lists(ORDERS, max_size=1), envelopes=ENVELOPES)

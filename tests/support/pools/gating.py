@@ -10,6 +10,7 @@ from segmented.errors import SegmentedError
 from segmented.models import Order
 from segmented.orders import Claim
 from segmented.orders.answers import Confirmed
+from tests.support.pools.engines import engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +42,7 @@ def watch_errors(gate: Gate) -> list[str]:
     """Return a list that every error of the driver is added to."""
     errors: list[str] = []
 
-    @event.listens_for(gate._engine, "handle_error")  # noqa: SLF001  # a second attempt would hide them from the caller
+    @event.listens_for(engine_of(gate), "handle_error")  # a second attempt would hide them from the caller
     def _note(context: ExceptionContext) -> None:
         errors.append(repr(context.original_exception))
 

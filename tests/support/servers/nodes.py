@@ -115,7 +115,7 @@ class Node(EmbeddedServer):
     def client(self) -> redis.Redis:
         """Connect to it, by its socket, to look behind what is tested; no command is repeated."""
         return redis.Redis(
-            unix_socket_path=str(self._socket),
+            unix_socket_path=str(self.socket_path),
             decode_responses=True,
             protocol=2,
             socket_timeout=TALK_SECONDS,

@@ -210,10 +210,10 @@ class ForgetfulWorld(Simulation):
         if effect.may_fail and actor.failure is None and self._is_lost(self.unsure):
             actor.reply, actor.failure = None, DatabaseUnavailable("the reply was lost")
 
-    def _kill(self, process: str) -> None:
+    def kill(self, process: str) -> None:
         if process == NATURE:
             return
         self.counts["kills"] += 1
         self.on_kill(process)
-        super(ForgetfulWorld, self)._kill(process)
+        super(ForgetfulWorld, self).kill(process)
         self.server.sights.pop(process, None)

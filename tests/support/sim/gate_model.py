@@ -182,6 +182,9 @@ class GateModel:
     def opened_epoch(self, _: str) -> int:
         return self.opened
 
+    def note_terms(self, _: object) -> None:
+        """Keep nothing: only a reopen reads a sale's terms."""
+
     def is_decided(self, _: str, order_id: str) -> bool:
         return order_id in self.stored
 

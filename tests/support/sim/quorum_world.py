@@ -183,11 +183,11 @@ class QuorumWorld(Simulation):
         else:
             actor.reply = answers[0]
 
-    def _kill(self, process: str) -> None:
+    def kill(self, process: str) -> None:
         for actor in self.actors:
             if actor.process == process:
                 self._votings.pop(id(actor), None)
-        super(QuorumWorld, self)._kill(process)
+        super(QuorumWorld, self).kill(process)
         self._processes.pop(process, None)
 
     # --- servers, and the ways to them ---

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from segmented.errors import PoolMissing
 from segmented.stores.one_by_one import one_by_one
 from segmented.stores.wakeups import ThreadWakeups
 
@@ -33,9 +34,15 @@ class SteppedStore:
         self.is_dead = False
 
     def ask(self, effect: Effect[AnswerT]) -> AnswerT:
-        """Let the scheduler perform an effect. A process that died does nothing any more, not even clean up."""
+        """Let the scheduler perform an effect. A process that died does nothing any more, not even clean up.
+
+        A keeper's thread is no step of the schedule: an answer that ends what it watches lets it end.
+        """
         scheduler = getcurrent().parent
-        if self.is_dead or scheduler is None:
+        if scheduler is None:
+            nowhere = "a keeper's thread"
+            raise PoolMissing(nowhere)
+        if self.is_dead:
             raise GreenletExit
         return scheduler.switch(effect)  # type: ignore[no-any-return]  # what the scheduler hands back
 

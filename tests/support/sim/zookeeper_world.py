@@ -100,10 +100,10 @@ class ZooKeeperWorld(Simulation):
         for node in [node for node in self.nodes if node.contender.holder_id == holder_id]:
             self._delete(node)
 
-    def _kill(self, process: str) -> None:
+    def kill(self, process: str) -> None:
         if process.startswith(FATES):
             return
-        super(ZooKeeperWorld, self)._kill(process)
+        super(ZooKeeperWorld, self).kill(process)
         self.start(f"undertaker of {process}", self._buried(process))
 
     def _buried(self, process: str) -> Plan[None]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 MISSING: Final = object()
 EXTREME: Final = "9" * 5_000
 NESTED: Final = "[" * 100_000
+DEEP: Final = (120, 300, 480, 520, 700, 900)
+"""Levels of lists that JSON can read. From some 480 on, the process of a prefork worker cannot pass them to a child."""
 SIGNATURES: Final[list[Any]] = [5, "x", [5], ["x"], [[]], [{"task": 5}], {"task": "x"}]
 HEADERS: Final[dict[str, list[Any]]] = {
     "task": [MISSING, None, 7, 1.5, True, [], {}, ["segmented.take_envelope"], "", "segmented.nothing"],
@@ -128,6 +130,27 @@ def _damaged(sent: dict[str, Any], sku: str) -> Iterator[tuple[str, Any]]:
     for number, parts in enumerate(ORDERS):
         named = json.loads(json.dumps([*parts, None]).replace('"mug"', json.dumps(sku)))
         yield f"order {number}", _with(_with_body(sent, named), ("headers", "task"), "segmented.take_order")
+
+
+def nested(sent: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """Yield messages of a right shape with a value that is nested deeply: anywhere in it, at every depth."""
+    headers, properties = sent["headers"], sent["properties"]
+    for depth in DEEP:
+        deep = json.loads("[" * depth + "]" * depth)
+        link = {"task": "x", "args": [deep], "kwargs": {}, "options": {}}
+        for name, damaged in {
+            "argument": _with_body(sent, [[deep], {}, None]),
+            "named argument": _with_body(sent, [[], {"envelope": deep}, None]),
+            "callback": _with_body(sent, [[], {}, {"callbacks": [link]}]),
+            "header": {**sent, "headers": {**headers, "tenant": deep}},
+            "stamps": {**sent, "headers": {**headers, "stamps": {"tenant": deep}}},
+            "another task": {
+                **_with_body(sent, [[deep], {}, None]),
+                "headers": {**headers, "task": "celery.accumulate"},
+            },
+        }.items():
+            damaged["properties"] = {**properties, "delivery_tag": f"{name} {depth}"}
+            yield f"{name} {depth}", json.dumps(damaged).encode()
 
 
 def _with_body(sent: dict[str, Any], body: Any) -> dict[str, Any]:  # noqa: ANN401  # anything that JSON has

@@ -131,7 +131,7 @@ class OrderSystem:
                     raise answer
                 handles.append(answer)
             if envelopes_of < len(asked):
-                until(lambda: not self.publisher._count)  # noqa: SLF001  # each page goes by itself
+                until(lambda: "0 waiting" in repr(self.publisher))  # each page goes by itself
         return handles
 
     def submitting(self, folder: Path, *order_ids: str) -> int:

@@ -13,7 +13,7 @@ from segmented.clock import ManualClock
 from segmented.keys import lock_keys
 from segmented.locks import MultiLock
 from segmented.models import Acquired, Held, Released
-from segmented.plans.line import AHEAD_SECONDS, Line, Place
+from segmented.plans.line import AHEAD_SECONDS, Line, Place, stagger
 from segmented.protocol import (
     AcquireLock,
     AcquireRead,
@@ -149,18 +149,19 @@ def test_a_due_lock_is_left_to_the_first_but_not_by_an_attempt_that_will_not_wai
     assert (door.takes("first"), door.takes()) == (True, True)
 
 
-def test_a_process_that_does_not_come_in_50_ms_loses_its_place_to_the_next(clock: ManualClock) -> None:
-    door = Door(MemoryStore(clock=clock))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_process_that_does_not_come_in_40_ms_loses_its_place_to_the_next(kind: str, clock: ManualClock) -> None:
+    door = Door(MemoryStore(clock=clock), kind)
     door.ask("holder")
-    door.ask("dead", "dead")
-    door.ask("next", "next")
+    for party in ("dead", "next", "dead too", "last"):
+        door.ask(party, party)
     clock.advance(0.06)
     door.release("holder")
     assert not door.takes("next")
     clock.advance(LEFT_MS / 1000 - 0.001)
     assert not door.takes("next")
     clock.advance(0.002)
-    assert (door.takes("next"), door.takes()) == (True, True)
+    assert (door.takes("next"), door.takes("last"), door.takes()) == (True, True, True)
 
 
 def test_a_process_that_does_not_come_loses_its_place_to_the_next_on_any_store(
@@ -199,8 +200,16 @@ def test_a_release_wakes_only_the_first_and_its_turn_wakes_a_process_behind() ->
     place.ahead = 2
     line.park(place, clock.now() + 60)
     line.hear(clock.now(), "a holder")
+    assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + AHEAD_SECONDS + stagger(2)
     line.hear(clock.now(), "turn:another")
-    assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + 2 * AHEAD_SECONDS
+    after = (LEFT_MS + 1) / 1000 + stagger(2)
+    assert line.next_step(place, clock.now(), clock.now() + 100) == pytest.approx(clock.now() + after)
+    for said in ("first:another 30000", "taken:"):  # what was free is taken
+        line.hear(clock.now(), "a holder")
+        line.hear(clock.now(), said)
+        assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + 60
+    line.hear(clock.now(), "turn:*")
+    assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + stagger(2)
     line.hear(clock.now(), "turn:me")
     assert line.next_step(place, clock.now(), clock.now() + 100) is True
 
@@ -220,7 +229,7 @@ def parked_after_an_attempt(said: list[str], ahead: int) -> tuple[ManualClock, L
 @pytest.mark.parametrize(
     ("said", "ahead", "after"),
     [
-        ("a holder", 2, 2 * AHEAD_SECONDS),  # those ahead are to take it
+        ("a holder", 2, AHEAD_SECONDS + stagger(2)),  # those ahead are to take it
         ("a holder", 0, 0),
         ("turn:me", 2, 0),
         ("turn:another", 2, 60),

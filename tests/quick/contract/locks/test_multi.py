@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from segmented.errors import (
 )
 from segmented.locks import MultiLock
 from segmented.models import Held
+from segmented.process import THIS
 from segmented.stores.memory import MemoryStore
 from tests.support.contract.bodies import fail_after
 from tests.support.contract.locks.shared import LONG, new_names, room, several
@@ -211,11 +211,11 @@ def test_what_are_no_names_is_refused_at_once(names: Any, sentence: str) -> None
         MultiLock(MemoryStore(), names)
 
 
-def test_a_lease_stays_in_its_process_and_is_not_pickled() -> None:
+def test_a_lease_stays_in_its_process_and_is_not_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
     lease = MultiLock(MemoryStore(), ["a", "b"]).acquire(timeout=0)
     with pytest.raises(InvalidInput, match=r"^the lease on 'a, b' cannot be pickled"):
         pickle.dumps(lease)
-    lease._process_id = os.getpid() + 1  # noqa: SLF001  # as after a fork
+    monkeypatch.setattr(THIS, "process_id", THIS.process_id + 1)  # as after a fork
     with pytest.raises(InvalidInput, match=r"^the lease on 'a, b' belongs to process"):
         lease.release()
     assert issubclass(PartlyReleased, SegmentedError)

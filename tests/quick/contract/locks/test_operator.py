@@ -35,7 +35,8 @@ def timeless(state: LockState, *, life_ms: int = LONG_MS) -> LockState:
         assert holder.remaining_ms is not None
         assert life_ms - PATIENCE * 1000 < holder.remaining_ms <= life_ms
     holders = tuple(replace(holder, remaining_ms=None) for holder in state.holders)
-    return replace(state, holders=holders, free_in_ms=None, listeners=None)
+    assert state.held_ms is None or 0 <= state.held_ms < PATIENCE * 1000
+    return replace(state, holders=holders, free_in_ms=None, listeners=None, held_ms=None)
 
 
 # --- show ---

@@ -8,7 +8,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.clock import ManualClock
-from segmented.errors import InvalidInput, LeaseLost, WrongKind
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, WrongKind
 from segmented.keys import read_write_keys
 from segmented.locks import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.read_write import PRESENCE_MS_MAX, WriteClaim, WriteTry, write_claim
@@ -245,3 +245,20 @@ def test_a_writer_that_gives_up_wakes_nobody_if_it_kept_nobody_out(presence_ms: 
     clock.advance(0.003)
     model.execute(op.ReleaseReadWrite("book", "w2"))
     assert model.take_freed() == []
+
+
+def test_a_caller_that_may_wait_for_its_own_lease_is_told_so(side: Side) -> None:
+    name = side.name("book")
+    lock, said = book(side, name), f"lock '{name}' was not free within 0 s"
+    own = ": this process has a lease on it; a caller that has one must release it before it waits for another"
+    for first, second in ((lock.read, lock.write), (lock.write, lock.read), (lock.write, lock.write)):
+        lease = first.acquire(timeout=0)
+        with pytest.raises(AcquireTimeout) as caught:
+            second.acquire(timeout=0)
+        assert (str(caught.value), caught.value.is_held_here) == (said + own, True)
+        lease.release()
+    elsewhere = book(side, name).read.acquire(timeout=0)
+    with pytest.raises(AcquireTimeout) as caught:
+        lock.write.acquire(timeout=0)
+    assert (str(caught.value), caught.value.is_held_here) == (said, False)
+    elsewhere.release()

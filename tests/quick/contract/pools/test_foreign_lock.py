@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from segmented import MemoryStore, Pool
+from segmented.clock import ManualClock
+from segmented.keys import shard_keys
 from segmented.models import Busy
+from segmented.stock import Grant
 
 if TYPE_CHECKING:
     from tests.support.contract.pools.shop import Shop
@@ -67,3 +71,20 @@ def test_a_lock_whose_holder_is_named_like_an_orders_is_not_that_orders_lease(re
     assert answer.is_in_hand is False
     release(redis_shop, 0)
     release(redis_shop, 1)
+
+
+def test_a_deleted_lock_among_many_segments_is_found_after_a_fifth_of_a_second() -> None:
+    """A refused attempt does not read the locks of 129 segments each time: it did so a moment ago."""
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    pool = Pool(store, "ticket", ttl=600, hold=600)
+    pool.open(stock=1_000, segments=129)
+    for index in range(129):
+        assert isinstance(pool.grant(f"full{index}", timeout=0), Grant)
+    assert isinstance(pool.grant("a", timeout=0), Busy)
+    store.model.ask("DEL", f"{shard_keys('ticket').lock}:77")
+    assert isinstance(pool.grant("a", timeout=0), Busy)
+    clock.advance(0.2)
+    found = pool.grant("a", timeout=0)
+    assert isinstance(found, Grant)
+    assert found.segment == 77

@@ -172,15 +172,16 @@ def test_an_attempt_that_will_not_wait_takes_a_free_segment_also_if_others_wait(
     assert (timed.takes(""), timed.takes(), timed.takes("")) == (True, False, True)
 
 
-def test_a_process_that_does_not_come_in_50_ms_loses_its_place_to_the_next(timed: Box, clock: ManualClock) -> None:
+def test_a_process_that_does_not_come_in_40_ms_loses_its_place_to_the_next(timed: Box, clock: ManualClock) -> None:
     timed.fill(1)
-    timed.ask("dead", "dead")
-    timed.ask("next", "next")
+    for party in ("dead", "next", "dead too", "last"):
+        timed.ask(party, party)
     clock.advance(PAST)
     timed.release("full0")
     assert not timed.takes("next")
     clock.advance(PAST)
-    assert (timed.takes("next"), timed.takes()) == (True, True)
+    assert (timed.takes("next"), timed.takes("last"), timed.takes()) == (True, True, True)
+    assert timed.said[-4:].count("turn:*") == 1
 
 
 def test_of_3_free_segments_2_are_left_to_waiters_and_a_newcomer_takes_the_third(

@@ -122,6 +122,21 @@ def test_a_refusal_says_how_old_it_is_and_is_never_older_than_a_tenth_of_a_secon
     assert ages == pytest.approx([0, 40, 80, 0, 40, 80], abs=1)
 
 
+@pytest.mark.parametrize("is_many", [False, True])
+def test_the_sold_out_mark_counts_a_refusals_age_from_its_shards_answers(memory: Side, *, is_many: bool) -> None:
+    pool = sharded(memory, memory.name(), mark=0.05)
+    pool.open(stock=3, segments=3, shards=SHARDS)
+    pool.reserve("all", quantity=3)
+    found = []
+    for index, seconds in enumerate((0.0, 0.0625, 0.046875)):
+        memory.pass_time(seconds)
+        order_id = f"o{index}"
+        answer = pool.reserve_many([Order(order_id)])[0] if is_many else pool.reserve(order_id)
+        assert isinstance(answer, SoldOut)
+        found.append((answer.by_mark, answer.age_ms))
+    assert found == [(False, 0), (False, 63), (False, 0)]
+
+
 # --- what a refusal costs ---
 
 

@@ -133,6 +133,27 @@ def test_workers_share_a_flash_sale_and_the_master_has_the_last_word(valkey_url:
     assert merged([times["response"]["encoded"]]).n == times["response"]["n"]
 
 
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_sale_whose_workers_were_killed_ends_and_says_which_never_reported(
+    valkey_url: str, tmp_path: Path, killed: int
+) -> None:
+    results, port = tmp_path / "sale.json", str(free_ports(1)[0])
+    buyers = ("--processes", "2", "-u", "4", "-r", "100", "--hold", "5", "--stock", "100000")
+    options = ("--headless", "--seconds", "3", "--warm-up", "0", "--master-bind-port", port, "--master-port", port)
+    with locust("capacity", *buyers, *options, *ALSO_LATE, "--sale-json", str(results),
+                url=valkey_url, folder=tmp_path) as process:  # fmt: skip
+        until = time.monotonic() + WAIT_SECONDS
+        while "All users spawned" not in said(tmp_path) and time.monotonic() < until:
+            threading.Event().wait(LOOK_SECONDS)
+        for worker in psutil.Process(process.pid).children()[:killed]:
+            worker.kill()
+        assert process.wait(WAIT_SECONDS) == 1, said(tmp_path)
+    found = json.loads(results.read_text())
+    (never,) = [one for one in found["broken"] if one.startswith("processes that never reported their sales: ")]
+    assert never.count(",") == killed - 1
+    assert found["orders_per_s"] is None
+
+
 @pytest.mark.long
 def test_a_capacity_test_that_oversells_has_no_rate_and_ends_with_1(valkey_url: str, tmp_path: Path) -> None:
     results = tmp_path / "sale.json"

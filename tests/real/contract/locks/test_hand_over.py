@@ -14,7 +14,7 @@ from segmented.errors import OrderMismatch, OrderUnknown, StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.locks.lock import LockClaim
 from segmented.stock import AsyncGrant, Grant
-from tests.support.contract.parking import wait_until
+from tests.support.contract.parking import lines_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,8 +57,7 @@ class Spy:
 
 def offers(store: RedisStore | AsyncRedisStore) -> int:
     """Count the waiters of a store who are parked, and have left their attempts."""
-    lines = store.wakeups._lines.values()  # noqa: SLF001  # looks behind the store
-    return sum(place.offer is not None for line in lines for place in line._places)  # noqa: SLF001  # as above
+    return sum(place.offer is not None for line in lines_of(store).values() for place in line.parked)
 
 
 def test_a_release_acquires_for_the_next_waiter_in_the_same_round_trip(store: RedisStore) -> None:
@@ -75,7 +74,7 @@ def test_a_release_acquires_for_the_next_waiter_in_the_same_round_trip(store: Re
 
 
 def test_an_order_handed_over_at_its_deadline_keeps_its_units_for_the_repeat(store: RedisStore) -> None:
-    pool = Pool(store, "ticket", ttl=4)
+    pool = Pool(store, "ticket", ttl=600, hold=600)
     pool.open(stock=5, segments=1)
     pool.grant("warm", timeout=0).confirm()  # type: ignore[union-attr]  # and now the server has the script
     given_up = threading.Event()

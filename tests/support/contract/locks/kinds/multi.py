@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from segmented.locks import AsyncMultiLock, MultiLock
+from segmented.locks.lock import LockClaim
 from tests.support.contract.locks.kinds import EVERY_LEASE, LAPSE_MS, Handles
+
+
+def claims(hold: Any) -> list[LockClaim]:  # noqa: ANN401  # of either colour
+    """Return the claims of a lease on several names."""
+    return [LockClaim(name, hold.holder_id, LAPSE_MS) for name in hold.names]
+
 
 HANDLES: Final = (
     Handles(
@@ -13,8 +20,8 @@ HANDLES: Final = (
         lambda store, name, **options: MultiLock(store, [name, f"{name}-second"], **options),
         lambda store, name, **options: AsyncMultiLock(store, [name, f"{name}-second"], **options),
         EVERY_LEASE | {"alone", "fencing"},
-        lapsing=lambda hold: [part.claim.renewing(LAPSE_MS) for part in hold._parts],  # noqa: SLF001  # no other way in
-        ending=lambda hold: [part.claim.releasing() for part in hold._parts[:1]],  # noqa: SLF001  # one of them is enough
+        lapsing=lambda hold: [claim.renewing(LAPSE_MS) for claim in claims(hold)],
+        ending=lambda hold: [claim.releasing() for claim in claims(hold)[:1]],  # one of them is enough
         token=lambda hold: min(hold.fencing_tokens.values()),
         names=2,
     ),

@@ -1,0 +1,134 @@
+"""The end of a grant is owed to the store: an exception at any call leaves the order ended as its body was.
+
+Every end of a grant meets an exception at every call of the store, before the store has performed it and after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from segmented import AsyncMemoryStore, AsyncPool, MemoryStore, Pool, protocol as op
+from segmented.protocol.base import Release
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+CALLS_MAX: Final = 10
+
+
+class Failed(Exception):
+    """The body's own error."""
+
+
+class Cut:
+    """A store that raises an error at one of its calls, before or after it has performed the call; 0: at none."""
+
+    def __init__(self, store: Any, error: type[BaseException], *, is_performed: bool) -> None:  # noqa: ANN401  # sync or async
+        self._store, self._error, self._is_performed = store, error, is_performed
+        self.at = self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # the store's own
+        return getattr(self._store, name)
+
+    def _is_cut(self) -> bool:
+        self.calls += 1
+        return self.calls == self.at
+
+
+class CutStore(Cut):
+    def execute(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        return self._asked(self._store.execute, *args, **options)
+
+    def execute_many(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        return self._asked(self._store.execute_many, *args, **options)
+
+    def _asked(self, ask: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        if not self._is_cut():
+            return ask(*args, **options)
+        if self._is_performed:
+            ask(*args, **options)
+        raise self._error
+
+
+class AsyncCutStore(Cut):
+    async def execute(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        return await self._asked(self._store.execute, *args, **options)
+
+    async def execute_many(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        return await self._asked(self._store.execute_many, *args, **options)
+
+    async def _asked(self, ask: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        if not self._is_cut():
+            return await ask(*args, **options)
+        if self._is_performed:
+            await ask(*args, **options)
+        raise self._error
+
+
+ENDS: Final = (
+    *(op.Confirm, op.Cancel, op.SettleMany, op.ReleaseGrant, op.DecideCart, op.FinishCart),
+    *(op.FinishRun, op.FinishRunWithEffect, op.DoubtRun, op.AbandonRun),
+)
+"""The operations that say how work ended that is not done again."""
+SYNC: Final[dict[str, Callable[[Any], object]]] = {
+    "confirm": lambda grant: grant.confirm(),
+    "cancel": lambda grant: grant.cancel(),
+    "block": lambda grant: grant.__exit__(None, None, None),
+    "failed block": lambda grant: grant.__exit__(Failed, Failed(), None),
+}
+ASYNC: Final[dict[str, Callable[[Any], Awaitable[object]]]] = {
+    "confirm": lambda grant: grant.confirm(),
+    "cancel": lambda grant: grant.cancel(),
+    "block": lambda grant: grant.__aexit__(None, None, None),
+    "failed block": lambda grant: grant.__aexit__(Failed, Failed(), None),
+}
+STATES: Final = {"confirm": "confirmed", "cancel": "cancelled", "block": "confirmed", "failed block": "cancelled"}
+
+
+@pytest.mark.parametrize("operation", ENDS)
+def test_what_ends_work_goes_first_and_ends_although_its_caller_is_cancelled(operation: type[object]) -> None:
+    assert issubclass(operation, Release)
+
+
+@pytest.mark.parametrize("end", STATES)
+@pytest.mark.parametrize("is_performed", [False, True], ids=["unsent", "unanswered"])
+def test_a_signal_at_any_call_of_an_end_leaves_the_order_ended(end: str, *, is_performed: bool) -> None:
+    for at in range(1, CALLS_MAX):
+        store = CutStore(MemoryStore(), KeyboardInterrupt, is_performed=is_performed)
+        pool = Pool(store, "poster", ttl=30, hold=60)
+        pool.open(stock=5, segments=1)
+        grant = pool.grant("a", timeout=0).__enter__()
+        store.at, store.calls = at, 0
+        with suppress(KeyboardInterrupt):
+            SYNC[end](grant)
+        is_over, store.at = store.calls < at, 0
+        assert (at, pool.order("a").state) == (at, STATES[end])  # type: ignore[union-attr]  # it is known
+        if is_over:
+            return
+    pytest.fail(f"an end takes {CALLS_MAX} calls")
+
+
+@pytest.mark.parametrize("end", STATES)
+@pytest.mark.parametrize("is_performed", [False, True], ids=["unsent", "unanswered"])
+def test_a_cancellation_at_any_call_of_an_end_leaves_the_order_ended(end: str, *, is_performed: bool) -> None:
+    async def scene(at: int) -> tuple[bool, str]:
+        store = AsyncCutStore(AsyncMemoryStore(), asyncio.CancelledError, is_performed=is_performed)
+        pool = AsyncPool(store, "poster", ttl=30, hold=60)
+        await pool.open(stock=5, segments=1)
+        grant = await (await pool.grant("a", timeout=0)).__aenter__()  # type: ignore[union-attr]  # it is granted
+        store.at, store.calls = at, 0
+        with suppress(asyncio.CancelledError):
+            await ASYNC[end](grant)
+        is_over, store.at = store.calls < at, 0
+        return is_over, (await pool.order("a")).state  # type: ignore[union-attr]  # it is known
+
+    for at in range(1, CALLS_MAX):
+        is_over, state = asyncio.run(scene(at))
+        assert (at, state) == (at, STATES[end])
+        if is_over:
+            return
+    pytest.fail(f"an end takes {CALLS_MAX} calls")
