@@ -55,10 +55,10 @@ class Stack:
 
 
 STACKS: Final = (
-    Stack("oldest", ("kombu==5.3.4", "click==8.1.8"), is_lowest=True),
+    Stack("oldest", ("kombu==5.3.4",), is_lowest=True),
     Stack(
         "celery-5.4",
-        ("celery==5.4.0", "kombu==5.4.2", "redis==5.2.1", "sqlalchemy==2.0.36", "alembic==1.13.3", "click==8.1.8"),
+        ("celery==5.4.0", "kombu==5.4.2", "redis==5.2.1", "sqlalchemy==2.0.36", "alembic==1.13.3"),
     ),
     Stack("celery-5.6", ("celery==5.6.0", "kombu==5.6.2", "redis==6.4.0")),
     Stack("newest"),
