@@ -1,10 +1,11 @@
-"""How a process ends and forks: exit codes of interrupted commands or failed output, the hooks of a child, the id."""
+"""How a process ends and forks: exit codes, the hooks of a child, the id, and locks that a fork or gevent replaces."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
+import threading
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final
 
@@ -78,3 +79,42 @@ class ThisProcess:
 
 
 THIS: Final = ThisProcess()
+
+
+class BeginsAnew:
+    """State with locks and threads. It begins anew in a forked child, and once gevent has patched `threading`.
+
+    A thread of the parent may have held a lock at the fork. A lock that was made before the patch stops all greenlets
+    of its thread when one of them waits for it.
+    """
+
+    def _start_anew(self) -> None:
+        """Create the locks, and forget threads and those that wait."""
+        self._process_id, self._lock_kind = THIS.process_id, threading.Lock
+
+    def _begin_if_new(self) -> None:
+        """Begin anew if the process or the kind of its threads is another one."""
+        if self._process_id != THIS.process_id or self._lock_kind is not threading.Lock:
+            self._start_anew()
+
+
+class Guard(BeginsAnew):
+    """A lock for short sections: `with guard.lock:`.
+
+    It is reentrant, because a signal handler or a finalizer may run in the middle of a section, in the same thread, and
+    use the library. An exception of a handler cannot leave it locked, as it could if this class were entered itself.
+    """
+
+    def __init__(self) -> None:
+        """Create a lock that is free."""
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
+        self._lock = threading.RLock()
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Return the lock of this process and this kind of threads."""
+        self._begin_if_new()
+        return self._lock

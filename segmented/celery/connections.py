@@ -6,7 +6,6 @@ A first contact that fails because a server is away is retried; one that the ser
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ from celery.signals import worker_process_shutdown, worker_shutdown
 from segmented.celery.current import settings
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
-from segmented.process import THIS
+from segmented.process import THIS, Guard
 from segmented.stock import pool_of
 from segmented.stores.redis import RedisStore
 
@@ -54,11 +53,11 @@ class Connections:
             self.store.close()
             raise
         self._pools: OrderedDict[str, Pool] = OrderedDict()
-        self._pools_guard = threading.Lock()
+        self._pools_guard = Guard()
 
     def pool(self, sku: str) -> Pool:
         """Return the pool of a sku, or the shard that a message names. Raises InvalidInput for any other name."""
-        with self._pools_guard:
+        with self._pools_guard.lock:
             pool = self._pools.get(sku)
             if pool is None:
                 pool = self._pools[sku] = pool_of(self.store, sku, ttl=self._said.segment_ttl, hold=self._said.hold)
@@ -77,7 +76,7 @@ class Connections:
         self.engine.dispose(close=False)
 
 
-_guard = threading.Lock()
+_guard = Guard()
 _made: list[Connections] = []
 _abandoned: list[Connections] = []
 """Kept alive, so that no destructor ends the parent's sessions."""
@@ -99,7 +98,7 @@ def connections() -> Connections:
 
 def open_connections(*, pool_size: int) -> Connections:
     """Return this process's connections, opened by the first call. Raises the errors of `Connections`."""
-    with _guard:
+    with _guard.lock:
         if _made and _made[0].process_id != THIS.process_id:
             _abandoned.append(_made.pop())
             _abandoned[-1].abandon()
@@ -136,7 +135,7 @@ def open_when_there(
 
 def disconnect() -> None:
     """Close this process's connections, if it opened any."""
-    with _guard:
+    with _guard.lock:
         while _made:
             made = _made.pop()
             if made.process_id == THIS.process_id:

@@ -8,8 +8,9 @@ from redis.exceptions import LockError, LockNotOwnedError
 
 from segmented.compat.stores import Client, store_of
 from segmented.compat.terms import ENDLESS, NOT_ACQUIRED, Terms, Token, as_text, named_plan
-from segmented.errors import AcquireTimeout
+from segmented.errors import AcquireTimeout, LockUnreachable
 from segmented.locks.handle import adopt_plan
+from segmented.locks.keeper import release_later
 from segmented.locks.lease import Lease
 from segmented.locks.lease_state import Renewal
 from segmented.models import Acquired
@@ -54,14 +55,16 @@ class Lock(Terms[Lease, Client]):
         The value of the key is `token`, or a random one if none is given.
         """
         own = None if token is None else as_text(token, "token")
-        plan = named_plan(
-            self._claim(), own, self._seconds_to_wait(blocking=blocking, blocking_timeout=blocking_timeout)
-        )
+        wanted = self._claim()
+        plan = named_plan(wanted, own, self._seconds_to_wait(blocking=blocking, blocking_timeout=blocking_timeout))
         with self._errors("acquire"):
             try:
                 claim, found = run_sync(plan, self._store)
             except AcquireTimeout:
                 return False
+            except LockUnreachable:
+                release_later(wanted, self._store)
+                raise
         self.local.hold(self._lease_of(claim, found))
         return True
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, finalize, ref
 import redis
 from redis import asyncio as redis_asyncio
 
-from segmented.process import after_fork_in_child
+from segmented.process import Guard
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.given_clients import usable_client
 
@@ -29,7 +29,7 @@ ClientT = TypeVar("ClientT", Client, AsyncClient)
 _stores: WeakKeyDictionary[Client, RedisStore] = WeakKeyDictionary()
 _async_stores: WeakKeyDictionary[AsyncClient, tuple[ref[AbstractEventLoop], AsyncRedisStore]] = WeakKeyDictionary()
 _closing: set[asyncio.Future[None]] = set()
-_guard = threading.Lock()
+_guard = Guard()
 
 
 def store_of(client: Client) -> RedisStore:
@@ -40,7 +40,7 @@ def store_of(client: Client) -> RedisStore:
     """
     if not isinstance(client, Client):
         usable_client(client, is_async=False)
-    with _guard:
+    with _guard.lock:
         found = _stores.get(client)
         if found is None or found.is_closed:
             beside = client
@@ -59,7 +59,7 @@ def async_store_of(client: AsyncClient) -> AsyncRedisStore:
     """
     check_async_client(client)
     loop = asyncio.get_running_loop()
-    with _guard:
+    with _guard.lock:
         its_loop, found = _async_stores.get(client, (None, None))
         if found is None or found.is_closed or its_loop is None or its_loop() is not loop:
             beside = client
@@ -93,11 +93,3 @@ def _close_in_loop(its_loop: ref[AbstractEventLoop], store: AsyncRedisStore) -> 
     if loop is not None:
         with suppress(RuntimeError):  # it is closed, and the connections with it
             loop.call_soon_threadsafe(close)
-
-
-def _forget_parents() -> None:
-    global _guard  # noqa: PLW0603  # a thread of the parent may have held it during the fork
-    _guard = threading.Lock()
-
-
-after_fork_in_child(_forget_parents)

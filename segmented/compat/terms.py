@@ -73,8 +73,22 @@ class Held(Generic[LeaseT]):
         return lease if is_ours and lease is not None and not lease.has_ended else None
 
 
-class HeldByThread(Held[LeaseT], threading.local):
-    """The same, separate for each thread."""
+class HeldByThread(Generic[LeaseT]):
+    """The same, separate for each thread, or for each greenlet once gevent has patched `threading`."""
+
+    def __init__(self) -> None:
+        """Hold nothing in any thread."""
+        self._threads = threading.local()
+
+    @property
+    def here(self) -> Held[LeaseT]:
+        """Return what this thread holds."""
+        if type(self._threads) is not threading.local:
+            self._threads = threading.local()
+        found: Held[LeaseT] | None = getattr(self._threads, "held", None)
+        if found is None:
+            found = self._threads.held = Held()
+        return found
 
 
 class Terms(ABC, Generic[LeaseT, ClientT]):
@@ -103,13 +117,18 @@ class Terms(ABC, Generic[LeaseT, ClientT]):
         self.blocking_timeout = blocking_timeout
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
-        self.local: Held[LeaseT] = HeldByThread() if thread_local else Held()
+        self._holds: Held[LeaseT] | HeldByThread[LeaseT] = HeldByThread() if thread_local else Held()
         self._check_client()
         self._key(redis)
 
     @abstractmethod
     def _check_client(self) -> None:
         """Raise InvalidInput for anything but a client of the right kind."""
+
+    @property
+    def local(self) -> Held[LeaseT]:
+        """Return what is held: with `thread_local`, by this thread."""
+        return self._holds if isinstance(self._holds, Held) else self._holds.here
 
     @property
     def lease(self) -> LeaseT | None:

@@ -50,7 +50,7 @@ class ReapCount:
 
 def reap_plan(namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> Plan[ReapCount]:
     """Go over the partitions until no expired claim is left, or `limit` claims were checked."""
-    checked_namespace(namespace)
+    namespace = checked_namespace(namespace)
     if not is_whole(limit) or limit < 1:
         message = f"the limit of {limit!r} claims is wrong: give a whole number of 1 or more"
         raise InvalidInput(message)

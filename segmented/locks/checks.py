@@ -36,7 +36,7 @@ class FenceGuard:
 
     def __init__(self) -> None:
         """Create a guard that has seen no token."""
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._newest: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ def fenced_where(fence: SQLColumnExpression[Any], *, token: int) -> tuple[Column
     done = connection.execute(account.update().where(account.c.id == 7, condition).values(balance=10, **values))
     ```
     """
-    checked_token(token)
+    token = checked_token(token)
     return fence.is_(None) | (fence <= token), {str(fence.key): token}  # type: ignore[attr-defined]  # columns have one
 
 

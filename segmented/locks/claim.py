@@ -5,14 +5,15 @@ Waiting, trusting, renewing and releasing work the same way for every kind; only
 
 from __future__ import annotations
 
+import os
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from secrets import token_hex
+from secrets import token_urlsafe
 from socket import gethostname
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from segmented.process import THIS
+from segmented.process import after_fork_in_child
 from segmented.protocol.lock.operations import LeaveLine
 
 if TYPE_CHECKING:
@@ -20,15 +21,27 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
 
 
-HOST: Final = re.sub(r"[^A-Za-z0-9.-]", "-", gethostname())[:64]
+class ThisHolder:
+    """The name of this host and process, with which an operator finds the holder of a lease."""
+
+    def __init__(self) -> None:
+        """Ask for it, and again in each child that this process forks."""
+        self._name()
+        after_fork_in_child(self._name)
+
+    def _name(self) -> None:
+        self.process = f"{re.sub('[^A-Za-z0-9.-]', '-', gethostname())[:64]}:{os.getpid()}"
+
+
+HERE: Final = ThisHolder()
 
 
 def new_holder_id() -> str:
-    """Return 32 random hexadecimal digits, which identify one holder of one lease, and this host and process.
+    """Return 22 random characters (128 bits), which identify one holder of one lease, and this host and process.
 
     They are drawn from the system each time: ids drawn ahead would be the same in two copies of a stopped machine.
     """
-    return f"{token_hex(16)}@{HOST}:{THIS.process_id}"
+    return f"{token_urlsafe(16)}@{HERE.process}"
 
 
 @dataclass(frozen=True, slots=True)

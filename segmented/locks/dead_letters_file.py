@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.locks.dead_letters import DeadLetter, Work
+from segmented.process import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,10 @@ class FileDeadLetters:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Keep letters in the file `path`, created if it is missing. Raises InvalidInput if it cannot be written."""
         self._path = Path(path).absolute()
-        self._guard = threading.Lock()
+        self._guard = Guard()
+        self._file: int | None = None
+        """The open file of a call that is under way, and whether that call is about to close it."""
+        self._is_ending = False
         self._start_over()
         if self._path.exists() and not self._path.is_file():
             message = f"the dead letters at {self._path} cannot be kept: it is not a regular file"
@@ -113,10 +116,18 @@ class FileDeadLetters:
     @contextmanager
     def _opened(self) -> Iterator[int]:
         """Open the file with an exclusive lock and read its new events."""
-        with self._guard:
+        with self._guard.lock:
+            if self._file is not None:  # a signal handler or a finalizer runs in the middle of another call
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+                self._catch_up(self._file)
+                yield self._file
+                if self._is_ending:  # the other call has unlocked the file
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
+                return
+            self._is_ending = False
             try:
                 is_new = not self._path.exists()
-                file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+                file = self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX)
                     if is_new:
@@ -124,7 +135,10 @@ class FileDeadLetters:
                     self._catch_up(file)
                     yield file
                 finally:
-                    os.close(file)  # which also unlocks it
+                    self._is_ending = True
+                    fcntl.flock(file, fcntl.LOCK_UN)
+                    self._file = None
+                    os.close(file)
             except OSError as error:
                 message = f"the dead letters at {self._path} cannot be kept: {error.strerror or error}"
                 raise StoreUnavailable(message) from error

@@ -68,7 +68,7 @@ def checked_timeout(timeout: Duration | None) -> float | None:
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if seconds is not None and not (_is_number(seconds) and seconds >= 0):
         raise _refused(seconds, "timeout", "a waiting time: give 0 or more, or None for no limit")
-    return seconds
+    return None if seconds is None else float(seconds)
 
 
 def checked_name(name: str, what: str = "a lock") -> str:

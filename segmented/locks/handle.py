@@ -26,10 +26,10 @@ from segmented.locks.blocks import Blocks
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.hints import LOCK_HINTS, AcquireHinted, Hinted
-from segmented.locks.keeper import async_keeper, thread_keeper
+from segmented.locks.keeper import async_release_later, release_later
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_manners import refusing
-from segmented.locks.lease_state import Renewal, owed_release, trusted_until
+from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.locks.outages import waited_out, waits_out
 from segmented.models import Acquired, Held, Unreplicated
 from segmented.plans import Now, Offer, Plan, Try, Within, perform, run_async, run_sync, undo_after, wait_in_line
@@ -187,7 +187,7 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
                 lease.on_lost(self._on_lost)
             return lease  # noqa: TRY300  # a signal handler may raise here as well
         except LockUnreachable:
-            thread_keeper(self._store).watch(owed_release(claim, self._store.clock), self._store)
+            release_later(claim, self._store)
             raise
         except SegmentedError:  # the plan has left nothing behind
             raise
@@ -255,7 +255,7 @@ class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
         try:
             found = await run_async(acquire_plan(claim, timeout), self._store)
         except LockUnreachable:
-            async_keeper(self._store).watch(owed_release(claim, self._store.clock), self._store)
+            async_release_later(claim, self._store)
             raise
         lease = self._lease(claim, found)
         lease.blocks = self._blocks

@@ -32,7 +32,7 @@ class _Ends(Generic[LeaseT]):
         """Create an object that releases `lease` once the body and `transaction`, if there is one, have ended."""
         self._lease: LeaseT = lease
         self._transaction = transaction
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._is_body_over = False
         self._has_ended = False
 

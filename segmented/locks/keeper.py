@@ -18,14 +18,15 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, ref
 
-from segmented.locks.lease_state import tend_plan
+from segmented.locks.lease_state import owed_release, tend_plan
 from segmented.plans import run_async, run_sync
 from segmented.plans.tasks import OfOneLoop, begun
-from segmented.process import after_fork_in_child
+from segmented.process import BeginsAnew, after_fork_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.locks.claim import LeaseClaim
     from segmented.locks.lease_state import LeaseState
     from segmented.plans.drivers import AsyncStore, Store
 
@@ -35,6 +36,8 @@ LINGER: Final = 2.0
 """Seconds that a thread without leases waits for the next one, so that a series of short leases neither starts a thread
 each time nor wakes one."""
 BATCH_MAX: Final = 500
+OWED_MAX: Final = 10_000
+"""Leases of a keeper beyond which it takes on no release that is owed for an attempt without an answer."""
 
 
 def is_closed(store: object) -> bool:
@@ -73,8 +76,9 @@ class Agenda:
 
     def next_time(self) -> float:
         """Return the local time at which the first lease is due, or inf if there is none."""
-        while self._heap and not self._is_current(*self._heap[0]):
-            heappop(self._heap)
+        while self._heap and not self._is_current(*(first := self._heap[0])):
+            if (popped := heappop(self._heap)) is not first:  # a signal handler has added one meanwhile
+                heappush(self._heap, popped)
         return self._heap[0][0] if self._heap else inf
 
     def take_due(self, now: float) -> list[LeaseState]:
@@ -102,31 +106,42 @@ def _same(lease: LeaseState) -> LeaseState:
     return lease
 
 
-class ThreadKeeper:
+class ThreadKeeper(BeginsAnew):
     """The keeper of one store, for threads."""
 
     def __init__(self) -> None:
         """Create a keeper that has not started."""
+        self._agenda = Agenda()
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
         # Entered instead of the condition: an exception of a signal handler can leave that locked, but not this lock.
         self._guard = threading.RLock()
         self._changed = threading.Condition(self._guard)
-        self._agenda = Agenda()
         self._thread: threading.Thread | None = None
         self._wakes_at = -inf
         """Local time at which the thread checks its agenda again on its own."""
 
+    def __len__(self) -> int:
+        """Return the number of watched leases."""
+        return len(self._agenda)
+
     def watch(self, lease: LeaseState, store: Store) -> None:
         """Watch a lease until it is released or lost."""
+        self._begin_if_new()
         with self._guard:
             self._agenda.add(lease)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, args=(store,), name="segmented-keeper", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, args=(store,), name="segmented-keeper", daemon=True)
+                self._thread = thread
+                thread.start()
             elif self._agenda.next_time() < self._wakes_at:
                 self._changed.notify()
 
     def discard(self, lease: LeaseState) -> None:
         """Stop watching a released lease."""
+        self._begin_if_new()
         with self._guard:
             self._agenda.discard(lease)
 
@@ -151,7 +166,7 @@ class ThreadKeeper:
         """Sleep until some leases are due and return them; return none if no lease is left."""
         idle_until = inf
         with self._guard:
-            while not is_closed(store):
+            while self._thread is threading.current_thread() and not is_closed(store):
                 now = store.clock.now()
                 if due := self._agenda.take_due(now):
                     return due
@@ -163,7 +178,6 @@ class ThreadKeeper:
                     idle_until = min(idle_until, now + LINGER)
                 self._wakes_at = min(now + SLEEP_MAX, self._agenda.next_time(), idle_until)
                 self._changed.wait(self._wakes_at - now)
-            self._thread = None
             return []
 
 
@@ -178,6 +192,10 @@ class AsyncKeeper(OfOneLoop):
     def _start_anew(self) -> None:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of watched leases."""
+        return len(self._agenda)
 
     def watch(self, lease: LeaseState, store: AsyncStore) -> None:
         """Watch a lease until it is released or lost."""
@@ -225,16 +243,13 @@ class AsyncKeeper(OfOneLoop):
 
 _threads: WeakKeyDictionary[Store, ThreadKeeper] = WeakKeyDictionary()
 _tasks: WeakKeyDictionary[AsyncStore, AsyncKeeper] = WeakKeyDictionary()
-_guard = threading.Lock()
+_guard = threading.RLock()
 
 
 def thread_keeper(store: Store) -> ThreadKeeper:
     """Return the store's keeper."""
     with _guard:
-        found = _threads.get(store)
-        if found is None:
-            found = _threads[store] = ThreadKeeper()
-        return found
+        return _threads.get(store) or _threads.setdefault(store, ThreadKeeper())
 
 
 def async_keeper(store: AsyncStore) -> AsyncKeeper:
@@ -244,10 +259,27 @@ def async_keeper(store: AsyncStore) -> AsyncKeeper:
     return _tasks[store]
 
 
+def release_later(claim: LeaseClaim, store: Store) -> None:
+    """Release what a call may have taken that nobody uses: at once, or as soon as the store answers.
+
+    If the keeper watches OWED_MAX leases already, as in a long outage, this one is left to expire.
+    """
+    keeper = thread_keeper(store)
+    if len(keeper) < OWED_MAX:
+        keeper.watch(owed_release(claim, store.clock), store)
+
+
+def async_release_later(claim: LeaseClaim, store: AsyncStore) -> None:
+    """Do the same in the running event loop."""
+    keeper = async_keeper(store)
+    if len(keeper) < OWED_MAX:
+        keeper.watch(owed_release(claim, store.clock), store)
+
+
 def _forget_parents() -> None:
     # After a fork the keeper's thread is gone, and the parent keeps the leases.
     global _guard  # noqa: PLW0603  # the parent's thread may have held it in the moment of the fork
-    _guard = threading.Lock()
+    _guard = threading.RLock()
     _threads.clear()
     _tasks.clear()
 

@@ -152,6 +152,8 @@ class KeyExpression:
             last, between = piece, ""
 
     def _escape(self, part: str) -> str:
+        if part.isascii() and part.isprintable() and self._escaped.isdisjoint(part):  # nearly every part
+            return part
         return "".join(_percent(one) if one in self._escaped or _is_blank(one) else one for one in part)
 
 

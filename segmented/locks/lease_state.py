@@ -88,7 +88,7 @@ class LeaseState(Hinted, StaysInItsProcess):
         self._renew_at = inf
         self._renew_until = asked_at
         self._releases_asked = 0
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._renewals = 0
         """Renewals in progress: the lease's own, and its keeper's."""
         self._soonest_end = inf

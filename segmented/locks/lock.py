@@ -101,8 +101,8 @@ def checked_safety(replicas: int, replicas_timeout: Duration, lock_delay: Durati
     if not is_whole(replicas) or not 0 <= replicas <= REPLICAS_MAX:
         message = f"replicas of {replicas!r} is not a number of replicas: give 0 to {REPLICAS_MAX}"
         raise InvalidInput(message)
-    within_ms = milliseconds_or_none(replicas_timeout, "replicas_timeout")
-    return Safety(replicas, max(1, within_ms), milliseconds_or_none(lock_delay, "lock_delay"))  # 0: without a limit
+    within_ms = max(1, milliseconds_or_none(replicas_timeout, "replicas_timeout"))  # 0: without a limit
+    return Safety(int(replicas), within_ms, milliseconds_or_none(lock_delay, "lock_delay"))
 
 
 class Lock(FencedHandle):

@@ -39,6 +39,7 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checke
 from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
 from segmented.locks.hints import AcquireHinted
+from segmented.locks.keeper import async_release_later, release_later
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, Renewal, trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
@@ -111,7 +112,12 @@ class MultiLock(Entered[MultiLease], _Names):
         Raises AcquireTimeout, which names the one that was not free; then no name is held.
         """
         claims = self._claims()
-        found = run_sync(multi_plan(claims, checked_timeout(timeout)), self._store)
+        try:
+            found = run_sync(multi_plan(claims, checked_timeout(timeout)), self._store)
+        except LockUnreachable:
+            for claim in claims:
+                release_later(claim, self._store)
+            raise
         lease = MultiLease(self._store, claims, found, self._renewal)
         lease.blocks = self._blocks
         return lease
@@ -163,7 +169,12 @@ class AsyncMultiLock(AsyncEntered[AsyncMultiLease], _Names):
 
     async def _acquired(self, timeout: float | None) -> AsyncMultiLease:
         claims = self._claims()
-        found = await run_async(multi_plan(claims, timeout), self._store)
+        try:
+            found = await run_async(multi_plan(claims, timeout), self._store)
+        except LockUnreachable:
+            for claim in claims:
+                async_release_later(claim, self._store)
+            raise
         lease = AsyncMultiLease(self._store, claims, found, self._renewal)
         lease.blocks = self._blocks
         return lease

@@ -141,4 +141,4 @@ def _checked(number: int, what: str) -> int:
     if not is_whole(number) or number < 1:
         message = f"{what} is {number!r}: give a whole number of 1 or more"
         raise InvalidInput(message)
-    return number
+    return int(number)

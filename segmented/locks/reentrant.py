@@ -179,9 +179,12 @@ class AsyncReentrantLock(AsyncFencedHandle):
 def thread_owner() -> str:
     """Return the id of the current thread as an owner. It is unique and stays the same while the thread lives.
 
-    Do not use it with asyncio: all tasks of a loop share one thread, so they would enter each other's locks. With
-    gevent, patch before this module is imported; otherwise all greenlets count as one thread, too.
+    Do not use it with asyncio: all tasks of a loop share one thread, so they would enter each other's locks. Once
+    gevent has patched `threading`, each greenlet is a thread.
     """
+    global _threads  # noqa: PLW0603  # the ids of the whole process
+    if type(_threads) is not threading.local:  # gevent has patched it, and all greenlets share what was made before
+        _threads = threading.local()
     found: str | None = getattr(_threads, "owner", None)
     if found is None:
         found = _threads.owner = f"thread-{new_holder_id()}"

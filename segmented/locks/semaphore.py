@@ -67,7 +67,7 @@ def checked_permits(permits: int) -> int:
     if not is_whole(permits) or not 1 <= permits <= PERMITS_MAX:
         message = f"permits of {permits!r} is not a number of permits: give 1 to {PERMITS_MAX:,}"
         raise InvalidInput(message)
-    return permits
+    return int(permits)  # of an enumeration's member, the value
 
 
 class Semaphore(FencedHandle):

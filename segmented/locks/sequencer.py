@@ -47,7 +47,7 @@ class Sequencer:
     def __post_init__(self) -> None:
         """Raise InvalidInput for values that no lease has."""
         object.__setattr__(self, "name", checked_name(self.name))
-        checked_token(self.fencing_token)
+        object.__setattr__(self, "fencing_token", checked_token(self.fencing_token))
         if self.mode not in {"exclusive", "shared"}:
             message = f"a sequencer's mode is exclusive or shared, not {self.mode!r}"
             raise InvalidInput(message)
@@ -98,4 +98,4 @@ def checked_token(token: int) -> int:
     if not is_whole(token) or not 1 <= token <= TOKEN_MAX:
         message = f"{token!r} is not a fencing token: give a whole number of 1 or more"
         raise InvalidInput(message)
-    return token
+    return int(token)  # of an enumeration's member, the value

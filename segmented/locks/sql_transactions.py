@@ -8,7 +8,6 @@ does that at its end.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -18,6 +17,7 @@ from sqlalchemy.pool import Pool
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
 from segmented.errors import InvalidInput
+from segmented.process import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -89,7 +89,7 @@ class ConnectionWatch(_Watch):
         if proxied.is_detached:
             _detached[id(proxied.dbapi_connection)] = followers
         for name, listener in CONNECTION_EVENTS.items():
-            with _guard:
+            with _guard.lock:
                 if not event.contains(self._connection, name, listener):
                     event.listen(self._connection, name, listener)
 
@@ -116,7 +116,7 @@ def watched(found: object, where: str) -> Transaction:
 
 _detached: dict[int, list[Follower]] = {}
 """The followers of connections that were taken out of their pools, by the identity of the driver's connection."""
-_guard = threading.Lock()
+_guard = Guard()
 
 
 def _connections(session: Session) -> set[Connection]:

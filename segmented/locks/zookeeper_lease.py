@@ -48,7 +48,7 @@ class ZooKeeperLeaseState(StaysInItsProcess, WarnsWhenDropped, Held):
         self._claim = claim
         self._turn = turn
         self._seen_link = turn.link
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._is_gone = False
         self._is_lost = False
         self._is_releasing = False

@@ -190,6 +190,8 @@ class ShardFound:
     """How often the free units have grown: if two reads have the same number, no unit came in between."""
     sequence: int
     """Sequence number of its last change."""
+    free_in_ms: int | None = field(default=None, compare=False)
+    """As in `SoldOut`."""
 
 
 @dataclass(frozen=True, slots=True)

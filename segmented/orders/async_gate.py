@@ -191,6 +191,10 @@ class AsyncGate:
         """Give back the units of expired holds: see `expire_voided`."""
         return await self._run(self.gate.expire_orders, pool.in_threads(), limit)
 
+    async def settle_due(self, pool: AsyncPool) -> bool:
+        """Settle expired holds for a caller that needs their units; return whether some have ended."""
+        return await self._run(self.gate.settle_due, pool.in_threads())
+
     async def restock_pool(self, pool: AsyncPool, units: int, restock_id: str) -> Restocked | Closed:
         """Add units to the database and the pool: see `restock_gated`."""
         return await self._run(self.gate.restock_pool, pool.in_threads(), units, restock_id)

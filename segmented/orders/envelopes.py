@@ -39,7 +39,7 @@ from segmented.orders.decided import end_unknown
 from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.forgetting import may_have_forgotten
 from segmented.orders.renewals import Renewal
-from segmented.orders.sale import REBUILDS_MAX, tell_pool
+from segmented.orders.sale import REBUILDS_MAX, settle_due, tell_pool
 from segmented.orders.standing import claim_of
 from segmented.orders.verifying import freeze_if_behind, when_verified
 from segmented.orders.work_terms import DEFAULT_TERMS, LATER, TryLater, WorkTerms, checked_ids, checked_step, told
@@ -217,6 +217,8 @@ class _Envelope:
         return tuple(order_id for order_id in ids if order_id not in decided)
 
     def _take(self, ids: tuple[str, ...]) -> None:
+        if self._gate is not None:
+            settle_due(self._pool, self._gate)  # before: a refusal of a submitted order is final
         terms = self._terms
         times = (terms.ttl_ms, terms.hold_ms, terms.work_ms, terms.begun_max)
         since = (self._pool.tokens_above, None if self._gate is None else self._pool.epoch())

@@ -90,10 +90,7 @@ class Gate(OrderDatabase):
         before = decided_before(pool, self, order, epoch, asked=asked)
         if before is not None:
             return decided_as(before)
-        answer = self.verified(pool, ask)
-        if sale.is_due(answer) and sale.settle_due(pool, self):
-            answer = self.verified(pool, ask)
-        return sale.undecided(pool, self, order, answer, epoch)
+        return sale.undecided(pool, self, order, sale.asked(pool, self, ask), epoch)
 
     def take_orders(
         self, pool: Pool, orders: Sequence[Order], ask: Callable[[tuple[Order, ...]], list[AnswerT]], *, partial: bool
@@ -143,6 +140,10 @@ class Gate(OrderDatabase):
     def expire_orders(self, pool: Pool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds: see `expire_voided`."""
         return sale.expire_voided(sale.gated(pool, self), self, limit=limit)
+
+    def settle_due(self, pool: Pool) -> bool:
+        """Settle expired holds for a caller that needs their units; return whether some have ended."""
+        return sale.settle_due(pool, self)
 
     def restock_pool(self, pool: Pool, units: int, restock_id: str) -> Restocked | Closed:
         """Add units to the database and the pool: see `restock_gated`."""

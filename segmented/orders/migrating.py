@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,12 +16,13 @@ from segmented.orders.engine import shown
 from segmented.orders.postgresql import PostgresStatements
 from segmented.orders.sqlite import SqliteStatements
 from segmented.orders.versions import FIRST, HEAD, known_revision, stamp, versions
+from segmented.process import Guard
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 FOLDER: Final = Path(__file__).parent / "migrations"
-ONE_AT_A_TIME: Final = threading.Lock()
+ONE_AT_A_TIME: Final = Guard()
 """Alembic keeps the running migration in global variables."""
 
 
@@ -47,7 +47,7 @@ def migrate(engine: Engine) -> Migrated:
     revision that lack columns of the first one. On PostgreSQL and SQLite all of it happens, or nothing.
     """
     where = f"the order database {shown(engine.url)}"
-    with ONE_AT_A_TIME, translated(where), engine.connect() as connection:
+    with ONE_AT_A_TIME.lock, translated(where), engine.connect() as connection:
         if connection.dialect.name == "postgresql":
             PostgresStatements().begin_creating(connection)
         elif connection.dialect.name == "sqlite":

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from segmented.clock import SystemClock
 from segmented.errors import SegmentedError
 from segmented.locks.keeper import LINGER
-from segmented.process import after_fork_in_child
+from segmented.process import BeginsAnew, Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,15 +44,16 @@ class Renewal:
         self._timer.discard(self)
 
 
-class RenewalTimer:
+class RenewalTimer(BeginsAnew):
     """The renewals of one store, and the thread that runs them when they are due."""
 
     def __init__(self) -> None:
         """Create a timer without renewals; its thread has not started."""
-        self.forget()
+        self._start_anew()
 
-    def forget(self) -> None:
+    def _start_anew(self) -> None:
         """Drop all renewals and the thread, as in a forked child, which has neither."""
+        super()._start_anew()
         self._now = SystemClock().now
         self._changed = threading.Condition()
         self._due: dict[Renewal, float] = {}
@@ -64,6 +65,7 @@ class RenewalTimer:
 
     def add(self, renewal: Renewal) -> None:
         """Run the renewal once in each of its intervals."""
+        self._begin_if_new()
         with self._changed:
             at = self._now() + renewal.every
             if self._thread is None:
@@ -76,6 +78,7 @@ class RenewalTimer:
 
     def discard(self, renewal: Renewal) -> None:
         """Stop running the renewal; if it is running, wait for its end for at most one interval."""
+        self._begin_if_new()
         with self._changed:
             self._due.pop(renewal, None)
             self._changed.wait_for(lambda: self._running is not renewal, renewal.every)
@@ -123,22 +126,12 @@ class RenewalTimer:
 
 
 _timers: WeakKeyDictionary[Store, RenewalTimer] = WeakKeyDictionary()
-_guard = threading.Lock()
+_guard = Guard()
 
 
 def _timer_of(store: Store) -> RenewalTimer:
-    with _guard:
+    with _guard.lock:
         found = _timers.get(store)
         if found is None:
             found = _timers[store] = RenewalTimer()
         return found
-
-
-def _forget_parents() -> None:
-    global _guard  # noqa: PLW0603  # another of the parent's threads may have held it in the moment of the fork
-    _guard = threading.Lock()
-    for timer in _timers.values():
-        timer.forget()
-
-
-after_fork_in_child(_forget_parents)

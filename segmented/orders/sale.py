@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
+AnswerT = TypeVar("AnswerT")
 GrantT = TypeVar("GrantT", bound=GrantState)
 
 SUPERSEDED_MAX: Final = 10
@@ -100,7 +101,7 @@ def take_order(
     if before is not None:
         return fate_of(before)
     for _ in range(SUPERSEDED_MAX):
-        grant = when_verified(
+        grant = asked(
             pool, gate, lambda: pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
         )
         earlier = _sold_in_another_epoch(pool, gate, order, grant, epoch)
@@ -241,6 +242,14 @@ def expire_voided(pool: Pool, gate: OrderDatabase, *, limit: int = 1_000) -> tup
         ended += [answer for answer in settled if answer is not None]
         is_more_due = None not in settled and len(settled) > 0  # live leases protect some
     return tuple(ended)
+
+
+def asked(pool: Pool, gate: OrderDatabase, ask: Callable[[], AnswerT]) -> AnswerT:
+    """Ask the verified pool for a grant, and once more if expired holds were settled for it."""
+    answer = when_verified(pool, gate, ask)
+    if is_due(answer) and settle_due(pool, gate):
+        answer = when_verified(pool, gate, ask)
+    return answer
 
 
 def is_due(answer: object) -> bool:

@@ -37,7 +37,7 @@ TOLD_TO_ALL: Final = frozenset({"frozen", "thawed"})
 HAND_OFFS_MAX: Final = 16
 HANDING_SECONDS: Final = 0.05
 """After these limits of hand-offs in a row, or seconds, waiters of other processes get the same chance as ours."""
-AHEAD_SECONDS: Final = 0.03
+AHEAD_SECONDS: Final = 0.02
 """Seconds that a waiter leaves a freed lock to the processes ahead of its own, before it tries without its turn."""
 AT_ONCE: Final = 0.0
 """A local time that has passed."""
@@ -48,7 +48,7 @@ LATE_SECONDS: Final = 0.1
 def stagger(ahead: int) -> float:
     """Return how many seconds later a process tries than the one that is next to the first: in order, within 10 ms.
 
-    However many of those ahead have died, a free lock is then taken within 90 ms: it is left to them for
+    However many of those ahead have died, a free lock is then taken within 80 ms: it is left to them for
     `AHEAD_SECONDS`, and to the first for `LEFT_MS`.
     """
     return min(4 * (ahead - 1), 10) * 0.001

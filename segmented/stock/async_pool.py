@@ -19,7 +19,7 @@ from segmented.errors import (
     SegmentedError,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.locks.keeper import async_keeper
+from segmented.locks.keeper import async_keeper, async_release_later
 from segmented.locks.lease_state import tend_plan
 from segmented.models import Granted, Order, Settled
 from segmented.plans import perform, run_async
@@ -29,7 +29,7 @@ from segmented.plans.tasks import to_the_end
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.async_pool_changes import AsyncPoolChanges
 from segmented.stock.coalescing import Coalescing
-from segmented.stock.grant import Granting, GrantState, KeepOn, owed_segment
+from segmented.stock.grant import Granting, GrantState, KeepOn, unanswered_claim
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
@@ -287,8 +287,8 @@ class AsyncPool(AsyncPoolChanges):
             answer = await self.gate.grant_order(self, order, ask, asked=asked, timeout=timeout)
         except BaseException as error:
             operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
-            if owed := owed_segment(operation, error, self.store.clock):
-                async_keeper(self.store).watch(owed, self.store)
+            if claim := unanswered_claim(operation, error):
+                async_release_later(claim, self.store)
                 raise
             if self.gate is not None:
                 replays = [grant.handed_on().replay for grant in made]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Typ
 from segmented.errors import InvalidInput, LeaseLost, NotGranted, SegmentedError, StoreBusy, StoreUnavailable
 from segmented.locks.claim import LeaseClaim
 from segmented.locks.dropped import WarnsWhenDropped
-from segmented.locks.lease_state import LeaseState, owed_release, trusted_until
+from segmented.locks.lease_state import LeaseState, trusted_until
 from segmented.models import Acquired, Granted, Lost, Refusal, Renewed
 from segmented.models.ids import plural
 from segmented.process import THIS
@@ -174,8 +174,8 @@ class GrantState(WarnsWhenDropped):
         return f"<{type(self).__name__} order {self.order_id!r}: {units}, token {self.fencing_token}>"
 
 
-def owed_segment(operation: Grant, error: BaseException, clock: Clock) -> LeaseState | None:
-    """Return the segment's lease that a grant which ended by `error` may have taken, for the keeper that frees it.
+def unanswered_claim(operation: Grant, error: BaseException) -> EndClaim | None:
+    """Return the claim to the segment that a grant which ended by `error` may have taken, for the keeper that frees it.
 
     None if it took none, or if the caller chose the holder id: a repeat may continue with the lease already.
     """
@@ -183,8 +183,7 @@ def owed_segment(operation: Grant, error: BaseException, clock: Clock) -> LeaseS
         return None
     name, order_id = f"a segment of {operation.sku}", operation.order.order_id
     ending = ReleaseGrant(operation.sku, order_id, operation.holder_id)
-    claim = EndClaim(name, operation.holder_id, operation.ttl_ms, ending)
-    return owed_release(claim, clock)
+    return EndClaim(name, operation.holder_id, operation.ttl_ms, ending)
 
 
 class Granting(Generic[GrantT]):

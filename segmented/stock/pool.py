@@ -6,6 +6,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial as bind
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented import protocol as op
@@ -19,13 +20,13 @@ from segmented.errors import (
     SegmentedError,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.locks.keeper import thread_keeper
+from segmented.locks.keeper import release_later, thread_keeper
 from segmented.locks.lease_state import tend_plan
 from segmented.models import Granted, Order, Settled
 from segmented.plans import perform, run_sync
 from segmented.plans.store_kinds import checked_gate
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
-from segmented.stock.grant import GrantState, KeepOn, owed_segment
+from segmented.stock.grant import GrantState, KeepOn, unanswered_claim
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
@@ -151,8 +152,8 @@ class Pool(PoolChanges):
             answer = self.gate.grant_order(self.plain, order, ask, asked=asked)
         except BaseException as error:
             operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
-            if owed := owed_segment(operation, error, self.store.clock):
-                thread_keeper(self.store).watch(owed, self.store)
+            if claim := unanswered_claim(operation, error):
+                release_later(claim, self.store)
                 raise
             replays = [grant.handed_on().replay for grant in made]
             run_sync(unheard_plan(operation, error, replays, is_gated=self.gate is not None), self.store)
@@ -356,6 +357,7 @@ class Grant(GrantState):
             self._is_settled = True
         if self._decided_by is not None:
             if is_struck and is_sold is not None and not self._is_settled:
+                clear_frames(failure.__traceback__)  # a cursor in one of them would keep SQLite's write lock
                 with suppress(Exception):
                     self._ended(is_sold=is_sold)
                     self._is_settled = True

@@ -100,6 +100,9 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
     def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
         """Void orders whose hold has expired, and give their units back."""
 
+    def settle_due(self, pool: PoolT_contra) -> bool:
+        """Do so for a caller that needs their units, a bounded number; return whether some holds have ended."""
+
     def restock_pool(self, pool: PoolT_contra, units: int, restock_id: str) -> Restocked | Closed:
         """Add units to both."""
 
@@ -188,6 +191,9 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
 
     async def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
         """Void orders whose hold has expired, and give their units back."""
+
+    async def settle_due(self, pool: PoolT_contra) -> bool:
+        """Do so for a caller that needs their units, a bounded number; return whether some holds have ended."""
 
     async def restock_pool(self, pool: PoolT_contra, units: int, restock_id: str) -> Restocked | Closed:
         """Add units to both."""

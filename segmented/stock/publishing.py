@@ -6,10 +6,9 @@ import logging
 import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Self
-from weakref import WeakSet
 
 from segmented.errors import InvalidInput, StoreUnavailable
-from segmented.process import after_fork_in_child
+from segmented.process import BeginsAnew
 from segmented.stock.outbox import ENVELOPE_MAX
 
 if TYPE_CHECKING:
@@ -26,10 +25,9 @@ CLOSE_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 10.0
 """Seconds after which a thread without orders ends."""
 log = logging.getLogger(__name__)
-_publishers: WeakSet[EnvelopePublisher] = WeakSet()
 
 
-class EnvelopePublisher:
+class EnvelopePublisher(BeginsAnew):
     """Publishes in the background, for threads and for event loops; the caller's thread sends nothing.
 
     An unavailable broker only costs time: an order that cannot be sent is dropped here and stays in the outbox. After a
@@ -53,14 +51,15 @@ class EnvelopePublisher:
         self._is_closed = False
         self.dropped_count = 0
         """Number of orders left to the sweep."""
-        self._begin_empty()
-        _publishers.add(self)
+        self._start_anew()
 
     def __repr__(self) -> str:
         """Return the class and the numbers of orders that wait and that were dropped."""
+        self._begin_if_new()
         return f"<EnvelopePublisher: {self._count} waiting, {self.dropped_count} dropped>"
 
-    def _begin_empty(self) -> None:
+    def _start_anew(self) -> None:
+        super()._start_anew()
         self._waiting: dict[tuple[str, int | None], list[str]] = defaultdict(list)
         """Orders to send, by sku and segment."""
         self._count = 0
@@ -71,6 +70,7 @@ class EnvelopePublisher:
         """Queue these orders for publication and return at once. Orders of different segments share no envelope."""
         if not order_ids:
             return
+        self._begin_if_new()
         with self._changed:
             if self._is_closed or self._count + len(order_ids) > WAITING_MAX or not self._has_thread():
                 self.dropped_count += len(order_ids)
@@ -81,12 +81,12 @@ class EnvelopePublisher:
 
     def _has_thread(self) -> bool:
         if self._thread is None:
-            thread = threading.Thread(target=self._publish, name="segmented-publisher", daemon=True)
+            thread = self._thread = threading.Thread(target=self._publish, name="segmented-publisher", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # no thread can be started, as at the interpreter's exit
+                self._thread = None
                 return False
-            self._thread = thread
         return True
 
     def send(self, sku: str, order_ids: Sequence[str]) -> None:
@@ -100,6 +100,7 @@ class EnvelopePublisher:
 
     def close(self) -> None:
         """Send waiting orders, for a bounded time, and end."""
+        self._begin_if_new()
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -153,12 +154,3 @@ class EnvelopePublisher:
         except Exception:
             self.dropped_count += len(envelope)
             log.exception("%d orders of %r are left to the sweep", len(envelope), sku)
-
-
-def _forget_parents() -> None:
-    # The child has no publishing thread, and the parent's may have held the condition at the time of the fork.
-    for publisher in tuple(_publishers):
-        publisher._begin_empty()  # noqa: SLF001  # of this module
-
-
-after_fork_in_child(_forget_parents)

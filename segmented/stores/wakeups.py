@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from segmented.clock import Stillness
 from segmented.plans.line import Line
 from segmented.plans.tasks import OfOneLoop
-from segmented.process import THIS
+from segmented.process import BeginsAnew
 
 if TYPE_CHECKING:
     from segmented.clock import Clock
@@ -77,7 +77,7 @@ class OwnReleases:
         return True
 
 
-class ThreadWakeups(OwnReleases):
+class ThreadWakeups(OwnReleases, BeginsAnew):
     """Waiting lines for threads. `signal` delivers the messages. The greenlets of gevent count as threads."""
 
     def __init__(self, clock: Clock) -> None:
@@ -87,7 +87,7 @@ class ThreadWakeups(OwnReleases):
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._process_id = THIS.process_id
+        super()._start_anew()
         self._guard = threading.RLock()
         self._lines: dict[str, Line] = {}
         self._confirmed: set[str] = set()  # channels whose messages are known to reach this process
@@ -98,16 +98,12 @@ class ThreadWakeups(OwnReleases):
 
     def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
         """Return whether the channel's line has a waiter, or with `or_heard` its messages reach this process."""
-        self._begin_in_a_fork()
+        self._begin_if_new()
         return channel in self._lines or (or_heard and channel in self._confirmed)
-
-    def _begin_in_a_fork(self) -> None:
-        if THIS.process_id != self._process_id:
-            self._start_anew()  # the waiters are in the parent, whose threads may have held the guard
 
     def join(self, channel: str, noted: list[Place] | None = None) -> Place:
         """Join the end of the channel's line; the place is in `noted` before it is in the line."""
-        self._begin_in_a_fork()
+        self._begin_if_new()
         with self._guard:
             line = self._lines.get(channel) or Line(channel, token_hex(8))
             place = line.join(Wake().set, noted)

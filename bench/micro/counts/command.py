@@ -14,6 +14,7 @@ import redis
 from bench.micro.counts.sequences import MANY, Steps, operations, strategies
 from bench.micro.counts.tally import BASELINE, GATED, Counter, Tally, differences, read_baseline, write_baseline
 from bench.results import say, show_rows
+from segmented.locks.claim import HERE
 from segmented.models import Order
 from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
@@ -57,12 +58,16 @@ def show(counts: Mapping[str, Tally], console: Console) -> None:
 
 def measure() -> dict[str, Tally]:
     """Start a server, count everything, and stop it. Raises InvalidInput if no server can be started."""
-    with (
-        ValkeyServer.start() as server,
-        RedisStore.from_url(server.url) as store,
-        redis.Redis.from_url(server.url) as client,
-    ):
-        return dict(_counted(store, client, server.url))
+    was, HERE.process = HERE.process, "host:12345"  # so that bytes are the same on every machine
+    try:
+        with (
+            ValkeyServer.start() as server,
+            RedisStore.from_url(server.url) as store,
+            redis.Redis.from_url(server.url) as client,
+        ):
+            return dict(_counted(store, client, server.url))
+    finally:
+        HERE.process = was
 
 
 def _counted(store: RedisStore, client: redis.Redis, url: str) -> Iterator[tuple[str, Tally]]:

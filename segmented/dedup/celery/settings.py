@@ -11,14 +11,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.terms import checked_namespace
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.locks.durations import milliseconds
 from segmented.plans.store_kinds import is_sync_store, sync_store
-from segmented.process import after_fork_in_child
+from segmented.process import Guard, after_fork_in_child
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import parse_address
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 WHEN_DOWN: Final = ("refuse", "run")
 ANSWER_SECONDS: Final = 2.0
-_guard = threading.Lock()
+_guard = Guard()
 _stores: dict[str, RedisStore] = {}
 
 
@@ -67,7 +66,7 @@ def store_of(settings: OnceSettings) -> Store:
     if not url:
         message = f"the app {settings.app.main!r} has no once_url: set it to the Redis server of the records"
         raise InvalidInput(message)
-    with _guard:
+    with _guard.lock:
         if url not in _stores:
             _stores[url] = _opened(url, timeout_of(settings))
         return _stores[url]
@@ -126,15 +125,13 @@ def _as_seconds(found: Any) -> float:  # noqa: ANN401  # any setting
 
 def close_stores() -> None:
     """Close the connections that this process opened."""
-    with _guard:
+    with _guard.lock:
         while _stores:
             _stores.popitem()[1].close()
 
 
 def _forget_parents() -> None:
     # A child of the pool opens its own connections and leaves the parent's alone.
-    global _guard  # noqa: PLW0603  # a thread of the parent may have held it at the fork
-    _guard = threading.Lock()
     _stores.clear()
 
 

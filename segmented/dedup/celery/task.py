@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery import Task
@@ -14,6 +13,7 @@ from segmented.dedup.celery.plan import OncePlan, body_of, checked_rule
 from segmented.dedup.celery.publication import Publication
 from segmented.dedup.celery.result import OnceResult
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.process import Guard
 from segmented.protocol import CancelMessage
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from segmented.dedup.run import Run
 
 _log = logging.getLogger("segmented.dedup")
-_guard = threading.RLock()
+_guard = Guard()
 
 
 class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which the class itself is not
@@ -76,7 +76,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         if cls.once is None:
             cls._refuse_silence(app)
             return None
-        with _guard:
+        with _guard.lock:
             plan: OncePlan | None = vars(cls).get("_made_plan")  # not a parent's, which has another name and body
             if plan is None or plan.app is not app:
                 name = str(cls.name)

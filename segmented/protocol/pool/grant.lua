@@ -4,7 +4,8 @@
 -- numbers 2:1:1000000000 6:1 7 9
 -- Take units and the lock of a free segment in one step.
 -- ARGV     1 order_id   2 quantity   3 customer_id ("" for none)   4 partial ("1": take what is left)
---          5 holder_id   6 ttl_ms   7 hold_ms   8 keep_refusal ("1": store "refused" as the order's final state)
+--          5 holder_id   6 ttl_ms   7 hold_ms   8 keep_refusal ("1": store "refused" as the order's final state, but
+--          not while holds of a gated pool have ended that its database has still to decide)
 --          9 above (a token that a resource has accepted: the new one is higher)
 --          10 asked (shared/line.lua): "<bounds> <party>" of a process that waits, with "*" before the party if it has not
 --          waited yet; "" of a caller that will not wait; absent for one that has not waited and keeps no place
@@ -84,7 +85,8 @@ else
   end
   -- 2. too few units: exact, independent of the locks
   count, refused = allowed(pool, quantity, customer, is_partial)
-  if refused == 'sold_out' and keeps_refusal then
+  local may_come_back = pool.is_gated and refused == 'sold_out' and first_end() == '0' -- once the database has decided
+  if refused == 'sold_out' and keeps_refusal and not may_come_back then
     record = { state = 'f', quantity = quantity, parts = '', customer = customer, asked = '', holder = '', fence = '' }
     append(pool, 'refused', line_of(id, record))
     record.sequence = pool.sequence

@@ -5,7 +5,8 @@
 -- answers  {"missing"}
 --          {"drifted"}   a transfer cannot be read
 --          {"found", available, reserved, increases, more ("1": more holds are due), {target, number, units, sent in all, ...},
---           sequence, epoch}   the list: transfers to other shards that may not have arrived
+--           sequence, epoch, ms}   the list: transfers to other shards that may not have arrived; the time until the first
+--            hold ends ("" if none does)
 local pool = read_pool()
 if not pool then
   return { 'missing' }
@@ -33,4 +34,4 @@ if pool.sequence > before then
   write_pool(pool)
 end
 return { 'found', digits(pool.available), digits(pool.reserved), digits(pool.increases or 0), is_more_due and '1' or '0',
-  away, digits(pool.sequence), pool.epoch }
+  away, digits(pool.sequence), pool.epoch, first_end() }

@@ -13,7 +13,18 @@ from segmented.models import Received, ShardDirectory, ShardFound, Transfer
 from segmented.models.shards import parse_directory
 from segmented.protocol.acknowledging import awaited, replicas_wait
 from segmented.protocol.pool.wire import keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, Exchange, Send, always, plain_call, readable, script_call, text
+from segmented.protocol.wire import (
+    Call,
+    Codec,
+    Exchange,
+    Send,
+    always,
+    optional_number,
+    plain_call,
+    readable,
+    script_call,
+    text,
+)
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -72,6 +83,7 @@ def _decode_look(operation: op.LookAtShard, reply: Reply) -> ShardFound:
         is_more_due=text(reply[4]) == "1",
         increases=int(reply[3]),
         sequence=int(reply[6]),
+        free_in_ms=optional_number(reply[8]),
     )
 
 

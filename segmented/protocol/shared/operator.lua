@@ -56,7 +56,7 @@ local function last_token(kind)
   return kind.has_token and redis.call('HGET', FENCE, 'token') or ''
 end
 
-local OF_OURS = string.rep('%x', 32) .. '@([%w.-]+:%d+)$'
+local OF_OURS = string.rep('[%w_-]', 22) .. '@([%w.-]+:%d+)$'
 
 local function add(view, holder_id, mode, remaining_ms, owner, count)
   local start = string.gsub(string.sub(holder_id, 1, view.shown), '[^ -~]', '?')

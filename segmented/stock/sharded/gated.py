@@ -77,10 +77,13 @@ class GatedPlans(ShardedPlans):
         return is_stored
 
     def look(self, shard: Shard) -> Plan[ShardFound]:
-        """Read a shard, after comparing it with the database."""
+        """Read a shard, after comparing it with the database, which settles holds that have ended."""
         pool = self._pool_of(shard)
         ask = bind(pool.store.execute, op.LookAtShard(shard))
-        found: ShardFound = yield from perform(Outside(bind(self._gate.verified, _inner(pool), ask)))
+        look = Outside(bind(self._gate.verified, _inner(pool), ask))
+        found: ShardFound = yield from perform(look)
+        if found.free_in_ms == 0 and (yield from perform(Outside(bind(self._gate.settle_due, _inner(pool))))):
+            found = yield from perform(look)
         return found
 
     # --- opening, changing ---

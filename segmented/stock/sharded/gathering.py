@@ -62,6 +62,8 @@ class FreeInAll:
     asked_at: float
     sequences: Mapping[int, int]
     """Last change of each shard, at the second read."""
+    free_in_ms: int | None
+    """As in `SoldOut`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,11 @@ class Look:
     def reserved(self) -> int:
         """Units on hold in all shards that answered."""
         return sum(one.reserved for one in self.found)
+
+    @property
+    def free_in_ms(self) -> int | None:
+        """Milliseconds until the first hold of some shard ends."""
+        return min((one.free_in_ms for one in self.found if one.free_in_ms is not None), default=None)
 
     @property
     def is_more_due(self) -> bool:
@@ -246,7 +253,7 @@ class Gathering:
         again = yield from self._look()
         if again.failure is not None or again.increases != look.increases or again.went_back_since(look):
             return None
-        found = FreeInAll(look.available, look.reserved, between, again.sequences)
+        found = FreeInAll(look.available, look.reserved, between, again.sequences, again.free_in_ms)
         self.shortage.note(found)
         return found
 
@@ -277,10 +284,10 @@ class Gathering:
     def _verified(
         self, books: TransferBooks, asked: Sequence[Shard], answers: Sequence[ShardFound | SegmentedError]
     ) -> Plan[list[ShardFound | SegmentedError]]:
-        """Return the answers; a shard on another server than before is compared with the database and read again."""
+        """Return the answers; a shard is read again after the database has compared it or settled its ended holds."""
         found = list(answers)
         for place, answer in enumerate(answers):
-            if isinstance(answer, PoolUnverified):
+            if isinstance(answer, PoolUnverified) or (isinstance(answer, ShardFound) and answer.free_in_ms == 0):
                 try:
                     found[place] = yield from books.look(asked[place])
                 except SegmentedError as error:

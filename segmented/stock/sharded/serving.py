@@ -76,7 +76,13 @@ def served_plan(
                         return answer, asked_at
                 now = yield from perform(Now())
                 age_ms = ceil((now - free.asked_at) * 1_000)
-                refused = replace(answer, available=free.available, reserved=free.reserved, age_ms=age_ms)
+                refused = replace(
+                    answer,
+                    available=free.available,
+                    reserved=free.reserved,
+                    age_ms=age_ms,
+                    free_in_ms=free.free_in_ms,
+                )
                 return refused, free.asked_at
         elif partial and isinstance(answer, LimitReached) and answer.taken < answer.limit:
             left = answer.limit - answer.taken

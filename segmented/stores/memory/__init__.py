@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from math import inf
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented.clock import SystemClock, checked_clock
 from segmented.plans.store_kinds import NotPickled
+from segmented.process import Guard
 from segmented.stores.memory.model import MemoryModel
 from segmented.stores.one_by_one import async_one_by_one, one_by_one
 from segmented.stores.redis.exchange import Seen
@@ -34,11 +34,11 @@ class MemoryStore(NotPickled):
         self.wakeups = ThreadWakeups(self.clock)
         self.model = model or MemoryModel(self.clock)
         self._seen = Seen()
-        self._guard = threading.Lock()
+        self._guard = Guard()
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:  # noqa: ARG002  # it never waits
         """Perform one operation in one step."""
-        with self._guard:
+        with self._guard.lock:
             answer = self.model.execute_for(self._seen, operation)
             freed = self.model.take_freed()
         for channel in freed:

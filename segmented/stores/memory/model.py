@@ -8,9 +8,9 @@ in it, the keyspace.
 from __future__ import annotations
 
 import hashlib
-import json
 from functools import cache
 from importlib import import_module, resources
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from redis.exceptions import NoScriptError, ResponseError
@@ -55,7 +55,7 @@ class Engine:
             encoding=None, unpack_returned_tuples=True, register_eval=False, register_builtins=False
         )
         small_redis = resources.files(__package__).joinpath("small_redis.lua").read_bytes()
-        host = self._table({b"sha1hex": _sha1hex, b"json_decode": self._json_decoded})
+        host = self._lua.table_from({b"sha1": hashlib.sha1, b"digest": methodcaller("digest")})
         functions = self._lua.compile(small_redis, name=b"@small_redis")(host)
         self.new_keyspace, self.run, self.command, self._prepared = functions
         self.scripts: dict[str, Any] = {}
@@ -69,28 +69,11 @@ class Engine:
             self.scripts[digest] = self._prepared(self._lua.compile(body.encode(), name=b"@user_script"))
         return digest
 
-    def _table(self, found: Any) -> Any:  # noqa: ANN401  # lupa has no types
-        return self._lua.table_from(found)
-
-    def _json_decoded(self, text: bytes) -> Any:  # noqa: ANN401  # any value
-        return self._as_lua(json.loads(text))
-
-    def _as_lua(self, value: Any) -> Any:  # noqa: ANN401  # any value of JSON
-        if isinstance(value, str):
-            return value.encode()
-        if isinstance(value, list):
-            return self._table([self._as_lua(one) for one in value])
-        return value
-
 
 @cache
 def engine() -> Engine:
     """Return the engine of this process."""
     return Engine()
-
-
-def _sha1hex(text: bytes) -> bytes:
-    return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
 
 
 class MemoryModel:

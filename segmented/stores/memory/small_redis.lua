@@ -18,10 +18,11 @@
 --   - nobody subscribes: PUBLISH hands the message to the store, and PUBSUB knows no channel;
 --   - flags of scripts (`#!lua flags=...`) are ignored: memory is never full, and there is no replica;
 --   - there are no databases, accounts, transactions, memory limits or clusters, and nothing is persistent.
-local host = ...  -- sha1hex and json_decode, which are Python's
+local host = ...  -- sha1 and digest: Python's, written in C
 local error, ipairs, pairs, pcall, select = error, ipairs, pairs, pcall, select
 local tonumber, tostring, type, unpack, collectgarbage = tonumber, tostring, type, unpack, collectgarbage
 local sub, find_in, match, format, upper = string.sub, string.find, string.match, string.format, string.upper
+local byte, char, gsub = string.byte, string.char, string.gsub
 local floor, min, max, insert, remove = math.floor, math.min, math.max, table.insert, table.remove
 local WRONG = { err = 'WRONGTYPE Operation against a key holding the wrong kind of value' }
 local OK = { ok = 'OK' }
@@ -654,15 +655,54 @@ local function try(...)
   return type(answer) == 'table' and answer or { err = 'ERR ' .. tostring(answer) }
 end
 
+-- No Python code runs in the middle of a script: with it, a signal handler or a finalizer could run, and enter the store.
+local function sha1hex(text)
+  return (gsub(host.digest(host.sha1(text)), '.', function(one) return format('%02x', byte(one)) end))
+end
+
+local ESCAPES = { b = '\b', f = '\f', n = '\n', r = '\r', t = '\t' }
+local function unescaped(sign, digits)
+  if sign ~= 'u' or #digits < 4 then return (ESCAPES[sign] or sign) .. digits end
+  local code = tonumber(digits, 16)
+  if code < 0x80 then return char(code) end
+  local last = char(0x80 + code % 64)
+  if code < 0x800 then return char(0xC0 + floor(code / 64)) .. last end
+  return char(0xE0 + floor(code / 4096), 0x80 + floor(code / 64) % 64) .. last
+end
+local WORDS = { ['true'] = true, ['false'] = false, null = {} }
+-- Read JSON as scripts get it, numbers, texts and lists of them, from a place on. Returns the value and the place behind it.
+local function json_value(text, at)
+  at = find_in(text, '[^%s,]', at) or fail('ERR JSON ends too early')
+  local sign = sub(text, at, at)
+  if sign == '[' then
+    local list = {}
+    at = find_in(text, '[^%s,]', at + 1)
+    while sub(text, at or fail('ERR JSON ends too early'), at) ~= ']' do
+      list[#list + 1], at = json_value(text, at)
+      at = find_in(text, '[^%s,]', at)
+    end
+    return list, at + 1
+  elseif sign == '"' then
+    local from, is_plain = at + 1, true
+    repeat
+      at = find_in(text, '["\\]', at + 1) or fail('ERR JSON ends too early')
+      local is_escape = byte(text, at) == 92
+      if is_escape then at, is_plain = at + 1, false end
+    until not is_escape
+    local found = sub(text, from, at - 1)
+    return is_plain and found or gsub(found, '\\(.)(%x?%x?%x?%x?)', unescaped), at + 1
+  end
+  local word = match(text, '^[^%s,%]]+', at) or fail('ERR JSON with a wrong sign')
+  local value = tonumber(word)
+  if value == nil then value = WORDS[word] end
+  if value == nil then fail('ERR JSON of an unknown kind') end
+  return value, at + #word
+end
+
 -- What a script sees: like on a server, it may neither make nor read another global.
 local VISIBLE = {
-  redis = { call = call, pcall = try, sha1hex = host.sha1hex },
-  cjson = {
-    decode = function(text)
-      if text == '[]' then return {} end
-      return tonumber(text) or host.json_decode(text)
-    end,
-  },
+  redis = { call = call, pcall = try, sha1hex = sha1hex },
+  cjson = { decode = function(text) return tonumber(text) or (json_value(text, 1)) end },
 }
 for name in string.gmatch('assert error ipairs next pairs pcall select tonumber tostring type unpack', '%a+') do
   VISIBLE[name] = _G[name]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from segmented.clock import Clock, SystemClock, in_seconds
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.plans.store_kinds import NotPickled
-from segmented.process import THIS
+from segmented.process import THIS, BeginsAnew
 from segmented.protocol import ReleaseVote
 from segmented.stores.quorum.lane import ThreadLane
 from segmented.stores.quorum.request_queue import Errand
@@ -34,7 +34,7 @@ ANSWER_TIMEOUT_MAX: Final = 60.0
 CLOSE_SECONDS: Final = 1.0
 
 
-class QuorumStore(NotPickled):
+class QuorumStore(NotPickled, BeginsAnew):
     """Three or more independent servers that are asked in parallel and answer by majority. May be shared by threads.
 
     It is for `QuorumLock` only: it has no fencing tokens and no pools. It does not wait for a server that does not
@@ -57,11 +57,12 @@ class QuorumStore(NotPickled):
         self._stores = checked_stores(stores)
         self._answer_timeout = checked_answer_timeout(answer_timeout)
         self.clock: Clock = clock or SystemClock()
-        self._begin()
+        self._start_anew()
 
-    def _begin(self) -> None:
-        self._process_id = THIS.process_id
-        self._guard = threading.Lock()
+    def _start_anew(self) -> None:
+        # The parent's threads do not exist here, and cleaning up after them is the parent's task.
+        super()._start_anew()
+        self._guard = threading.RLock()
         self._rules = Rules(len(self._stores), self._answer_timeout, SystemRandom().uniform)
         self._membership = Membership([repr(store) for store in self._stores])
         self._lanes = [
@@ -70,15 +71,10 @@ class QuorumStore(NotPickled):
         ]
         self._wakeups = ThreadQuorumWakeups(self.clock, self._lanes, grace=self._answer_timeout)
 
-    def _follow_fork(self) -> None:
-        # The parent's threads do not exist here, and cleaning up after them is the parent's task.
-        if THIS.process_id != self._process_id:
-            self._begin()
-
     @property
     def wakeups(self) -> ThreadQuorumWakeups:
         """Return the waiting lines of this process."""
-        self._follow_fork()
+        self._begin_if_new()
         return self._wakeups
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -92,7 +88,7 @@ class QuorumStore(NotPickled):
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Perform operations together, each decided separately; one answer or error each."""
-        self._follow_fork()
+        self._begin_if_new()
         return self._run(voting(self._rules, self._membership, operations, deadline))
 
     def _run(self, steps: Steps[AnswerT]) -> AnswerT:

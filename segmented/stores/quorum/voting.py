@@ -166,7 +166,10 @@ def _tallies(rules: Rules, operations: Sequence[Operation[Any]]) -> list[Tally]:
         tally = tally_of(operation, range(rules.servers), next(rules.rounds))
         if tally is None:
             kind = type(operation).__name__
-            message = f"a quorum cannot decide {kind}: it has no fencing tokens and supports only QuorumLock"
+            message = (
+                f"a quorum cannot decide {kind}: it has no fencing tokens and supports only QuorumLock; "
+                "ask each of its servers, with a RedisStore of its own"
+            )
             raise InvalidInput(message)
         tallies.append(tally)
     return tallies

@@ -35,13 +35,15 @@ class ThreadQuorumWakeups(ThreadWakeups):
 
     def __init__(self, clock: Clock, lanes: Sequence[ThreadLane], *, grace: float) -> None:
         """Listen through the lanes; a server that does not answer within `grace` seconds counts as failed."""
-        super().__init__(clock)
         self._lanes = lanes
         self._grace = grace
         self._majority = majority_of(len(lanes))
-        self._opening = threading.Lock()
+        super().__init__(clock)
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
+        self._opening = threading.RLock()
         self._listeners: dict[str, tuple[Heard, list[ServerListener]]] = {}
-        self._confirmed: set[str] = set()
 
     def listen(self, channel: str, deadline: float) -> None:
         """Return when a majority of the servers has confirmed the subscription, or no longer can."""
@@ -107,7 +109,7 @@ class _Count:
     """The number of servers that confirmed."""
 
     def __init__(self, majority: int, servers: int) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._majority = majority
         self._missing = servers
         self._yes = 0
@@ -253,7 +255,7 @@ class ServerListener:
         self._wakeups = wakeups
         self._channel = channel
         self._hear = hear
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._place: Place | None = None
         self._is_closed = False
         self._join()

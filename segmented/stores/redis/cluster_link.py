@@ -6,7 +6,6 @@ the slots (`cluster_map`) itself instead of using the client's, so that deadline
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import suppress
 from functools import partial
@@ -17,6 +16,7 @@ from redis.cluster import ClusterNode
 from redis.exceptions import RedisError, ResponseError
 
 from segmented.errors import SegmentedError, StoreBusy
+from segmented.process import Guard
 from segmented.protocol.wire import PUBLISH, SHARDED
 from segmented.stores.redis.addresses import Deployment, Host
 from segmented.stores.redis.batches import perform_all
@@ -78,7 +78,7 @@ class ClusterLink:
         self._patience = patience
         self._links: dict[Host, Link] = {}
         self._nodes: dict[Host, Any] = {}
-        self._looking = threading.Lock()
+        self._looking = Guard()
         self._is_closed = False
         self.map = ClusterMap(seeds_of(client), remap=partial(remapped, client))
 
@@ -196,7 +196,8 @@ class ClusterLink:
 
     def _look(self, look: Look, give_up: float) -> None:
         """Read the map from the first node that answers; one thread does it for all."""
-        is_ours = self._looking.acquire(timeout=max(0.0, min(LOOK_SECONDS, give_up - self._clock.now())))
+        looking = self._looking.lock
+        is_ours = looking.acquire(timeout=max(0.0, min(LOOK_SECONDS, give_up - self._clock.now())))
         try:
             for host in self.map.hosts(last=look.apart_from):
                 now = self._clock.now()
@@ -209,7 +210,7 @@ class ClusterLink:
                 self.map.replace(rows, asked=host)
         finally:
             if is_ours:
-                self._looking.release()
+                looking.release()
 
     def _link(self, host: Host) -> Link:
         link = self._links.get(host)

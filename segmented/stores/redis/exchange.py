@@ -73,7 +73,8 @@ class Seen:
     pool that is behind is frozen, one of another server is verified first, a new token exceeds all. Thread-safe.
     """
 
-    lock: ClassVar[threading.Lock] = threading.Lock()
+    lock: ClassVar[threading.RLock] = threading.RLock()
+    """Reentrant: a signal handler or a finalizer may run while it is held. No greenlet waits while it holds it."""
     first_call: ClassVar[int] = int.from_bytes(os.urandom(4))
     """Makes the names of this process's calls differ from those of others."""
 
@@ -204,7 +205,7 @@ class Seen:
 
 def _unlock() -> None:
     """Give a forked child a free lock, which a thread of its parent may have had, and names of its own for calls."""
-    Seen.lock = threading.Lock()
+    Seen.lock = threading.RLock()
     Seen.first_call = int.from_bytes(os.urandom(4))
 
 

@@ -21,7 +21,7 @@ from weakref import ref
 from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
-from segmented.process import THIS
+from segmented.process import BeginsAnew
 from segmented.protocol.wire import PUBLISH
 from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
@@ -56,7 +56,7 @@ def none_free(wires_max: int, *, is_failing: bool) -> Exception:
     return RedisTimeoutError(message) if is_failing else StoreBusy(message + "; allow more, or wait longer")
 
 
-class Link:
+class Link(BeginsAnew):
     """Up to `connections.wires_max` wires to one server; further threads wait for a free one."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Link:
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._process_id = THIS.process_id
+        super()._start_anew()
         self._free: deque[Wire] = deque()
         self._made: set[ref[Wire]] = set()
         self._making = threading.RLock()
@@ -127,8 +127,7 @@ class Link:
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Run an exchange; each attempt creates a new one. Raises one of TRANSPORT_ERRORS, or the server's refusal."""
-        if THIS.process_id != self._process_id:
-            self._start_anew()  # after a fork the sockets belong to the parent
+        self._begin_if_new()  # after a fork the sockets belong to the parent
         now = self._clock.now
         for attempt in range(1, self._tries + 1):
             wire = self._take(deadline)

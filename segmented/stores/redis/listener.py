@@ -74,7 +74,7 @@ class RedisWakeups(ThreadWakeups):
 
     def _start_anew(self) -> None:
         super()._start_anew()
-        self._state = threading.Lock()
+        self._state = threading.RLock()
         self._listeners: dict[Host | None, Listener[threading.Thread]] = {}
         self._listener_of: dict[str, Listener[threading.Thread]] = {}
         self._wanted: dict[str, list[Wake]] = {}
@@ -129,9 +129,8 @@ class RedisWakeups(ThreadWakeups):
     def _assign(self, channel: str, home: Host | None) -> Listener[threading.Thread]:
         """Return the running listener of a channel: its own, or that of its server."""
         listener = self._listener_of.get(channel) or self._listeners.get(home)
-        if listener is None:
-            listener = Listener(home, self._clock.now() + LINGER_SECONDS)
-            self._listeners[home] = listener
+        if listener is None:  # in one step, because a signal handler may come here, too
+            listener = self._listeners.setdefault(home, Listener(home, self._clock.now() + LINGER_SECONDS))
         self._listener_of[channel] = listener
         if listener.runner is None or not listener.runner.is_alive():
             self._start(listener)
@@ -140,13 +139,14 @@ class RedisWakeups(ThreadWakeups):
     # --- the listener's thread ---
 
     def _start(self, listener: Listener[threading.Thread]) -> None:
-        listener.runner = threading.Thread(target=self._run, args=(listener,), name="segmented-listener", daemon=True)
-        listener.runner.start()
+        thread = threading.Thread(target=self._run, args=(listener,), name="segmented-listener", daemon=True)
+        listener.runner = thread
+        thread.start()
 
     def _run(self, listener: Listener[threading.Thread]) -> None:
         subscription: PubSub | None = None
         try:
-            while not self._is_closed and (subscription or not self._is_over(listener)):
+            while self._is_needed(listener) and (subscription or not self._is_over(listener)):
                 try:
                     subscription = subscription or self._subscribe(listener.home)
                     self._listen_once(listener, subscription)
@@ -157,12 +157,17 @@ class RedisWakeups(ThreadWakeups):
                     self._ask_again(listener)
         finally:
             _close(subscription)
-            if not self._is_closed and self._listeners.get(listener.home) is listener:
+            if self._is_needed(listener):
                 self._lose(listener)  # something ended the thread: start again
                 with self._state:
                     listener.runner = None
                     if self._lines:
                         self._start(listener)
+
+    def _is_needed(self, listener: Listener[Any]) -> bool:
+        """Return whether this thread is to go on. A signal handler may have started another one meanwhile."""
+        is_current = listener.runner is threading.current_thread() and self._listeners.get(listener.home) is listener
+        return is_current and not self._is_closed
 
     def _is_over(self, listener: Listener[Any]) -> bool:
         """Return whether a node's listener has no channels; nothing finds it any more."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from kazoo.client import KazooClient
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import InvalidInput
+from segmented.process import Guard
 from segmented.stores.zookeeper.caretaker import Caretaker
 from segmented.stores.zookeeper.session import Session
 from segmented.stores.zookeeper.store import AsyncZooKeeperStore, ZooKeeperStore, post
@@ -43,7 +43,7 @@ class ZooKeeperSession(Session):
 
 _sessions: weakref.WeakKeyDictionary[Any, weakref.ref[ZooKeeperSession]] = weakref.WeakKeyDictionary()
 """Client -> session. The client's listener keeps the session alive; both can be garbage-collected together."""
-_guard = threading.Lock()
+_guard = Guard()
 
 
 def session_of(client: object) -> ZooKeeperSession:
@@ -51,7 +51,7 @@ def session_of(client: object) -> ZooKeeperSession:
     if not isinstance(client, KazooClient):
         message = f"client is a kazoo.client.KazooClient, not {type(client).__name__}: {client!r}"
         raise InvalidInput(message)
-    with _guard:
+    with _guard.lock:
         found = _sessions.get(client)
         session = found() if found is not None else None
         if session is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, cast
 
 from kazoo.exceptions import KazooException, NoNodeError
 
-from segmented.errors import SegmentedError, StoreRefused
+from segmented.errors import InvalidInput, SegmentedError, StoreRefused
 from segmented.plans.store_kinds import NotPickled
 from segmented.plans.tasks import Alarm
 from segmented.protocol.zookeeper.operations import (
@@ -152,6 +152,11 @@ class _Requests(NotPickled):
         self._loose.pop(holder_id, None)
 
     def _send(self, operation: Any, wake: Callable[[str], None]) -> Any:  # noqa: ANN401  # any operation, kazoo's result
+        if not hasattr(operation, "era"):
+            message = (
+                f"a ZooKeeper store performs no {type(operation).__name__}: show its nodes with ZooKeeper's own tools"
+            )
+            raise InvalidInput(message)
         self.session.require(operation.era)
         if not self.session.is_connected:
             message = f"there is no connection to ZooKeeper at {self.session.where}"

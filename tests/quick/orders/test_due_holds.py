@@ -12,6 +12,7 @@ from segmented import (
     AsyncPool,
     MemoryStore,
     Order,
+    Outbox,
     Pool,
     RedisStore,
     Reserved,
@@ -20,8 +21,10 @@ from segmented import (
 )
 from segmented.clock import ManualClock
 from segmented.errors import DatabaseUnavailable
-from segmented.orders import AsyncGate, Gate
-from segmented.stock import Grant, ShardedPool
+from segmented.models import Cart, CartReserved
+from segmented.orders import AsyncGate, Gate, take_envelope, take_order
+from segmented.stock import AsyncShardedPool, Grant, ShardedPool
+from segmented.stock.carts import Carts
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -73,10 +76,37 @@ def test_a_grant_gets_the_units_of_holds_that_have_ended(pool: Pool, clock: Manu
         assert isinstance(grant, Grant)
 
 
+@pytest.mark.parametrize("is_by_gate", [True, False])
+def test_a_refusal_is_not_kept_while_holds_have_ended(
+    pool: Pool, gate: Gate, clock: ManualClock, *, is_by_gate: bool
+) -> None:
+    clock.advance(12.1)
+    if is_by_gate:
+        with pool.grant("next", quantity=3, timeout=0, keep_refusal=True) as grant:
+            assert isinstance(grant, Grant)
+    else:
+        assert take_order(Pool(pool.store, SKU), gate, Order("next", 3), timeout=0, keep_refusal=True)
+    assert pool.state().confirmed == 3
+
+
+def test_a_submitted_order_gets_the_units_of_holds_that_have_ended(pool: Pool, gate: Gate, clock: ManualClock) -> None:
+    clock.advance(12.1)
+    deciding = Pool(pool.store, SKU, gate=gate, outbox=Outbox.under_lock())
+    deciding.submit(Order("next", 3))
+    report = take_envelope(pool.plain, ["next"], gate=gate)
+    assert [(one.order_id, one.state) for one in report.settled] == [("next", "confirmed")]
+
+
 def test_of_a_batch_the_refused_get_the_units_of_holds_that_have_ended(pool: Pool, clock: ManualClock) -> None:
     clock.advance(12.1)
     answers = pool.reserve_many([Order("a"), Order("b"), Order("c"), Order("d")])
     assert [isinstance(answer, Reserved) for answer in answers] == [True, True, True, False]
+
+
+def test_a_cart_gets_the_units_of_holds_that_have_ended(pool: Pool, gate: Gate, clock: ManualClock) -> None:
+    clock.advance(12.1)
+    cart = Cart("next", [(SKU, 3)])
+    assert isinstance(Carts(pool.store, hold=12, gate=gate).reserve(cart), CartReserved)
 
 
 def test_an_order_that_the_database_has_sold_keeps_its_units(pool: Pool, gate: Gate, clock: ManualClock) -> None:
@@ -112,6 +142,36 @@ def test_available_counts_them_in_shards_without_a_gate_too(clock: ManualClock) 
     assert pool.available() == 1
     clock.advance(12.1)
     assert pool.available() == 4
+
+
+@pytest.mark.parametrize("quantity", [1, 2, 4])
+def test_in_shards_an_order_gets_the_units_of_holds_that_have_ended_in_any(
+    gate: Gate, clock: ManualClock, quantity: int
+) -> None:
+    pool = ShardedPool(MemoryStore(clock=clock), SKU, ttl=10, hold=12, gate=gate)
+    pool.open(stock=4, segments=2, shards=2)
+    for number in range(4):
+        pool.reserve(f"gone {number}")
+    clock.advance(2)
+    refused = pool.reserve("early", quantity=quantity)
+    assert isinstance(refused, SoldOut)
+    assert refused.free_in_ms == 10_000
+    clock.advance(10.1)
+    assert isinstance(pool.reserve("next", quantity=quantity), Reserved)
+
+
+def test_in_shards_asyncio_does_the_same(order_database: str, clock: ManualClock) -> None:
+    async def scene() -> None:
+        async with AsyncGate(order_database) as gate:
+            pool = AsyncShardedPool(AsyncMemoryStore(clock=clock), SKU, ttl=10, hold=12, gate=gate)
+            await pool.open(stock=4, segments=2, shards=2)
+            for number in range(4):
+                await pool.reserve(f"gone {number}")
+            clock.advance(12.1)
+            async with pool.grant("next", quantity=4, timeout=0):
+                pass
+
+    asyncio.run(scene())
 
 
 def test_asyncio_does_the_same(order_database: str, clock: ManualClock) -> None:

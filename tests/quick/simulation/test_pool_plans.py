@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
-from itertools import groupby
+from itertools import count, groupby
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Granted, Order, Settled, SoldOut
-from segmented.plans import Now, Plan, perform
+from segmented.plans import Join, Leave, Now, Park, Plan, perform
 from segmented.protocol.lock.operations import LEFT_MS, NEWCOMERS_MAX
 from segmented.stock import LedgerFold
 from segmented.stock.audit import audit_plan
@@ -239,3 +240,52 @@ def ending(order_id: str) -> Plan[None]:
     """End an order after all waiters are in line."""
     yield from perform(Sleep(0.3))
     yield from perform(op.Confirm(SKU, order_id))
+
+
+def cancelled(plan: Plan[object], at: int) -> Plan[object]:
+    """Run a plan, and cancel it at its effect of this number: in its sleep, or when the effect has ended."""
+    reply: Any = None
+    failure: BaseException | None = None
+    for number in count():
+        try:
+            effect = plan.send(reply) if failure is None else plan.throw(failure)
+        except StopIteration as stop:
+            return stop.value
+        except asyncio.CancelledError:
+            return "cancelled"
+        reply = failure = None
+        is_now = number == at and not isinstance(effect, (Join, Leave, Now))  # these let no cancellation in
+        if not (is_now and isinstance(effect, Park)):
+            try:
+                reply = yield effect
+            except StoreUnavailable as error:
+                failure = error
+        if is_now:
+            failure = asyncio.CancelledError()
+    raise AssertionError
+
+
+def buying(operation: op.Grant, timeout: float) -> Plan[object]:
+    """Take a segment and confirm, or give up."""
+    answer, _ = yield from grant_plan(operation, timeout)
+    if isinstance(answer, Granted):
+        yield from perform(Sleep(0.01))
+        return (yield from perform(op.Confirm(SKU, operation.order.order_id, operation.holder_id)))
+    return answer
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+@each_seed(6, meets=["turns", "cancelled", "in time", "too late"])
+def test_no_ending_of_a_wait_leaves_a_place_in_the_line_of_processes(seed: int, segments: int) -> Counter[str]:
+    """Sixteen buyers of four processes are cancelled at any effect, reach their deadlines, or buy."""
+    world, chance = world_with_pool(seed, stock=100, segments=segments), random.Random(seed)
+    actors = []
+    for index in range(16):
+        plan = buying(asking(f"o{index}"), chance.choice((0.005, 0.02, 0.05)))
+        at = chance.randrange(20) if chance.random() < 0.5 else 1_000_000
+        actors.append(world.start(f"o{index}", cancelled(plan, at), process=f"p{index % 4}"))
+    world.run()
+    keys = shard_keys(SKU)
+    assert (world.model.ask("EXISTS", keys.line), world.model.ask("HGET", keys.meta, "line")) == (0, None)
+    ends = Counter("cancelled" if one.outcome == "cancelled" else type(one.outcome).__name__ for one in actors)
+    return Counter({"cancelled": ends["cancelled"], "in time": ends["Settled"], "too late": ends["Busy"]})

@@ -9,17 +9,16 @@ import pytest
 
 from segmented import Lock, MemoryStore, Pool, ReentrantLock
 from segmented.clock import ManualClock
-from segmented.errors import WrongKind
+from segmented.errors import InvalidInput, WrongKind
 from segmented.keys import segment_of
 from segmented.locks import FairLock, ReadWriteLock, operator
-from segmented.locks.claim import HOST, new_holder_id
+from segmented.locks.claim import HERE, new_holder_id
 from segmented.models.locks import LockHolder, LockState, Revoked
 from segmented.plans import run_sync
-from segmented.process import THIS
 from segmented.protocol import AcquireLock
+from segmented.stores.quorum import QuorumStore
 
 LONG: Final = 60.0
-HERE: Final = f"{HOST}:{THIS.process_id}"
 
 
 @pytest.fixture
@@ -38,10 +37,10 @@ def held(store: MemoryStore, name: str) -> LockState:
     return state
 
 
-def test_a_holder_id_names_its_host_and_process_after_32_random_digits() -> None:
+def test_a_holder_id_names_its_host_and_process_after_22_random_characters() -> None:
     first, second = new_holder_id(), new_holder_id()
-    assert re.fullmatch(rf"[0-9a-f]{{32}}@{re.escape(HERE)}", first)
-    assert first[:32] != second[:32]
+    assert re.fullmatch(rf"[\w-]{{22}}@{re.escape(HERE.process)}", first)
+    assert first[:22] != second[:22]
 
 
 def test_a_lock_held_for_45_s_shows_its_age_and_the_process_that_holds_it(
@@ -57,7 +56,7 @@ def test_a_lock_held_for_45_s_shows_its_age_and_the_process_that_holds_it(
     for name in ("plain", "reentrant", "fair", "shared"):
         state = held(store, name)
         assert (state.held_ms, state.free_in_ms) == (45_000, 15_000)
-        assert [holder.process for holder in state.holders] == [HERE]
+        assert [holder.process for holder in state.holders] == [HERE.process]
     assert len(leases) == 4
 
 
@@ -67,7 +66,7 @@ def test_a_holder_id_of_the_callers_own_is_cut_off_and_names_no_process(store: M
 
 
 def test_a_lock_of_segmented_compat_is_shown_listed_and_revoked(store: MemoryStore, clock: ManualClock) -> None:
-    store.execute(AcquireLock("report", f"{'0' * 32}@web-1:7", 60_000, is_key=True))
+    store.execute(AcquireLock("report", f"{'0' * 22}@web-1:7", 60_000, is_key=True))
     clock.advance(1)
     state = held(store, "report")
     assert (state.kind, state.held_ms, state.free_in_ms) == ("compat", 1_000, 59_000)
@@ -102,3 +101,10 @@ def test_held_segments_of_a_pool_are_listed_and_a_free_one_is_not(store: MemoryS
         assert [segment_of(key) for key in found] == [("poster", "0", grant.segment)]
         assert run_sync(operator.list_plan("mug", places=["segment"]), store).names == ()
     assert run_sync(operator.list_plan("*", places=["segment"]), store).names == ()
+
+
+def test_an_operator_of_a_quorum_is_told_to_ask_each_of_its_servers() -> None:
+    quorum = QuorumStore([MemoryStore() for _ in range(3)])
+    with pytest.raises(InvalidInput, match=r"ask each of its servers, with a RedisStore of its own$"):
+        operator.show(quorum, "report")
+    quorum.close()

@@ -28,6 +28,8 @@ from segmented import (
 )
 from segmented.clock import ManualClock
 from segmented.errors import LockUnreachable
+from segmented.locks import AsyncMultiLock, MultiLock
+from segmented.locks.keeper import async_keeper
 from segmented.models import Busy
 from segmented.protocol.base import Release
 from segmented.stock import AsyncGrant, Grant
@@ -47,6 +49,7 @@ KINDS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
     "read": (lambda store: ReadWriteLock(store, "x").read, lambda store: AsyncReadWriteLock(store, "x").read),
     "write": (lambda store: ReadWriteLock(store, "x").write, lambda store: AsyncReadWriteLock(store, "x").write),
     "reentrant": (lambda store: ReentrantLock(store, "x"), lambda store: AsyncReentrantLock(store, "x")),
+    "multi": (lambda store: MultiLock(store, ["x", "y"]), lambda store: AsyncMultiLock(store, ["x", "y"])),
     "semaphore": (lambda store: Semaphore(store, "x", permits=1), lambda store: AsyncSemaphore(store, "x", permits=1)),
 }
 
@@ -99,7 +102,7 @@ class AsyncLossyStore(AsyncMemoryStore):
 def test_a_lock_of_an_unanswered_attempt_is_released_once_the_store_answers(kind: str) -> None:
     store = LossyStore()
     lock: Any = KINDS[kind][0](store)
-    store.lost = 2  # the attempt and its undoing
+    store.lost = 4 if kind == "multi" else 2  # the attempt and its undoing
     with pytest.raises(LockUnreachable):
         lock.acquire(timeout=0)
     assert store.released.wait(SOON)
@@ -111,7 +114,7 @@ def test_a_lock_of_an_unanswered_attempt_is_released_in_asyncio_too(kind: str) -
     async def body() -> None:
         store = AsyncLossyStore()
         lock: Any = KINDS[kind][1](store)
-        store.lost = 2
+        store.lost = 4 if kind == "multi" else 2
         with pytest.raises(LockUnreachable):
             await lock.acquire(timeout=0)
         async with asyncio.timeout(SOON):
@@ -169,3 +172,17 @@ def test_a_repeat_with_the_callers_own_holder_id_continues_with_the_same_lease()
     assert isinstance(again, Grant)
     assert (again.replay, store.released.is_set()) == (True, False)
     again.confirm()
+
+
+def test_in_a_long_outage_a_keeper_owes_a_bounded_number_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.locks.keeper.OWED_MAX", 3)
+
+    async def body() -> None:
+        store = AsyncLossyStore()
+        store.lost = 10**6
+        for number in range(5):
+            with pytest.raises(LockUnreachable):
+                await AsyncLock(store, f"x{number}", ttl=600).acquire(timeout=0)
+        assert len(async_keeper(store)) == 3
+
+    asyncio.run(body())

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from segmented.errors import InvalidInput
+from segmented.locks import operator
 from segmented.stores.zookeeper import session_of
 from tests.support.rings import require_module
 
@@ -85,3 +87,13 @@ def test_what_was_left_with_a_closed_client_is_not_remembered(session: ZooKeeper
     session.abandon("/locks/job", "somebody")
     session.caretaker.start()
     assert {thread.name for thread in set(threading.enumerate()) - before} == set()  # it has no work
+
+
+def test_an_operator_is_told_to_use_zookeepers_own_tools(session: ZooKeeperSession) -> None:
+    from segmented.stores.zookeeper.store import ZooKeeperStore  # noqa: PLC0415  # kazoo is an extra
+
+    store: Any = ZooKeeperStore(session)
+    for ask in (operator.show, operator.revoke):
+        with pytest.raises(InvalidInput, match=r"^a ZooKeeper store performs no \w+Lock: show its nodes"):
+            ask(store, "job")
+    store.close()

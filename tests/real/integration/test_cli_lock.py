@@ -19,9 +19,8 @@ from segmented.cli.lock import NOTHING
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
 from segmented.locks import Lock, ReentrantLock, Semaphore
-from segmented.locks.claim import HOST
+from segmented.locks.claim import HERE
 from segmented.locks.operator import async_list_locks, async_revoke, async_show, list_locks
-from segmented.process import THIS
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.support import command_line
 from tests.support.servers.nodes import free_ports
@@ -36,7 +35,6 @@ ran = partial(command_line.ran, "lock")
 ran_apart = partial(command_line.ran_apart, "lock")
 on_a_terminal = partial(command_line.on_a_terminal, "lock")
 LONG: Final = 600.0
-HERE: Final = f"{HOST}:{THIS.process_id}"
 REDISSON: Final = "6f0829ed-bfd3-4e6f-bba3-6f3d66cd176c:57"
 
 
@@ -45,7 +43,7 @@ def test_a_held_lock_is_shown_in_plain_lines(store: RedisStore, valkey: ValkeySe
         done = ran_apart("show", "order:7", url=valkey.url)
     rows = dict(line.split("\t") for line in done.stdout.splitlines())
     assert (done.returncode, done.stderr) == (0, "")
-    who = rf"{lease.holder_id[:8]} of {re.escape(HERE)}, 5[0-9]{{2}}\.[0-9]{{3}} s left"
+    who = rf"{lease.holder_id[:8]} of {re.escape(HERE.process)}, 5[0-9]{{2}}\.[0-9]{{3}} s left"
     assert re.fullmatch(who, rows.pop("held by"))
     assert re.fullmatch(r"5[0-9]{2}\.[0-9]{3} s", rows.pop("free in"))
     assert re.fullmatch(r"[0-9]+\.[0-9]{3} s", rows.pop("held for"))
@@ -117,7 +115,7 @@ def test_held_locks_are_listed_with_what_an_operator_looks_for(store: RedisStore
         ["order:7", "lock", leases[0].holder_id[:8]],
         ["pool", "semaphore", f"{leases[1].holder_id[:8]} +1"],
     ]
-    assert [row[3] for row in rows] == [HERE, HERE]
+    assert [row[3] for row in rows] == [HERE.process] * 2
     assert [bool(re.fullmatch(r"[0-9]+\.[0-9]{3} s", row[4])) for row in rows] == [True, False]
     assert all(re.fullmatch(r"[0-9]+\.[0-9]{3} s left", row[5]) for row in rows)
     assert [row[6:] for row in rows] == [[str(leases[0].fencing_token), "0"], [str(leases[2].fencing_token), "0"]]

@@ -173,11 +173,14 @@ def test_holds_that_lapsed_together_with_their_leases_free_units_and_segments(sh
     assert shop.story()[3:] == [("expired", "a"), ("expired", "b"), ("reserved", "c")]
 
 
-def test_a_gated_pool_refuses_rather_than_expire_and_keeps_the_refusal(shop: Shop) -> None:
+def test_a_gated_pool_keeps_no_refusal_while_ended_holds_are_undecided(shop: Shop) -> None:
     shop.open(2, 2, gated=True)
     shop.granted("late", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
-    assert shop.grant("a", keep_refusal=True) == SoldOut("a", 1, available=0, reserved=2, sequence=3)
+    for _ in range(2):
+        refused = shop.grant("a", keep_refusal=True)
+        assert refused == SoldOut("a", 1, available=0, reserved=2, sequence=2)
+        assert refused.free_in_ms == 0
     assert shop.totals() == (0, 2, 0)
 
 

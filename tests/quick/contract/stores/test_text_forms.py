@@ -309,6 +309,28 @@ def test_a_value_has_one_key_before_and_after_a_message_has_carried_it(value: ob
     assert identity.of((value,), {}) == identity.of((json.loads(json.dumps(value)),), {})
 
 
+@pytest.mark.parametrize("where", ["memory", "server"])
+@pytest.mark.parametrize("two", [2, Size.TWO, Grade.TWO], ids=["int", "IntEnum", "enum"])
+def test_a_number_of_an_enumeration_is_its_value_for_a_lock_and_none_for_a_pool(
+    two: int, where: str, request: pytest.FixtureRequest
+) -> None:
+    store = MemoryStore() if where == "memory" else request.getfixturevalue("store")
+    room = Semaphore(store, "room", permits=two, ttl=two)
+    leases = [room.acquire(timeout=two), Semaphore(store, "room", permits=2, ttl=60).acquire(timeout=0)]
+    fenced_set(store, "key", "value", token=two)
+    with pytest.raises(StaleToken):
+        fenced_set(store, "key", "value", token=1)
+    for lease in leases:
+        lease.release()
+    for number in (True, Size.TWO, Grade.TWO):
+        with pytest.raises(InvalidInput, match="is not a whole number"):
+            Order("o-1", number)
+        with pytest.raises(InvalidInput, match="is not a whole number"):
+            Cart("c-1", [("mug", number)])
+        with pytest.raises(InvalidInput, match="is not a whole number"):
+            Pool(store, "mug").open(stock=number, segments=1)
+
+
 def test_true_is_another_value_than_one() -> None:
     def charge(value: object) -> None: ...
 

@@ -160,9 +160,19 @@ def test_a_forked_child_renews_its_own_leases_and_the_parent_goes_on_with_its_ow
 
 
 def test_a_child_forked_while_the_keeper_was_looked_for_renews_its_leases() -> None:
-    store = MemoryStore()
-    with keeper._guard:  # noqa: SLF001  # the moment in which another thread has it
-        assert in_a_child(lambda: renews(store, "childs")) == 0
+    store, is_held, may_end = MemoryStore(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with keeper._guard:  # noqa: SLF001  # the moment in which another thread has it
+            is_held.set()
+            may_end.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait()
+    assert in_a_child(lambda: renews(store, "childs")) == 0
+    may_end.set()
+    thread.join()
 
 
 @in_a_loop
