@@ -14,7 +14,7 @@ Nothing outlives the transaction, so a proxy may then give the server's connecti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sqlalchemy import DDL, BigInteger, Column, MetaData, String, Table, event, text
 from sqlalchemy.dialects.mysql import VARBINARY
@@ -56,9 +56,8 @@ locks = Table(
     mysql_engine="InnoDB",
     mariadb_engine="InnoDB",
 )
-FILL: Final = DDL(f"ALTER TABLE {TABLE_NAME} SET (fillfactor = {FILLFACTOR})").execute_if(  # type: ignore[no-untyped-call]
-    dialect="postgresql"
-)
+_FILL: Final[Any] = DDL(f"ALTER TABLE {TABLE_NAME} SET (fillfactor = {FILLFACTOR})")  # type: ignore[no-untyped-call]  # it has no types
+FILL: Final = _FILL.execute_if(dialect="postgresql")
 event.listen(locks, "after_create", FILL)
 
 

@@ -102,9 +102,8 @@ segments = Table(
     CheckConstraint("segment >= 0 AND fence >= 0 AND epoch >= 1", name="segmented_segments_in_range"),
 )
 # An option of the table, `postgresql_with`, exists from SQLAlchemy 2.1 on.
-FILL: Final = DDL(f"ALTER TABLE segmented_segments SET (fillfactor = {FILLFACTOR})").execute_if(  # type: ignore[no-untyped-call]
-    dialect="postgresql"
-)
+_FILL: Final[Any] = DDL(f"ALTER TABLE segmented_segments SET (fillfactor = {FILLFACTOR})")  # type: ignore[no-untyped-call]  # it has no types
+FILL: Final = _FILL.execute_if(dialect="postgresql")
 event.listen(segments, "after_create", FILL)
 
 orders = Table(

@@ -38,6 +38,7 @@ from segmented.protocol.wire import (
 from segmented.stores.redis.connections import greeted, greeting
 from segmented.stores.redis.driver import CAN_BE_HASTY, read_within
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
+from segmented.stores.redis.eviction import Eviction
 from segmented.stores.redis.pool_errors import pool_error, raise_misread
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Seen:
         """Gated pools among those whose profile waits."""
         self._reported: set[tuple[str, tuple[int, int]]] = set()
         self.on_frozen: Callable[[PoolFrozen], None] | None = None
+        self.eviction = Eviction()
 
     def added_to(self, call: Call, server: str, call_name: str) -> None:
         """Append what its script takes to the call's arguments."""
@@ -225,6 +227,8 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, number: int, peer: Pe
 
     `number` is the call's, of CALLS.
     """
+    if seen.eviction.warning:
+        seen.eviction.check(operation)
     codec = CODECS[type(operation)]
     answer: Any = None
     if codec.native is not None and peer.dialect is not Dialect.SCRIPT:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Dialect, MakeExchange
     from segmented.stores.redis.addresses import Host
     from segmented.stores.redis.connections import Connections
+    from segmented.stores.redis.eviction import Eviction
 
 PATIENCE: Final = 5.0
 """Seconds to retry an operation while a master is being replaced; limited by the operation's deadline."""
@@ -73,6 +74,7 @@ def linked(
     patience: Duration,
     is_checked: bool = False,
     owns_client: bool = False,
+    eviction: Eviction,
 ) -> Linked:
     """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
 
@@ -82,11 +84,12 @@ def linked(
     patience = checked_seconds(patience, "patience")
     if isinstance(client, redis.RedisCluster):
         cluster = ClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
+        cluster.seen.eviction = eviction
         return Linked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
     pool = client.connection_pool
     connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, SentinelConnectionPool):
-        check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
+        check = None if is_checked else ServerCheck(where, eviction, Deployment.SENTINEL)
         link: Link = SentinelLink(
             connections,
             clock,
@@ -97,7 +100,8 @@ def linked(
             check=check,
         )
     else:
-        link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
+        link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where, eviction))
+    link.seen.eviction = eviction
     return Linked(link, lambda _: connections.subscription(), where)
 
 
@@ -109,16 +113,18 @@ def async_linked(
     patience: Duration,
     is_checked: bool = False,
     owns_client: bool = False,
+    eviction: Eviction,
 ) -> AsyncLinked:
     """Do the same as `linked` for asyncio."""
     patience = checked_seconds(patience, "patience")
     if isinstance(client, redis_asyncio.RedisCluster):
         cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
+        cluster.seen.eviction = eviction
         return AsyncLinked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
     pool = client.connection_pool
     connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, AsyncSentinelConnectionPool):
-        check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
+        check = None if is_checked else ServerCheck(where, eviction, Deployment.SENTINEL)
         link: AsyncLink = AsyncSentinelLink(
             connections,
             clock,
@@ -129,7 +135,10 @@ def async_linked(
             check=check,
         )
     else:
-        link = AsyncLink(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
+        link = AsyncLink(
+            connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where, eviction)
+        )
+    link.seen.eviction = eviction
     return AsyncLinked(link, lambda _: connections.async_subscription(), where)
 
 
