@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # Workers of the real ring: four for two cores, because its tests wait for servers. Quick tests only compute.
 WORKERS := 4
 
-.PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-stacks test-pythons quick real explore fuzz setup lint docs locked coverage clean
+.PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-parsers test-stacks test-pythons quick real explore fuzz setup lint docs locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -52,14 +52,17 @@ test-install: $(STAMP) ## the built wheel in clean environments: each extra alon
 test-long: $(STAMP) ## what `make test-full` leaves out: more seeds, flavours of Redis, and ways for workers to die
 	@$(BIN)/python -m pytest --no-header --quiet -m long
 
-# `make test` divides the Redis sides of each test among hiredis, redis-py's own parsers and uvloop (tests/support/stacks.py).
+# `make real` divides the Redis sides of each test among hiredis, redis-py's own parsers and uvloop (tests/support/stacks.py).
 # Here the Redis sides of the contract ring run on each of them, all under RESP2 and RESP3, sync and asyncio.
 CONTRACT := $(PYTEST) -m 'not long' -k redis- tests/quick/contract
 
-test-stacks: $(STAMP) ## the contract ring with hiredis, without it, and under uvloop
+test-parsers: $(STAMP) ## the contract ring with hiredis, without it, and under uvloop
 	@SEGMENTED_TEST_STACK=hiredis $(BIN)/python $(CONTRACT)
 	@SEGMENTED_TEST_STACK=python PYTHONPATH=tests/support/without_hiredis $(BIN)/python $(CONTRACT)
 	@SEGMENTED_TEST_STACK=uvloop $(BIN)/python $(CONTRACT)
+
+test-stacks: $(STAMP) ## locks, pools, once, a worker and commands with the versions that users have; STACKS=oldest and the like
+	@$(BIN)/python -m tests.support.versions $(STACKS)
 
 VERSIONS := 3.11 3.12 3.13 3.14
 

@@ -1,13 +1,21 @@
 """Celery's settings for tasks that are small, must not be lost, and may arrive twice; and the beat schedule.
 
 The order's record is the truth and a message is a hint, so correctness needs none of these settings: they save work and
-find lost messages sooner. Celery ignores unknown names, so a test checks each name.
+find lost messages sooner. Celery ignores unknown names, so a test checks each name. Older versions know fewer:
+
+| Celery before | lacks | then |
+| --- | --- | --- |
+| 5.7 | `acks_on_timeout` | its older name decides about failures too, which our tasks catch |
+| 5.6 | `worker_eta_task_limit` | all deferred tasks of a queue may wait in one worker |
+| 5.5 | `worker_soft_shutdown_timeout` | SIGQUIT ends orders at once; they are delivered again |
+| kombu 5.6 | `unacked_restore_*` | a lost message is found up to minutes later, by the sweep |
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from celery import Task
 from kombu import Exchange, Queue
 
 if TYPE_CHECKING:
@@ -20,12 +28,13 @@ INTERRUPTING_POOLS: Final = frozenset({"prefork", "gevent"})
 """Pools that can end a task from outside; with the others an attempt only logs a warning."""
 STRATEGY: Final = "segmented.celery.readable:strategy"
 """The function that checks a message before Celery begins its task."""
+ACKS_ON_TIMEOUT: Final = "acks_on_timeout" if hasattr(Task, "acks_on_timeout") else "acks_on_failure_or_timeout"
 DELIVERY: Final[dict[str, Any]] = {
     # Acknowledged after the effect, so that a killed worker's order is delivered again. The default acknowledges
     # the orders in the hands of a child that died or was ended at its time limit.
     "acks_late": True,
     "reject_on_worker_lost": True,
-    "acks_on_timeout": False,
+    ACKS_ON_TIMEOUT: False,
     # The record in the pool is the result.
     "ignore_result": True,
     "store_errors_even_if_ignored": False,

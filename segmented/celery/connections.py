@@ -47,6 +47,7 @@ class Connections:
         self._said = said
         self.store = RedisStore.from_url(said.url.get_secret_value())
         try:
+            self.store.require_pools()
             self.engine = connect(said.database.get_secret_value(), pool_size=pool_size)
             self.gate = Gate(self.engine)
         except BaseException:

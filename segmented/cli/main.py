@@ -34,6 +34,10 @@ from segmented.process import EXIT_INVALID_INPUT, interrupted, output_failed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from typer import TyperException
+else:  # before typer 0.28 the errors of a command line are those of click
+    TyperException = getattr(typer, "TyperException", None) or import_module("click").ClickException
+
 NAME: Final = "segmented"
 DISTRIBUTION: Final = "segmented-locks"
 GROUP: Final = "segmented.commands"
@@ -64,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(_with_hint(str(error)), EXIT_FAILED)
     except SegmentedError as error:
         return _fail(str(error), EXIT_FAILED)
-    except typer.TyperException as error:
+    except TyperException as error:
         return _fail(_sentence(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return interrupted()
@@ -169,7 +173,7 @@ def _lacks(command: str, error: ModuleNotFoundError) -> str:
     return f"{package} is not installed; pip install '{DISTRIBUTION}[{extras}]'"
 
 
-def _sentence(error: typer.TyperException) -> str:
+def _sentence(error: TyperException) -> str:
     message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
     wrong: list[dict[str, Any]] = getattr(
         error.__cause__, "errors", list

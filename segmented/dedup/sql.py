@@ -33,7 +33,16 @@ from segmented.errors import (
     TransactionConflict,
 )
 from segmented.locks.durations import milliseconds
-from segmented.locks.sql_edge import BROKEN, CONFLICTS, code_of, is_unbroken, mark_begun, said, translated
+from segmented.locks.sql_edge import (
+    BROKEN,
+    CONFLICTS,
+    code_of,
+    is_in_autocommit,
+    is_unbroken,
+    mark_begun,
+    said,
+    translated,
+)
 from segmented.models.dedup import OutcomeKept, OutcomeKind
 from segmented.orders.tables import database_now
 
@@ -324,8 +333,7 @@ def _as_it_is(connection: Connection, statement: Select[Any]) -> Select[Any]:
 
 def _require_transaction(connection: Connection) -> None:
     """Refuse a connection that would commit the row without the effect, or the effect without the row."""
-    driver_connection = connection.connection.dbapi_connection
-    if driver_connection is None or connection.dialect.detect_autocommit_setting(driver_connection):
+    if is_in_autocommit(connection):
         message = (
             "a key is finished in the transaction of its effect, and this connection is in autocommit; "
             "use an engine without isolation_level='AUTOCOMMIT'"

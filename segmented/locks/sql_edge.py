@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, InterfaceError, PendingRollbackError, SQLAlchemyError
@@ -37,6 +37,20 @@ BROKEN: Final = (
 )
 LOST_EARLIER: Final = "8s2b"
 """SQLAlchemy's code for a statement on a connection that an earlier statement lost, whose error was handled."""
+
+
+def is_in_autocommit(connection: Connection) -> bool:
+    """Return whether each statement of a connection is its own transaction, or the connection is gone."""
+    driver_connection: Any = connection.connection.dbapi_connection
+    if driver_connection is None:
+        return True
+    if hasattr(connection.dialect, "detect_autocommit_setting"):  # SQLAlchemy 2.1
+        return connection.dialect.detect_autocommit_setting(driver_connection)
+    if connection.dialect.name == "sqlite":
+        return driver_connection.isolation_level is None
+    if hasattr(driver_connection, "get_autocommit"):
+        return bool(driver_connection.get_autocommit())
+    return driver_connection.autocommit is True
 
 
 def code_of(error: DBAPIError) -> str | int | None:

@@ -30,7 +30,7 @@ from segmented.clock import Duration, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import AcquireHinted
-from segmented.locks.sql_edge import translated
+from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.locks.sql_table import checked_row_name, rows_of
 
 if TYPE_CHECKING:
@@ -181,8 +181,7 @@ def _require_transaction(connection: Connection) -> None:
     if not connection.in_transaction():
         message = "a row lock lasts as long as a transaction, and this connection has not begun one"
         raise InvalidInput(message)
-    driver_connection = connection.connection.dbapi_connection
-    if driver_connection is None or connection.dialect.detect_autocommit_setting(driver_connection):
+    if is_in_autocommit(connection):
         message = (
             "a row lock lasts as long as a transaction, and this connection is in autocommit; "
             'use connection.execution_options(isolation_level="READ COMMITTED") or another engine'

@@ -14,9 +14,9 @@ Nothing outlives the transaction, so a proxy may then give the server's connecti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sqlalchemy import BigInteger, Column, MetaData, String, Table, text
+from sqlalchemy import DDL, BigInteger, Column, MetaData, String, Table, event, text
 from sqlalchemy.dialects.mysql import VARBINARY
 from sqlalchemy.schema import CreateTable
 
@@ -55,8 +55,10 @@ locks = Table(
     Column("fence", BigInteger, nullable=False, server_default=text("0")),
     mysql_engine="InnoDB",
     mariadb_engine="InnoDB",
-    postgresql_with={"fillfactor": FILLFACTOR},
 )
+_FILL: Final[Any] = DDL(f"ALTER TABLE {TABLE_NAME} SET (fillfactor = {FILLFACTOR})")  # type: ignore[no-untyped-call]  # it has no types
+FILL: Final = _FILL.execute_if(dialect="postgresql")
+event.listen(locks, "after_create", FILL)
 
 
 def checked_row_name(name: str) -> str:
@@ -95,6 +97,7 @@ def _create(connection: Connection, names: list[str]) -> None:
         rows.begin_creating(connection, CREATE_LOCK)
         if not connection.dialect.has_table(connection, TABLE_NAME):
             connection.execute(CreateTable(locks, if_not_exists=True))
+            FILL(locks, connection)
     for first in range(0, len(names), PAGE_SIZE):
         with connection.begin():
             rows.insert_missing(connection, names[first : first + PAGE_SIZE])

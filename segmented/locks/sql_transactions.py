@@ -14,7 +14,7 @@ from weakref import WeakSet
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import Pool
-from sqlalchemy.util.concurrency import await_, in_greenlet
+from sqlalchemy.util.concurrency import await_only, in_greenlet
 
 from segmented.errors import InvalidInput
 from segmented.process import Guard
@@ -43,7 +43,7 @@ class _Watch:
         except ImportError:  # greenlet is not installed, so nothing runs in one
             return False
         if is_possible:
-            await_(start())
+            await_only(start())
         return is_possible
 
 

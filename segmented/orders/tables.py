@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     CheckConstraint,
     Column,
@@ -15,6 +16,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    event,
     text,
 )
 from sqlalchemy.ext.compiler import compiles
@@ -98,8 +100,11 @@ segments = Table(
     CheckConstraint("sold >= 0", name="segmented_segments_sold_not_negative"),
     CheckConstraint("sold <= quota", name="segmented_segments_never_oversold"),
     CheckConstraint("segment >= 0 AND fence >= 0 AND epoch >= 1", name="segmented_segments_in_range"),
-    postgresql_with={"fillfactor": FILLFACTOR},
 )
+# An option of the table, `postgresql_with`, exists from SQLAlchemy 2.1 on.
+_FILL: Final[Any] = DDL(f"ALTER TABLE segmented_segments SET (fillfactor = {FILLFACTOR})")  # type: ignore[no-untyped-call]  # it has no types
+FILL: Final = _FILL.execute_if(dialect="postgresql")
+event.listen(segments, "after_create", FILL)
 
 orders = Table(
     "segmented_orders",

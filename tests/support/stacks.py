@@ -1,9 +1,9 @@
 """What a store stands on: redis-py's own parsers or hiredis, asyncio's own loop or uvloop.
 
-`make test-full` has the Redis sides of a test divided among them, so that each combination is met and none costs more
+`make real` has the Redis sides of a test divided among them, so that each combination is met and none costs more
 time: threads with RESP2 and tasks with RESP3 use hiredis, the others redis-py's own parsers, and tasks with RESP3
 uvloop.
-`make test-stacks` runs the contract ring on each alone, named by SEGMENTED_TEST_STACK.
+`make test-parsers` runs the contract ring on each alone, named by SEGMENTED_TEST_STACK.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ CHOOSING: Final = f"""\
 2. Add half of it, for hash tables that grow, fragmentation, connections and replicas.
 3. Leave as much memory free on the machine as the pool changes while the append-only file is rewritten. In a busy sale
    that may be as much again.
-4. Set `maxmemory-policy noeviction`. Another policy would drop stock and locks, so a store refuses the server. If
+4. Set `maxmemory-policy noeviction`. Another policy would drop stock, so a store refuses pools there unless the URL
+   has `allow_eviction=yes`. If
    memory is full, new orders are refused with an error. Confirms, cancels, expiries, trims and archives still work.
    <!-- shown: tests/real/integration/test_archive_steps.py::test_an_archive_works_when_memory_is_full -->
    {WITHOUT_MEMORY}

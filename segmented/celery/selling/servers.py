@@ -119,7 +119,8 @@ def servers(choices: Choices) -> Iterator[Servers]:
     """Start the servers that were not named, and stop them at the end. Raises InvalidInput."""
     # First those that may be wrong, so that a mistyped name starts nothing and creates nothing on disk.
     if choices.url is not None:
-        RedisStore.from_url(choices.url).close()
+        with RedisStore.from_url(choices.url) as store:
+            store.require_pools()
     if choices.database is not None:
         connect(choices.database, pool_size=1).dispose()
     with ExitStack() as stack:

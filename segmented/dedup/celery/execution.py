@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from celery.app.task import get_actual_ignore_result  # type: ignore[attr-defined]  # its stubs are older
 from celery.exceptions import Ignore, Reject, Retry
 from celery.states import READY_STATES
 
@@ -110,7 +109,8 @@ class Execution:
             case PayloadDiffers(first):
                 raise OtherPayload(header.key, first)
             case MessageCancelled():
-                is_stored = not get_actual_ignore_result(self.task, self.request)
+                asked = vars(self.request).get("ignore_result")  # the class has a default, which nobody asked for
+                is_stored = not (self.task.ignore_result if asked is None else asked)
                 self.task.backend.mark_as_revoked(
                     header.message, "cancelled", request=self.request, store_result=is_stored
                 )

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from segmented.dedup.outcomes import OutcomeForm
     from segmented.models.dedup import OutcomeKept, RecordName
 
+    CeleryResult = AsyncResult[Any]
+else:
+    CeleryResult = AsyncResult  # before Celery 5.7 it is no generic class
 
-class OnceResult(AsyncResult[Any]):
+
+class OnceResult(CeleryResult):
     """A Celery result handle of the message that has the key. Handles with equal ids are equal."""
 
     once_key: str | None = None

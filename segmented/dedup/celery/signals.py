@@ -43,7 +43,7 @@ def close(**_: object) -> None:
 class OnceRequest(Request):
     """The request of a deduplicated task. A message that will not return frees its key before its end is announced."""
 
-    task: Any  # a `Once`, with attributes that Celery's stubs lack
+    task: Any  # a `Once`, with attributes that Celery's stubs lack, and some that came with Celery 5.6 and 5.7
 
     def on_failure(self, exc_info: Any, send_failed_event: Any = True, return_ok: Any = False) -> Any:  # noqa: ANN401, FBT002  # Celery's signature
         """Free the key of a task whose process died, or is about to be ended at its hard time limit."""
@@ -51,9 +51,9 @@ class OnceRequest(Request):
         error = error.exc if isinstance(error, ExceptionWithTraceback) else error
         task, comes_back = self.task, True
         if isinstance(error, WorkerLostError):
-            comes_back = (task.acks_late and task.reject_on_worker_lost) or task.retry_on_worker_lost
+            comes_back = (task.acks_late and task.reject_on_worker_lost) or getattr(task, "retry_on_worker_lost", False)
         elif isinstance(error, TimeLimitExceeded):
-            comes_back = task.acks_late and not task.acks_on_timeout
+            comes_back = task.acks_late and not getattr(task, "acks_on_timeout", task.acks_on_failure_or_timeout)
         if not comes_back:
             task.once_free(self.id, self.args, self.kwargs, fields=self.request_dict, is_dead=True)
         return super().on_failure(exc_info, send_failed_event, return_ok)

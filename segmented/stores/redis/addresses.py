@@ -50,6 +50,9 @@ CERTIFICATES: Final = ("none", "optional", "required")
 TLS_VERSIONS: Final = tuple(str(int(version)) for version in ssl.TLSVersion)
 SENTINEL: Final = frozenset({"sentinel_username", "sentinel_password"})
 TLS: Final = "ssl_"
+OWN: Final = "allow_eviction"
+"""The one option that is ours."""
+YES: Final = "yes"
 TEXTS: Final = frozenset(
     {
         *("username", "password", "client_name", "lib_name", "lib_version"),
@@ -91,6 +94,8 @@ class Address:
     """The name under which the Sentinels watch the master."""
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
+    allows_eviction: bool = False
+    """Whether the URL says that pools may be kept on a server that may evict keys."""
 
 
 def parse_address(url: str) -> Address:
@@ -103,7 +108,8 @@ def parse_address(url: str) -> Address:
     if not plus:
         _check_single(url, scheme, rest)
         _check_readable(url)
-        return Address(Deployment.SINGLE, masked(url), url)
+        node_url, allows_eviction = _without_own(url)
+        return Address(Deployment.SINGLE, masked(url), node_url, allows_eviction=allows_eviction)
     if security not in {"redis", "rediss"} or kind not in {"sentinel", "cluster"}:
         raise _refusal(url, KNOWN)
     authority = AUTHORITY.match(rest)[0]  # type: ignore[index]  # it also matches nothing
@@ -113,6 +119,7 @@ def parse_address(url: str) -> Address:
     hosts = tuple(_host(url, one, SENTINEL_PORT if kind == "sentinel" else CLUSTER_PORT) for one in listed.split(","))
     _check_options(url, scheme, query)
     options = dict(parse_qsl(query, keep_blank_values=True))
+    allows_eviction = options.pop(OWN, "") == YES
     username, password = options.pop("sentinel_username", None), options.pop("sentinel_password", None)
     service, database = _service(url, path) if kind == "sentinel" else ("", "0")
     if kind == "cluster" and (path not in {"", "/", "/0"} or options.get("db", "0") != "0"):
@@ -130,7 +137,16 @@ def parse_address(url: str) -> Address:
         service,
         sentinel_username=username,
         sentinel_password=password,
+        allows_eviction=allows_eviction,
     )
+
+
+def _without_own(url: str) -> tuple[str, bool]:
+    """Return a URL without the option that is ours and not redis-py's, and whether it allows eviction."""
+    before, _, query = url.partition("?")
+    options = query.split("&")
+    others = [one for one in options if one.partition("=")[0] != OWN]
+    return before + ("?" if others[0:1] != [""] and others else "") + "&".join(others), f"{OWN}={YES}" in options
 
 
 def _check_single(url: str, scheme: str, rest: str) -> None:
@@ -234,6 +250,7 @@ CHECKED: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
     "protocol": (PROTOCOLS.__contains__, "2 or 3"),
     "encoding": (is_encoding_usable, "one that a server can read: use utf-8"),
     "encoding_errors": (_is_error_handler, "one of strict, ignore, replace"),
+    OWN: ((YES, "no").__contains__, "yes or no"),
     "ssl_cert_reqs": (CERTIFICATES.__contains__, f"one of {', '.join(CERTIFICATES)}"),
     "ssl_min_version": (TLS_VERSIONS.__contains__, "771 for TLS 1.2 or 772 for TLS 1.3"),
 }

@@ -224,7 +224,7 @@ class AsyncClusterLink(OfOneLoop):
     def _link(self, host: Host) -> AsyncLink:
         link = self._links.get(host)
         if link is None:
-            check = None if self._is_checked else ServerCheck(node_named(host), Deployment.CLUSTER)
+            check = None if self._is_checked else ServerCheck(node_named(host), self.seen.eviction, Deployment.CLUSTER)
             link = AsyncLink(self._connections(host), self._clock, dialect=self._wanted, check=check, tries=1)
             link.is_closed = self._is_closed
             self._links[host] = link

@@ -19,6 +19,7 @@ from segmented.protocol.base import Release
 from segmented.protocol.wire import PUBLISH
 from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, greeted, greeting, publishing
+from segmented.stores.redis.driver import NO_REPLY
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import (
     CALLS,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 NO_RETRY: Final = Retry(NoBackoff(), 0)
-NO_REPLY: Final = "no reply in time"
 
 
 class AsyncWire:
@@ -58,15 +58,15 @@ class AsyncWire:
         self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
         self.connection.socket_timeout = None  # our timeout is per exchange, not per read and write
         self.peer: Peer | None = None
+        """Who answers; None while it is not connected."""
         self.idle_since = 0.0
 
     async def open(self, seconds_left: float, check: ServerCheck | None = None) -> Peer:
         """Connect if needed, and ask who the server is; with a `check`, also check that the server is usable."""
-        if not self.connection.is_connected:
+        if self.peer is None:
             self.connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
             with Alarm(min(2 * self._connect_seconds, seconds_left)):  # covers the handshake too
                 await self.connection.connect()
-            self.peer = None
         if self.peer is None or check is not None:
             replies = await self.ask(greeting(check, self._wanted), min(self._seconds, seconds_left))
             self.peer = greeted(replies, check, self._wanted)
@@ -122,6 +122,7 @@ class AsyncWire:
 
     async def close(self, *, nowait: bool = True) -> None:
         """Disconnect; the next `open` connects again."""
+        self.peer = None
         await self.connection.disconnect(nowait=nowait)
 
 
@@ -204,7 +205,7 @@ class AsyncLink(OfOneLoop):
             self._end = until_loop_ends(self._close_free)
             await anext(self._end)
         run = partial(self._run, make_exchange, deadline, is_release=is_release)
-        if is_release and (self._turns.locked() or not self._free or not self._free[-1].connection.is_connected):
+        if is_release and (self._turns.locked() or not self._free or self._free[-1].peer is None):
             return await to_the_end(run)
         return await run()  # nothing to wait for but the reply, and a wire reads that in any case
 
@@ -232,7 +233,7 @@ class AsyncLink(OfOneLoop):
             wire = self._wire()
             try:
                 peer = wire.peer
-                if peer is None or self._check is not None or not wire.connection.is_connected:
+                if peer is None or self._check is not None:
                     peer = await wire.open(seconds_left, self._check)
                     self.dialect = peer.dialect
                     self._check = None

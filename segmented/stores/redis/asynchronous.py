@@ -12,7 +12,7 @@ from redis import asyncio as redis_asyncio
 from redis.exceptions import RedisError
 
 from segmented.clock import Clock, checked_clock
-from segmented.errors import SegmentedError
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.plans.store_kinds import NotPickled
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.codecs import CODECS, has_taken
@@ -20,6 +20,7 @@ from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
 from segmented.stores.redis.edge import Translated, check_server, guarded, our_error
+from segmented.stores.redis.eviction import Eviction
 from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, async_linked, checked_seconds
 from segmented.stores.redis.rights import check_rights, probing_scripts
@@ -54,20 +55,22 @@ class AsyncRedisStore(NotPickled):
         clock: Clock | None = None,
         dialect: Dialect | None = None,
         patience: Duration = PATIENCE,
+        allow_eviction: bool = False,
     ) -> None:
         """Use `client`, which the caller closes; or connect to a URL, as `from_url` does.
 
-        `dialect` and `patience` are as in `RedisStore`. The server is checked before the first operation, which raises
-        InvalidInput if the server is not usable, and StoreUnavailable if it does not answer. `await
-        AsyncRedisStore.from_url(url)` checks it at once.
+        `dialect`, `patience` and `allow_eviction` are as in `RedisStore`. The server is checked before the first
+        operation, which raises InvalidInput if the server is not usable, and StoreUnavailable if it does not answer.
+        `await AsyncRedisStore.from_url(url)` checks it at once.
         """
-        where = ""
+        where, allowed = "", allow_eviction
         if isinstance(client, str):
             address = parse_address(client)
-            where = address.shown
+            where, allowed = address.shown, allowed or address.allows_eviction
             with guarded(client):
                 client = async_client(address)
-        self._start(usable_client(client, is_async=True), clock, dialect, patience, owned_at=where)
+        eviction = Eviction(is_allowed=allowed)
+        self._start(usable_client(client, is_async=True), clock, dialect, patience, owned_at=where, eviction=eviction)
 
     def _start(
         self,
@@ -78,6 +81,7 @@ class AsyncRedisStore(NotPickled):
         *,
         owned_at: str = "",
         is_checked: bool = False,
+        eviction: Eviction,
     ) -> None:
         """Create the link; the store closes a client of its own, for the servers `owned_at`."""
         self.client = client
@@ -89,6 +93,7 @@ class AsyncRedisStore(NotPickled):
             patience=patience,
             is_checked=is_checked,
             owns_client=bool(owned_at),
+            eviction=eviction,
         )
         self._link, self._where = found.link, owned_at or found.where
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
@@ -105,6 +110,11 @@ class AsyncRedisStore(NotPickled):
     def on_frozen(self, hook: Callable[[PoolFrozen], None] | None) -> None:
         self._link.seen.on_frozen = hook
 
+    def require_pools(self) -> None:
+        """Raise InvalidInput if the store takes no pools, because a server that it has met may evict keys."""
+        if self._link.seen.eviction.refusal:
+            raise InvalidInput(self._link.seen.eviction.refusal)
+
     @classmethod
     async def from_url(
         cls,
@@ -119,11 +129,12 @@ class AsyncRedisStore(NotPickled):
         time_source = checked_clock(clock)
         seconds = None if timeout is None else checked_seconds(timeout, "timeout")
         address = parse_address(url)
+        eviction = Eviction(is_allowed=address.allows_eviction)
         with guarded(url):
             client = async_client(address)
             try:
                 async with asyncio.timeout(seconds):
-                    await _check(client, address.shown)
+                    await _check(client, address.shown, eviction)
             except TimeoutError as error:
                 await close_async_client(client)
                 message = f"it did not answer within {seconds:g} s"
@@ -133,7 +144,9 @@ class AsyncRedisStore(NotPickled):
                 raise
         store = cls.__new__(cls)
         at = address.shown
-        store._start(client, time_source, dialect, patience, owned_at=at, is_checked=True)  # noqa: SLF001  # the second constructor
+        store._start(  # noqa: SLF001  # the second constructor
+            client, time_source, dialect, patience, owned_at=at, is_checked=True, eviction=eviction
+        )
         return store
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -237,18 +250,18 @@ class AsyncRedisStore(NotPickled):
         return f"AsyncRedisStore({self._where}, {described(self._link.dialect)})"
 
 
-async def _check(client: redis_asyncio.Redis | redis_asyncio.RedisCluster, where: str) -> None:
+async def _check(client: redis_asyncio.Redis | redis_asyncio.RedisCluster, where: str, eviction: Eviction) -> None:
     if isinstance(client, redis_asyncio.RedisCluster):
         await client.initialize()
         for node in client.get_primaries():
             found: Any = await client.info(target_nodes=node)
             at = f"{where} (node {node.name})"
-            check_server(at, found, is_cluster=True)
+            check_server(at, found, is_cluster=True, eviction=eviction)
             with probing_scripts(at) as commands:
                 replies = [await client.execute_command(*command, target_nodes=node) for command in commands]
                 check_rights(at, replies[0])
     else:
-        check_server(where, cast("Any", await client.info()), is_cluster=False)
+        check_server(where, cast("Any", await client.info()), is_cluster=False, eviction=eviction)
         with probing_scripts(where) as commands:
             replies = [await client.execute_command(*command) for command in commands]
             check_rights(where, replies[0])

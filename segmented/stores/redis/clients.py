@@ -19,6 +19,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from segmented.stores.redis.addresses import Address, Deployment
+from segmented.stores.redis.driver import close_async_watchers, close_watchers
 from segmented.stores.redis.edge import CONNECTIONS_MAX, OTHER_CONNECTIONS, client_options
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def close_client(client: redis.Redis | redis.RedisCluster) -> None:
     """Close a client from `sync_client`, and its clients for the Sentinels."""
     client.close()
     if not isinstance(client, redis.RedisCluster) and (watchers := _watchers(client)):
-        watchers.close()
+        close_watchers(watchers)
 
 
 async def close_async_client(client: redis_asyncio.Redis | redis_asyncio.RedisCluster) -> None:
@@ -74,7 +75,7 @@ async def close_async_client(client: redis_asyncio.Redis | redis_asyncio.RedisCl
     with suppress(RuntimeError):  # connections of an event loop that is closed have ended with it
         await client.aclose()
         if not isinstance(client, redis_asyncio.RedisCluster) and (watchers := _watchers(client)):
-            await watchers.aclose()
+            await close_async_watchers(watchers)
 
 
 def _watchers(client: redis.Redis | redis_asyncio.Redis) -> Any:  # noqa: ANN401  # a Sentinel, sync or async

@@ -105,7 +105,9 @@ def part_of(deadline: float, shares_left: int, *, now: float) -> float:
 
 def seeds_of(client: Any) -> list[Host]:  # noqa: ANN401  # a RedisCluster, sync or async
     """Return the nodes that a client currently knows."""
-    return [Host(node.host, int(node.port)) for node in [*client.get_nodes(), *client.startup_nodes]]
+    return [
+        Host(node.host, int(node.port)) for node in [*client.get_nodes(), *client.nodes_manager.startup_nodes.values()]
+    ]
 
 
 def node_named(host: Host) -> str:

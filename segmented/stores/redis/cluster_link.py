@@ -215,7 +215,7 @@ class ClusterLink:
     def _link(self, host: Host) -> Link:
         link = self._links.get(host)
         if link is None:
-            check = None if self._is_checked else ServerCheck(node_named(host), Deployment.CLUSTER)
+            check = None if self._is_checked else ServerCheck(node_named(host), self.seen.eviction, Deployment.CLUSTER)
             made = Link(self._connections(host), self._clock, dialect=self._wanted, check=check, tries=1)
             link = self._links.setdefault(host, made)
             if self._is_closed:  # asked last: `close` may have looked for links before this one was there

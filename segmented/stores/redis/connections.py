@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from segmented.protocol.wire import Command, Dialect, Exchange, Reply
+    from segmented.stores.redis.eviction import Eviction
 
 IDLE_SECONDS: Final = 30.0
 TURN_SECONDS: Final = 20.0
@@ -95,9 +96,10 @@ def connections_like(
 class ServerCheck:
     """The checks of one server."""
 
-    def __init__(self, where: str, deployment: Deployment = Deployment.SINGLE) -> None:
-        """Create the checks; `where` names the server in errors."""
+    def __init__(self, where: str, eviction: Eviction, deployment: Deployment = Deployment.SINGLE) -> None:
+        """Create the checks; `where` names the server in errors, and the store's `eviction` notes its policy."""
         self._where = where
+        self._eviction = eviction
         self._deployment = deployment
         with probing_scripts(where) as commands:
             self.commands: Sequence[Command] = (INFO, *commands)
@@ -116,7 +118,8 @@ class ServerCheck:
         found = dict(line.partition(":")[::2] for line in text(said).splitlines() if not line.startswith("#"))
         if self._deployment is not Deployment.SINGLE:  # there the role may change, and the links follow it
             found.pop("role", None)
-        check_server(self._where, found, is_cluster=self._deployment is Deployment.CLUSTER)
+        is_cluster = self._deployment is Deployment.CLUSTER
+        check_server(self._where, found, is_cluster=is_cluster, eviction=self._eviction)
         with probing_scripts(self._where):
             for reply in probed:
                 if isinstance(reply, ResponseError):

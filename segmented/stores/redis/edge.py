@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from segmented.protocol.wire import Reply
+    from segmented.stores.redis.eviction import Eviction
 
 CONNECT_TIMEOUT: Final = 2.0
 SOCKET_TIMEOUT: Final = 5.0
@@ -162,8 +163,8 @@ def _first_contact(server: str, error: Exception) -> str:
     return f"the server at {server} is not usable: {error}"
 
 
-def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool) -> None:
-    """Refuse a server whose INFO shows that it could lose locks and stock, or that it is not what the address says."""
+def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool, eviction: Eviction) -> None:
+    """Refuse a server whose INFO shows that it is too old, or not what the address says; note whether it may evict."""
     mode = text(found.get("server_mode") or found.get("redis_mode") or "standalone")  # Valkey's name, and Redis's
     if text(found.get("cluster_enabled", "0")) == "1":  # a hosted service may report this and hide its mode
         mode = "cluster"
@@ -177,13 +178,9 @@ def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool) ->
     if role != "master":
         message = f"the server at {where} is a replica, which takes no locks and no stock: give its master's address"
         raise InvalidInput(message)
-    policy = text(found.get("maxmemory_policy", ""))
-    if policy != "noeviction":
-        said = f"has maxmemory-policy {policy}" if policy else "does not report its maxmemory-policy"
-        message = f"the server at {where} {said}, which may evict locks and stock; set noeviction"
-        raise InvalidInput(message)
     version = text(found.get("redis_version", "of unknown version"))
     major = version.partition(".")[0]
     if not major.isdecimal() or int(major) < MAJOR_MIN:
         message = f"the server at {where} speaks Redis {version}; 7.0 or newer is needed (Valkey: any)"
         raise InvalidInput(message)
+    eviction.note(where, text(found.get("maxmemory_policy", "")))

@@ -1,7 +1,8 @@
 """Exchanges with a server on one connection: as generators, shared by sync and async, and the connection for threads.
 
 Deadlines use redis-py's public interface, which is the same for its own parsers and for hiredis: the timeout of a
-connection before it connects limits each step of the handshake, and the timeout of a read limits each reply.
+connection before it connects limits each step of the handshake, and the timeout of a read limits each reply. What
+differs between its versions is in `driver`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from segmented.protocol.wire import (
     sharded,
 )
 from segmented.stores.redis.connections import greeted, greeting
+from segmented.stores.redis.driver import CAN_BE_HASTY, read_within
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
+from segmented.stores.redis.eviction import Eviction
 from segmented.stores.redis.pool_errors import pool_error, raise_misread
 
 if TYPE_CHECKING:
@@ -86,6 +89,7 @@ class Seen:
         """Gated pools among those whose profile waits."""
         self._reported: set[tuple[str, tuple[int, int]]] = set()
         self.on_frozen: Callable[[PoolFrozen], None] | None = None
+        self.eviction = Eviction()
 
     def added_to(self, call: Call, server: str, call_name: str) -> None:
         """Append what its script takes to the call's arguments."""
@@ -223,6 +227,8 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, number: int, peer: Pe
 
     `number` is the call's, of CALLS.
     """
+    if seen.eviction.warning:
+        seen.eviction.check(operation)
     codec = CODECS[type(operation)]
     answer: Any = None
     if codec.native is not None and peer.dialect is not Dialect.SCRIPT:
@@ -330,15 +336,15 @@ class Wire:
         self._is_hasty = False
         """Whether a deadline shorter than its own timeout was set for connecting, and may still be set."""
         self.peer: Peer | None = None
+        """Who answers; None while it is not connected."""
         self.idle_since = 0.0
 
     def open(self, seconds_left: float, check: ServerCheck | None = None) -> Peer:
         """Connect if needed, and ask who the server is; with a `check`, also check that the server is usable."""
         if seconds_left <= 0:
             raise RedisTimeoutError(TOO_LATE)
-        if not self.connection.is_connected:
+        if self.peer is None:
             self._connect(seconds_left)
-            self.peer = None
         if self.peer is None or check is not None:
             replies = self.ask(greeting(check, self._wanted), min(self._seconds, seconds_left))
             self.peer = greeted(replies, check, self._wanted)
@@ -347,9 +353,10 @@ class Wire:
     def _connect(self, seconds_left: float) -> None:
         connection = self.connection
         connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
-        connection.socket_timeout = min(self._seconds, seconds_left)  # each step of the handshake
+        if CAN_BE_HASTY:
+            connection.socket_timeout = min(self._seconds, seconds_left)  # each step of the handshake
         connection.connect()
-        self._is_hasty = seconds_left < self._seconds
+        self._is_hasty = CAN_BE_HASTY and seconds_left < self._seconds
         connection.socket_timeout = self._seconds
 
     def ask(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
@@ -364,7 +371,7 @@ class Wire:
             for _ in commands:
                 try:
                     if self._is_hasty or seconds != self._seconds:
-                        replies.append(connection.read_response(timeout=seconds))
+                        replies.append(read_within(connection, seconds))
                     else:
                         replies.append(connection.read_response())  # its own timeout applies; none has to be set
                 except ResponseError as error:
@@ -389,4 +396,5 @@ class Wire:
 
     def close(self) -> None:
         """Disconnect; the next `open` connects again."""
+        self.peer = None
         self.connection.disconnect()

@@ -133,7 +133,7 @@ class Link(BeginsAnew):
             wire = self._take(deadline)
             try:
                 peer = wire.peer
-                if peer is None or self._check is not None or not wire.connection.is_connected:
+                if peer is None or self._check is not None:
                     peer = wire.open(deadline - now(), self._check)
                     self.dialect = peer.dialect
                     self._check = None

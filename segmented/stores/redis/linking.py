@@ -28,6 +28,7 @@ from segmented.stores.redis.cluster_exchange import Attempts
 from segmented.stores.redis.cluster_link import ClusterLink
 from segmented.stores.redis.cluster_map import PAUSE_MAX, PAUSE_MIN, passes
 from segmented.stores.redis.connections import ServerCheck, connections_of
+from segmented.stores.redis.driver import close_async_watchers, close_watchers
 from segmented.stores.redis.link import Link
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Dialect, MakeExchange
     from segmented.stores.redis.addresses import Host
     from segmented.stores.redis.connections import Connections
+    from segmented.stores.redis.eviction import Eviction
 
 PATIENCE: Final = 5.0
 """Seconds to retry an operation while a master is being replaced; limited by the operation's deadline."""
@@ -72,6 +74,7 @@ def linked(
     patience: Duration,
     is_checked: bool = False,
     owns_client: bool = False,
+    eviction: Eviction,
 ) -> Linked:
     """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
 
@@ -81,11 +84,12 @@ def linked(
     patience = checked_seconds(patience, "patience")
     if isinstance(client, redis.RedisCluster):
         cluster = ClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
+        cluster.seen.eviction = eviction
         return Linked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
     pool = client.connection_pool
     connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, SentinelConnectionPool):
-        check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
+        check = None if is_checked else ServerCheck(where, eviction, Deployment.SENTINEL)
         link: Link = SentinelLink(
             connections,
             clock,
@@ -96,7 +100,8 @@ def linked(
             check=check,
         )
     else:
-        link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
+        link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where, eviction))
+    link.seen.eviction = eviction
     return Linked(link, lambda _: connections.subscription(), where)
 
 
@@ -108,16 +113,18 @@ def async_linked(
     patience: Duration,
     is_checked: bool = False,
     owns_client: bool = False,
+    eviction: Eviction,
 ) -> AsyncLinked:
     """Do the same as `linked` for asyncio."""
     patience = checked_seconds(patience, "patience")
     if isinstance(client, redis_asyncio.RedisCluster):
         cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
+        cluster.seen.eviction = eviction
         return AsyncLinked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
     pool = client.connection_pool
     connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, AsyncSentinelConnectionPool):
-        check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
+        check = None if is_checked else ServerCheck(where, eviction, Deployment.SENTINEL)
         link: AsyncLink = AsyncSentinelLink(
             connections,
             clock,
@@ -128,7 +135,10 @@ def async_linked(
             check=check,
         )
     else:
-        link = AsyncLink(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
+        link = AsyncLink(
+            connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where, eviction)
+        )
+    link.seen.eviction = eviction
     return AsyncLinked(link, lambda _: connections.async_subscription(), where)
 
 
@@ -185,7 +195,7 @@ class SentinelLink(Link):
         """Disconnect all unused wires, which connect again on their next use, by way of the Sentinels."""
         super().disconnect()
         if self.is_closed and self._owns_watchers:
-            self._watchers.close()
+            close_watchers(self._watchers)
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Run an exchange on the current master."""
@@ -232,7 +242,7 @@ class AsyncSentinelLink(AsyncLink):
         """Disconnect all unused wires, which connect again on their next use, by way of the Sentinels."""
         await super().disconnect()
         if self.is_closed and self._owns_watchers:
-            await self._watchers.aclose()
+            await close_async_watchers(self._watchers)
 
     async def run(
         self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf, is_release: bool = False

@@ -26,6 +26,7 @@ from segmented.stores.redis.edge import (
     is_refusal,
     our_error,
 )
+from segmented.stores.redis.eviction import Eviction
 from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, checked_seconds, linked
 from segmented.stores.redis.listener import RedisWakeups
@@ -59,19 +60,24 @@ class RedisStore(NotPickled):
         clock: Clock | None = None,
         dialect: Dialect | None = None,
         patience: Duration = PATIENCE,
+        allow_eviction: bool = False,
     ) -> None:
         """Use `client`, which the caller closes; or connect to a URL, as `from_url` does.
 
         Raises InvalidInput for an unusable client or server, as `from_url` does. A client's server that does not answer
         now is checked before the first operation.
 
+        With a `maxmemory-policy` other than `noeviction` the server may evict keys: the store warns once, and takes no
+        pools unless `allow_eviction` (in a URL, `allow_eviction=yes`).
+
         With a `dialect` the store does not ask the server how to compare and delete. `patience` is how many seconds
         an operation is retried while Sentinels or a cluster replace a master, within the operation's deadline.
         """
         if isinstance(client, str):
-            self._connect(client, checked_clock(clock), dialect, patience)
+            self._connect(client, checked_clock(clock), dialect, patience, allow_eviction=allow_eviction)
             return
-        self._start(usable_client(client, is_async=False), clock, dialect, patience)
+        eviction = Eviction(is_allowed=allow_eviction)
+        self._start(usable_client(client, is_async=False), clock, dialect, patience, eviction=eviction)
         try:
             self._check_now()
         except StoreError as error:  # an unreachable server is checked before the first operation
@@ -82,7 +88,8 @@ class RedisStore(NotPickled):
     def unchecked(cls, client: redis.Redis | redis.RedisCluster) -> RedisStore:
         """Use `client`; the first operation checks the server, within its own deadline."""
         store = cls.__new__(cls)
-        store._start(usable_client(client, is_async=False), None, None, PATIENCE)  # noqa: SLF001  # as in `from_url`
+        usable = usable_client(client, is_async=False)
+        store._start(usable, None, None, PATIENCE, eviction=Eviction())  # noqa: SLF001  # as in `from_url`
         return store
 
     def _start(
@@ -94,6 +101,7 @@ class RedisStore(NotPickled):
         *,
         owned_at: str = "",
         is_checked: bool = False,
+        eviction: Eviction,
     ) -> None:
         """Create the link; the store closes a client of its own, for the servers `owned_at`."""
         self.client = client
@@ -105,6 +113,7 @@ class RedisStore(NotPickled):
             patience=patience,
             is_checked=is_checked,
             owns_client=bool(owned_at),
+            eviction=eviction,
         )
         self._link, self._where = found.link, owned_at or found.where
         self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
@@ -120,6 +129,11 @@ class RedisStore(NotPickled):
     @on_frozen.setter
     def on_frozen(self, hook: Callable[[PoolFrozen], None] | None) -> None:
         self._link.seen.on_frozen = hook
+
+    def require_pools(self) -> None:
+        """Raise InvalidInput if the store takes no pools, because a server that it has met may evict keys."""
+        if self._link.seen.eviction.refusal:
+            raise InvalidInput(self._link.seen.eviction.refusal)
 
     def _check_now(self) -> None:
         with Translated(self._where):
@@ -148,16 +162,32 @@ class RedisStore(NotPickled):
         return store
 
     def _connect(
-        self, url: str, clock: Clock, dialect: Dialect | None, patience: Duration, timeout: Duration | None = None
+        self,
+        url: str,
+        clock: Clock,
+        dialect: Dialect | None,
+        patience: Duration,
+        timeout: Duration | None = None,
+        *,
+        allow_eviction: bool = False,
     ) -> None:
         seconds = None if timeout is None else checked_seconds(timeout, "timeout")
         address = parse_address(url)
+        eviction = Eviction(is_allowed=allow_eviction or address.allows_eviction)
         with guarded(url):
             client = sync_client(address)
             try:
                 if seconds is None:
-                    _check(client, address.shown)
-                self._start(client, clock, dialect, patience, owned_at=address.shown, is_checked=seconds is None)
+                    _check(client, address.shown, eviction)
+                self._start(
+                    client,
+                    clock,
+                    dialect,
+                    patience,
+                    owned_at=address.shown,
+                    is_checked=seconds is None,
+                    eviction=eviction,
+                )
                 if seconds is not None:
                     self._link.check(clock.now() + seconds)
             except BaseException:
@@ -272,17 +302,17 @@ def described(dialect: Dialect | None) -> str:
     return "not connected yet" if dialect is None else f"compare-and-delete by {dialect.value}"
 
 
-def _check(client: redis.Redis | redis.RedisCluster, where: str) -> None:
+def _check(client: redis.Redis | redis.RedisCluster, where: str, eviction: Eviction) -> None:
     if isinstance(client, redis.RedisCluster):
         for node in client.get_primaries():
             found: Any = client.info(target_nodes=node)
             at = f"{where} (node {node.name})"
-            check_server(at, found, is_cluster=True)
+            check_server(at, found, is_cluster=True, eviction=eviction)
             with probing_scripts(at) as commands:
                 replies = [client.execute_command(*command, target_nodes=node) for command in commands]
                 check_rights(at, replies[0])
     else:
-        check_server(where, cast("Any", client.info()), is_cluster=False)
+        check_server(where, cast("Any", client.info()), is_cluster=False, eviction=eviction)
         with probing_scripts(where) as commands:
             replies = [client.execute_command(*command) for command in commands]
             check_rights(where, replies[0])

@@ -112,7 +112,9 @@ def test_account_and_options_reach_the_driver_as_they_were_meant() -> None:
 def test_sentinels_may_have_an_account_of_their_own() -> None:
     found = parse_address(f"redis+sentinel://one/stock?sentinel_username=guard&sentinel_password={QUOTED}&protocol=3")
     assert (found.sentinel_username, found.sentinel_password) == ("guard", SECRET)
-    assert parse_url(found.node_url) == {"host": "one", "port": 26379, "db": 0, "protocol": 3}
+    options = parse_url(found.node_url)
+    assert (options.pop("host"), options.pop("port"), options.pop("db")) == ("one", 26379, 0)
+    assert {name: int(value) for name, value in options.items()} == {"protocol": 3}  # a text before redis-py 7
 
 
 @pytest.mark.parametrize(

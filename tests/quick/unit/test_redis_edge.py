@@ -9,8 +9,10 @@ import redis
 
 from segmented.errors import InvalidInput
 from segmented.masking import masked
+from segmented.protocol import AcquireLock
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.edge import check_server
+from segmented.stores.redis.eviction import Eviction
 
 SECRET: Final = "open sesame/#1"
 
@@ -25,7 +27,6 @@ SECRET: Final = "open sesame/#1"
         ({"cluster_enabled": 1, "server_mode": None, "redis_mode": None}, "is a node of a cluster: give redis+cluster"),
         ({"server_mode": "sentinel"}, "is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"),
         ({"role": "slave"}, "is a replica, which takes no locks and no stock: give its master's address"),
-        ({"maxmemory_policy": None}, "does not report its maxmemory-policy, which may evict locks and stock; set noev"),
         ({}, None),
     ],
 )
@@ -40,10 +41,10 @@ def test_what_a_server_says_of_itself_is_judged_word_by_word(
     if encoded:
         found = {name: value.encode() if isinstance(value, str) else value for name, value in found.items()}
     if says is None:
-        check_server("here", found, is_cluster=False)
+        check_server("here", found, is_cluster=False, eviction=Eviction())
         return
     with pytest.raises(InvalidInput) as caught:
-        check_server("here", found, is_cluster=False)
+        check_server("here", found, is_cluster=False, eviction=Eviction())
     assert str(caught.value).startswith(f"the server at here {says}")
 
 
@@ -67,3 +68,29 @@ def test_what_is_not_a_redis_url(url: str) -> None:
         RedisStore.from_url(url)
     assert SECRET not in str(caught.value)
     assert str(caught.value).startswith(f"{masked(url)!r} is not a Redis URL: ")
+
+
+EVICTS = "the server at here has maxmemory-policy volatile-lru, which may evict locks and stock; set noeviction"
+HIDES = "the server at here does not report its maxmemory-policy: make sure that it is noeviction"
+
+
+@pytest.mark.parametrize(
+    ("policy", "warned", "refused"),
+    [("noeviction", "", False), ("volatile-lru", EVICTS, True), ("", HIDES, False)],
+)
+def test_a_policy_is_a_warning_and_one_that_evicts_is_a_refusal_of_pools(
+    caplog: pytest.LogCaptureFixture, policy: str, warned: str, *, refused: bool
+) -> None:
+    eviction = Eviction()
+    eviction.note("here", policy)
+    assert bool(eviction.refusal) is refused
+    if eviction.warning:
+        for _ in range(3):
+            eviction.check(AcquireLock("door", "holder", 1_000))
+    assert [line.startswith(warned) for line in caplog.messages] == ([True] if warned else [])
+
+
+@pytest.mark.parametrize("given", [1, "yes", None])
+def test_allow_eviction_is_true_or_false(given: object) -> None:
+    with pytest.raises(InvalidInput, match=r"^allow_eviction is True or False, not "):
+        RedisStore(redis.Redis(), allow_eviction=given)  # type: ignore[arg-type]  # on purpose

@@ -61,7 +61,8 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncZooKeeperLease.on_lost AsyncZooKeeperLease.tell AsyncKeeper.discard AsyncKeeper.watch "
             "AsyncLease.sequencer AsyncPoolBooks.handle "
             "AsyncPoolBooks.note_token AsyncGrant.decided_by AsyncLane.submit "
-            "AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all AsyncRedisWakeups.close_soon"
+            "AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all AsyncRedisWakeups.close_soon "
+            "AsyncRedisStore.require_pools"
         ),
         "it changes the lines of one event loop at once, so that no other task comes between": (
             "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncWakeups.mend AsyncioWakeups.hand "

@@ -319,17 +319,9 @@ def test_what_is_no_client_is_refused_with_a_sentence(wrong: object) -> None:
         compat.AsyncLock(cast("Any", wrong), "a")
 
 
-def test_what_redis_pys_lock_would_take_and_ours_refuses(
-    client: redis.Redis, name: str, start_valkey: Callable[..., ValkeyServer]
-) -> None:
+def test_what_redis_pys_lock_would_take_and_ours_refuses(client: redis.Redis, name: str) -> None:
     client.rpush(name, "a list")
     with pytest.raises(ResponseError):
         lock_of(client, name, timeout=SOON).acquire(blocking=False)
     with pytest.raises(InvalidInput, match="token"):
         lock_of(client, f"{name} b", timeout=SOON).acquire(token="")
-    evicting = redis.Redis.from_url(start_valkey().url)
-    evicting.config_set("maxmemory-policy", "allkeys-lru")
-    with pytest.raises(InvalidInput, match="maxmemory-policy"):
-        lock_of(evicting, name, timeout=SOON).acquire(blocking=False)
-    compat.store_of(evicting).close()
-    evicting.close()

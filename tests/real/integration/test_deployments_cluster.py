@@ -11,6 +11,7 @@ from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.keys import lock_keys
 from segmented.models import Acquired
 from segmented.protocol import AcquireLock
+from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
@@ -175,15 +176,16 @@ def sentence_of(url: str, kind: type[InvalidInput | StoreUnavailable] = InvalidI
     return str(caught.value)
 
 
-def test_one_master_that_may_evict_is_enough_to_refuse_a_cluster(cluster: Cluster) -> None:
+def test_one_master_that_may_evict_is_enough_to_refuse_pools(cluster: Cluster) -> None:
     node = cluster.masters()[2]
     node.ask("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
     try:
-        found = sentence_of(cluster.url)
+        with RedisStore.from_url(cluster.url) as store, pytest.raises(InvalidInput) as caught:
+            Pool(store, "mug").open(stock=1, segments=1)
     finally:
         node.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
     sentence = f"the server at {cluster.url} (node 127.0.0.1:{node.port}) has maxmemory-policy volatile-lru"
-    assert found.startswith(sentence)
+    assert str(caught.value).startswith(sentence)
 
 
 def test_a_node_of_a_cluster_given_as_a_server(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ import pytest
 from segmented.errors import InvalidInput, LeaseLost, StoreUnavailable
 from segmented.masking import masked
 from segmented.protocol import AcquireLock
+from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
@@ -169,7 +170,9 @@ def test_a_master_that_may_evict(private_sentinels: Sentinels) -> None:
     sentence = (
         f"the server at {private_sentinels.url} has maxmemory-policy allkeys-lru, which may evict locks and stock"
     )
-    assert sentence_of(private_sentinels.url) == sentence + "; set noeviction"
+    with RedisStore.from_url(private_sentinels.url) as store, pytest.raises(InvalidInput) as caught:
+        Pool(store, "mug").open(stock=1, segments=1)
+    assert str(caught.value).startswith(sentence + "; set noeviction")
 
 
 def test_one_sentinel_that_is_away_does_not_matter(private_sentinels: Sentinels) -> None:

@@ -95,16 +95,6 @@ def test_a_store_names_its_server_without_the_password(locked_valkey: str) -> No
 
 
 @both_colours
-@pytest.mark.parametrize("policy", ["allkeys-lru"])
-def test_a_server_that_may_evict_locks_and_stock(
-    connect: Callable[[str], None], start_valkey: Callable[..., ValkeyServer], policy: str
-) -> None:
-    url = start_valkey(config={"maxmemory-policy": policy}).url
-    sentence = f"the server at {url} has maxmemory-policy {policy}, which may evict locks and stock; set noeviction"
-    assert sentence_of(connect, url) == sentence
-
-
-@both_colours
 def test_an_account_that_may_not_look_at_the_server(
     connect: Callable[[str], None], private_valkey: ValkeyServer
 ) -> None:

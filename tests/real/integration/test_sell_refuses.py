@@ -10,6 +10,7 @@ import redis
 from segmented import Gate, Pool, RedisStore
 from segmented.cli.main import run
 from segmented.keys import shard_keys
+from segmented.stores.redis.eviction import CURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
-WHY = "which may evict locks and stock; set noeviction"
+WHY = f"which may evict locks and stock; {CURE}"
 TEN_IN_TWO = ("--stock", "10", "--segments", "2")
 
 

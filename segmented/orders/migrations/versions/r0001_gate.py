@@ -36,8 +36,9 @@ def upgrade() -> None:
         CheckConstraint("sold >= 0", name="segmented_segments_sold_not_negative"),
         CheckConstraint("sold <= quota", name="segmented_segments_never_oversold"),
         CheckConstraint("segment >= 0 AND fence >= 0 AND epoch >= 1", name="segmented_segments_in_range"),
-        postgresql_with={"fillfactor": 10},
     )
+    if op.get_context().dialect.name == "postgresql":
+        op.execute("ALTER TABLE segmented_segments SET (fillfactor = 10)")
     op.create_table(
         "segmented_orders",
         Column("sku", identifier(256), nullable=False),

@@ -1,0 +1,54 @@
+"""What a server's `maxmemory-policy` means for a store: a warning, and no pools unless the user knows of it.
+
+A policy other than `noeviction` deletes keys when memory is full. A lock, a cache or a record of `Once` that is deleted
+is one that ended early: two holders at most, and a fencing token tells them apart. A deleted segment of a pool is stock
+that is gone. Hosted servers begin with `volatile-lru`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from segmented.errors import InvalidInput
+
+LOGGER: Final = logging.getLogger("segmented.stores")
+CURE: Final = "set noeviction, or, if its memory cannot fill up, add allow_eviction=yes to the URL"
+
+
+class Eviction:
+    """What one store has learned of its servers at the first contact."""
+
+    def __init__(self, *, is_allowed: bool = False) -> None:
+        """Create a state in which nothing is known; `is_allowed` says that the user knows, and that pools may be kept.
+
+        Raises InvalidInput if that is not a bool.
+        """
+        if type(is_allowed) is not bool:
+            message = f"allow_eviction is True or False, not {is_allowed!r}"
+            raise InvalidInput(message)
+        self._is_allowed = is_allowed
+        self.warning = ""
+        """What users of the server should know, or nothing."""
+        self.refusal = ""
+        """Why the store takes no pools, or nothing."""
+        self._has_warned = False
+
+    def note(self, where: str, policy: str) -> None:
+        """Note a server's policy, which is empty if the server hides it."""
+        if policy == "noeviction" or self._is_allowed:
+            return
+        server = f"the server at {where}"
+        if policy:
+            self.refusal = f"{server} has maxmemory-policy {policy}, which may evict locks and stock; {CURE}"
+            self.warning = self.refusal
+        elif not self.warning:
+            self.warning = f"{server} does not report its maxmemory-policy: make sure that it is noeviction"
+
+    def check(self, operation: object) -> None:
+        """Warn once a store; raise InvalidInput for an operation on a pool, if the store takes none."""
+        if self.refusal and hasattr(type(operation), "sku"):
+            raise InvalidInput(self.refusal)
+        if not self._has_warned:
+            self._has_warned = True
+            LOGGER.warning("%s", self.warning)
