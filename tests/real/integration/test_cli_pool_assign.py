@@ -104,7 +104,7 @@ def test_a_gated_pool_keeps_its_names_through_a_rebuild(valkey: ValkeyServer, ga
         store.client.flushall()
     again = ran("pool", "reopen", SKU, *database, "--segments", "4", "--queue", "tickets", url=valkey.url)
     assert again.stdout == "reopened in epoch 3: 10 free\n"
-    assert names_of(valkey) == ("tickets", None)
+    assert names_of(valkey) == ("tickets", STEP)  # which the sale's row keeps
 
 
 def test_a_sale_of_a_file_refuses_a_pool_that_names_other_workers(

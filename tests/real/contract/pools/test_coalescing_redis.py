@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from contextlib import suppress
 
 import pytest
 
-from segmented.errors import StoreUnavailable
 from segmented.models import Reserved, SoldOut
 from segmented.stock import AsyncPool
 from segmented.stores.redis import AsyncRedisStore
@@ -41,7 +39,7 @@ def test_calls_that_begin_together_are_one_batch_and_a_cancelled_one_is_given_ba
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the sockets that the closed loop left
-def test_a_connection_of_a_closed_loop_gets_a_sentence_and_its_order_goes_through(valkey_url: str) -> None:
+def test_an_order_goes_through_in_the_next_event_loop(valkey_url: str) -> None:
     stores: list[AsyncRedisStore] = []
     pools: list[AsyncPool] = []
 
@@ -52,13 +50,8 @@ def test_a_connection_of_a_closed_loop_gets_a_sentence_and_its_order_goes_throug
         await pools[0].reserve("first")
 
     async def go_on() -> None:
-        with pytest.raises(
-            StoreUnavailable, match=r"^the store of pool 'moved' still had a connection of an event loop"
-        ):
-            await pools[0].reserve("second")
         assert isinstance(await pools[0].reserve("second"), Reserved)
-        with suppress(RuntimeError):  # of another connection of the closed loop
-            await stores[0].close()
+        await stores[0].close()
 
     asyncio.run(begin())
     asyncio.run(go_on())
