@@ -40,8 +40,8 @@ def modules_after(program: str) -> list[str]:
         ("import segmented", 2),
         ("import segmented.testing.plugin", 12),
         ("from segmented import Lock", 50),
-        ("from segmented import Lock, RedisStore", 77),
-        ("from segmented import Pool, RedisStore", 113),
+        ("from segmented import Lock, RedisStore", 79),
+        ("from segmented import Pool, RedisStore", 115),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:
