@@ -28,7 +28,7 @@ RUN /opt/pip/bin/pip --python /opt/segmented install --no-cache-dir --no-deps --
 
 FROM base AS image
 LABEL org.opencontainers.image.title="segmented" \
-      org.opencontainers.image.version="0.2.0" \
+      org.opencontainers.image.version="0.3.0" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.base.name="docker.io/library/python:3.13.16-slim-trixie"
 RUN useradd --create-home --uid 10001 worker

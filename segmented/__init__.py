@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from segmented.stores.memory import AsyncMemoryStore, MemoryStore
     from segmented.stores.redis import AsyncRedisStore, RedisStore
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     # where operations run

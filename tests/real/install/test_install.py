@@ -98,7 +98,7 @@ def install(wheel: Path, tmp_path: Path) -> Callable[..., Installed]:
 
 def test_the_wheel_installs_one_package_with_its_scripts_and_types(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names} == {"segmented", "segmented_locks-0.2.0.dist-info"}
+    assert {name.partition("/")[0] for name in names} == {"segmented", "segmented_locks-0.3.0.dist-info"}
     assert "segmented/py.typed" in names
     scripts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "segmented").rglob("*.lua")}
     assert scripts <= set(names)
@@ -119,7 +119,7 @@ def test_the_core_needs_the_driver_alone_and_runs_the_examples_of_the_readme(
     pool, lock = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))[:2]
     assert core.python(pool.replace("redis://localhost:6379/0", valkey.url)).endswith("2 sold\n")
     assert core.python(lock.replace("redis://localhost:6379/0", valkey.url)).startswith("writing the report")
-    assert core.command("--version").stdout == "segmented 0.2.0\n"
+    assert core.command("--version").stdout == "segmented 0.3.0\n"
     refused = core.command("pool", "show", "mug")
     assert (refused.returncode, refused.stderr) == (
         2,

@@ -77,7 +77,7 @@ def close(): typer.echo("closed")
 
 
 def test_version_is_printed() -> None:
-    assert segmented("--version").stdout == "segmented 0.2.0\n"
+    assert segmented("--version").stdout == "segmented 0.3.0\n"
 
 
 def test_the_version_names_another_distribution_of_the_same_import_name(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_version_names_another_distribution_of_the_same_import_name(tmp_path
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: segmented\nVersion: 7.1\n", encoding="utf-8")
     assert segmented("--version", plugins=tmp_path).stdout == (
-        "segmented 0.2.0\n"
+        "segmented 0.3.0\n"
         "the distribution 'segmented' 7.1 is installed as well and has the same import name: "
         "uninstall both 'segmented' and 'segmented-locks', then install 'segmented-locks'\n"
     )
@@ -129,7 +129,7 @@ def test_without_any_package_the_version_is_told() -> None:
     hidden = "import sys; sys.modules.update(typer=None, rich=None, redis=None); sys.argv[1:] = ['--version']"
     program = f"{hidden}; from segmented.__main__ import main; main()"
     ran = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout == "segmented 0.2.0\n"
+    assert ran.stdout == "segmented 0.3.0\n"
 
 
 @pytest.mark.parametrize(
