@@ -32,16 +32,18 @@ PYTEST: Final = (
     *("-W", "ignore::DeprecationWarning", "-W", "ignore::ResourceWarning"),
     *("-W", "ignore::pytest.PytestUnraisableExceptionWarning"),
 )
+LOCKS: Final = "tests/quick/contract/locks"
+DEDUP: Final = "tests/quick/contract/dedup"
+REAL: Final = "tests/real/integration"
+ALL: Final = ("-m", "quick or real")
 PARTS: Final[dict[str, tuple[str, ...]]] = {
-    "lock": ("tests/quick/contract/locks", "-m", "quick or real"),
-    "pool": ("tests/quick/contract/pools", "-m", "quick or real"),
-    "once": ("tests/quick/contract/dedup", "tests/real/integration/test_once_repeats.py", "-m", "quick or real"),
+    "lock": (f"{LOCKS}/test_lock_lease.py", f"{LOCKS}/test_fair.py", f"{LOCKS}/test_line_of_processes.py", *ALL),
+    "pool": ("tests/quick/contract/pools", "-m", "quick"),
+    "once": (f"{DEDUP}/test_dedup_claims.py", f"{DEDUP}/test_dedup_runs.py", f"{REAL}/test_once_repeats.py", *ALL),
     "gate": ("tests/quick/orders", "-m", "quick"),
-    "worker": (
-        *("tests/real/integration/test_worker_tasks.py", "tests/real/integration/test_take_envelope.py"),
-        *("tests/real/integration/test_broker_client.py", "-m", "real"),
-    ),
-    "commands": ("tests/real/integration/test_cli_pool.py", "tests/real/integration/test_cli_lock.py", "-m", "real"),
+    "worker": (f"{REAL}/test_worker_tasks.py", f"{REAL}/test_take_envelope.py", f"{REAL}/test_broker_client.py", *ALL),
+    "deployments": (f"{REAL}/test_deployments.py", *ALL),
+    "commands": (f"{REAL}/test_cli_pool.py", f"{REAL}/test_cli_lock.py", *ALL),
 }
 
 
