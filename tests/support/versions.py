@@ -56,6 +56,8 @@ class Stack:
     is_lowest: bool = False
 
 
+NEEDED_IN_ASYNCIO: Final = 8
+"""The version of redis-py from which on a store on a cluster works in asyncio; an older one is refused."""
 STACKS: Final = (
     Stack("oldest", ("kombu==5.3.4",), is_lowest=True),
     Stack(
@@ -130,8 +132,10 @@ def main(names: list[str]) -> int:
         python = made(stack)
         found = versions(python)
         row = [found.get(name, "") for name in SHOWN]
-        for tests in PARTS.values():
-            passed, said = outcome(python, tests)
+        is_old = int(found["redis"].partition(".")[0]) < NEEDED_IN_ASYNCIO
+        for name, tests in PARTS.items():
+            without = ("-k", "not cluster-async") if is_old and name == "deployments" else ()
+            passed, said = outcome(python, (*tests, *without))
             is_kept = is_kept and passed
             row.append("passed" if passed else said)
         print(f"| {stack.name} | " + " | ".join(row) + f" | {time.monotonic() - begun:.0f} |", flush=True)

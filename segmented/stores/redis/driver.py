@@ -4,6 +4,7 @@
 | --- | --- | --- | --- |
 | limit for one reply, with threads | `can_read(timeout)` before it | as before | `read_response(timeout=)` |
 | close the clients of a Sentinel | one by one | as before | `Sentinel.close()`; one by one here too |
+| a shard's channels in asyncio | none, so no asyncio on a cluster | none | `PubSub.ssubscribe` |
 | another limit for what is sent later | none: that of the connect | `update_current_socket_timeout` | as before |
 
 So before redis-py 8 the rest of a reply whose first bytes came in time, and a handshake, may take up to the socket's
@@ -15,6 +16,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
+from redis.asyncio.client import PubSub as AsyncPubSub
 from redis.connection import AbstractConnection, Connection
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -25,6 +27,7 @@ READS_WITH_A_LIMIT: Final = "timeout" in signature(Connection.read_response).par
 SENDS_WITH_A_LIMIT: Final = hasattr(AbstractConnection, "update_current_socket_timeout")
 CAN_BE_HASTY: Final = READS_WITH_A_LIMIT and SENDS_WITH_A_LIMIT
 """Whether a connection that was made within a short deadline can be given its own time-outs afterwards."""
+LISTENS_TO_SHARDS: Final = hasattr(AsyncPubSub, "ssubscribe")
 NO_REPLY: Final = "no reply in time"
 
 

@@ -28,7 +28,7 @@ from segmented.stores.redis.cluster_exchange import Attempts
 from segmented.stores.redis.cluster_link import ClusterLink
 from segmented.stores.redis.cluster_map import PAUSE_MAX, PAUSE_MIN, passes
 from segmented.stores.redis.connections import ServerCheck, connections_of
-from segmented.stores.redis.driver import close_async_watchers, close_watchers
+from segmented.stores.redis.driver import LISTENS_TO_SHARDS, close_async_watchers, close_watchers
 from segmented.stores.redis.link import Link
 
 if TYPE_CHECKING:
@@ -118,6 +118,9 @@ def async_linked(
     """Do the same as `linked` for asyncio."""
     patience = checked_seconds(patience, "patience")
     if isinstance(client, redis_asyncio.RedisCluster):
+        if not LISTENS_TO_SHARDS:
+            message = "with asyncio, a store on a cluster needs redis-py 8 or newer, to hear of releases"
+            raise InvalidInput(message)
         cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
         cluster.seen.eviction = eviction
         return AsyncLinked(cluster, cluster.subscription, _listed(cluster.map.hosts()))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from importlib.metadata import version
 from typing import Any, Final
 
 import pytest
 import redis
+from redis import asyncio as redis_asyncio
 
 from segmented.errors import InvalidInput
 from segmented.masking import masked
 from segmented.protocol import AcquireLock
-from segmented.stores.redis import RedisStore
+from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.edge import check_server
 from segmented.stores.redis.eviction import Eviction
 
@@ -68,6 +71,12 @@ def test_what_is_not_a_redis_url(url: str) -> None:
         RedisStore.from_url(url)
     assert SECRET not in str(caught.value)
     assert str(caught.value).startswith(f"{masked(url)!r} is not a Redis URL: ")
+
+
+def test_a_store_on_a_cluster_in_an_event_loop_needs_redis_py_8() -> None:
+    is_new = int(version("redis").partition(".")[0]) >= 8
+    with nullcontext() if is_new else pytest.raises(InvalidInput, match="needs redis-py 8 or newer"):
+        AsyncRedisStore(redis_asyncio.RedisCluster("127.0.0.1", 1))
 
 
 EVICTS = "the server at here has maxmemory-policy volatile-lru, which may evict locks and stock; set noeviction"
