@@ -13,7 +13,8 @@ from typing import Final
 from segmented.errors import InvalidInput
 
 LOGGER: Final = logging.getLogger("segmented.stores")
-CURE: Final = "set noeviction, or, if its memory cannot fill up, add allow_eviction=yes to the URL"
+CURE: Final = "so it takes no pool: set noeviction, or, if its memory cannot fill up, add allow_eviction=yes to the URL"
+EARLY: Final = "so a lock or a record may end early: set noeviction"
 
 
 class Eviction:
@@ -40,8 +41,8 @@ class Eviction:
             return
         server = f"the server at {where}"
         if policy:
-            self.refusal = f"{server} has maxmemory-policy {policy}, which may evict locks and stock; {CURE}"
-            self.warning = self.refusal
+            said = f"{server} has maxmemory-policy {policy}, which may evict locks and stock"
+            self.refusal, self.warning = f"{said}, {CURE}", f"{said}, {EARLY}"
         elif not self.warning:
             self.warning = f"{server} does not report its maxmemory-policy: make sure that it is noeviction"
 

@@ -79,7 +79,7 @@ def test_a_store_on_a_cluster_in_an_event_loop_needs_redis_py_8() -> None:
         AsyncRedisStore(redis_asyncio.RedisCluster("127.0.0.1", 1))
 
 
-EVICTS = "the server at here has maxmemory-policy volatile-lru, which may evict locks and stock; set noeviction"
+EVICTS = "the server at here has maxmemory-policy volatile-lru, which may evict locks and stock, so a lock"
 HIDES = "the server at here does not report its maxmemory-policy: make sure that it is noeviction"
 
 

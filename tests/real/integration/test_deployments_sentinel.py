@@ -172,7 +172,7 @@ def test_a_master_that_may_evict(private_sentinels: Sentinels) -> None:
     )
     with RedisStore.from_url(private_sentinels.url) as store, pytest.raises(InvalidInput) as caught:
         Pool(store, "mug").open(stock=1, segments=1)
-    assert str(caught.value).startswith(sentence + "; set noeviction")
+    assert str(caught.value).startswith(sentence + ", so it takes no pool")
 
 
 def test_one_sentinel_that_is_away_does_not_matter(private_sentinels: Sentinels) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
-WHY = f"which may evict locks and stock; {CURE}"
+WHY = f"which may evict locks and stock, {CURE}"
 TEN_IN_TWO = ("--stock", "10", "--segments", "2")
 
 
