@@ -84,7 +84,7 @@ THIS: Final = ThisProcess()
 
 
 class BeginsAnew:
-    """State with locks and threads. It begins anew in a forked child, and once gevent has patched `threading`.
+    """State with locks and threads. It starts again in a forked child, and once gevent has patched `threading`.
 
     A thread of the parent may have held a lock at the fork. A lock that was made before the patch stops all greenlets
     of its thread when one of them waits for it.
@@ -95,7 +95,7 @@ class BeginsAnew:
         self._process_id, self._lock_kind = THIS.process_id, threading.Lock
 
     def _begin_if_new(self) -> None:
-        """Begin anew if the process or the kind of its threads is another one."""
+        """Start again if the process or its kind of threads has changed."""
         if self._process_id != THIS.process_id or self._lock_kind is not threading.Lock:
             self._start_anew()
 

@@ -26,7 +26,7 @@ OF_STACKS: Final = frozenset({"enter_context", "enter_async_context", "__exit__"
 
 
 class Place(NamedTuple):
-    """What entered a block: a `with` statement, or a call of `__enter__` by other code."""
+    """The code that entered a block: a `with` statement, or a call of `__enter__` by other code."""
 
     frame: int
     code: object

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from segmented.protocol.operator.operations import Place
 
 PYTHON_REDIS_LOCK: Final = "lock:"
-"""What python-redis-lock writes before a name."""
+"""The prefix that python-redis-lock writes before a name."""
 DEFAULT_HOLDERS_MAX: Final = 100
 DEFAULT_NAMES_MAX: Final = 10_000
 

@@ -1,7 +1,7 @@
 """Tasks in event loops: coroutines that may be dropped before they begin, and an alarm that cancels at a deadline.
 
-A task may be dropped at any moment, also before its first step. An alarm undoes its own cancellation. What belongs to
-an event loop begins anew in the next one.
+A task may be dropped at any moment, also before its first step. An alarm undoes its own cancellation. An object that
+belongs to an event loop starts again in the next one.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ async def until_loop_ends(end: Callable[[], Coroutine[Any, Any, None]]) -> Async
 
 
 class OfOneLoop:
-    """What belongs to one event loop at a time, such as its tasks and connections.
+    """An object that belongs to one event loop at a time, with its tasks and connections.
 
-    In another loop it begins anew, as after a fork: its tasks, and those that wait for it, have ended with their loop.
+    It starts again in another loop, as after a fork: its tasks, and those that wait for it, have ended with their loop.
     """
 
     _loop: asyncio.AbstractEventLoop | None = None
@@ -81,7 +81,7 @@ class OfOneLoop:
         raise NotImplementedError
 
     def _enter_loop(self) -> bool:
-        """Begin anew if another loop is running now; return whether one is. Raises InvalidInput while both run."""
+        """Start again if another loop is running now; return whether one is. Raises InvalidInput while both run."""
         loop = asyncio._get_running_loop()  # noqa: SLF001  # documented, and raises nothing outside a loop
         if loop is self._loop or loop is None:
             return False

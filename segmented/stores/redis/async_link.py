@@ -58,7 +58,7 @@ class AsyncWire:
         self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
         self.connection.socket_timeout = None  # our timeout is per exchange, not per read and write
         self.peer: Peer | None = None
-        """Who answers; None while it is not connected."""
+        """The server that answers; None while it is not connected."""
         self.idle_since = 0.0
 
     async def open(self, seconds_left: float, check: ServerCheck | None = None) -> Peer:

@@ -1,4 +1,4 @@
-"""What differs between the versions of redis-py that are supported; everything else is public in all of them.
+"""The differences between the supported versions of redis-py; everything else is public in all of them.
 
 | | redis-py 5.0 to 6 | 7 | 8 |
 | --- | --- | --- | --- |

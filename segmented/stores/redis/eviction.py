@@ -1,4 +1,4 @@
-"""What a server's `maxmemory-policy` means for a store: a warning, and no pools unless the user knows of it.
+"""The effect of a server's `maxmemory-policy` on a store: a warning, and no pools unless the user allows them.
 
 A policy other than `noeviction` deletes keys when memory is full. A lock, a cache or a record of `Once` that is deleted
 is one that ended early: two holders at most, and a fencing token tells them apart. A deleted segment of a pool is stock
@@ -18,7 +18,7 @@ EARLY: Final = "so a lock or a record may end early: set noeviction"
 
 
 class Eviction:
-    """What one store has learned of its servers at the first contact."""
+    """The eviction policies that one store has found at its first contact with each server."""
 
     def __init__(self, *, is_allowed: bool = False) -> None:
         """Create a state in which nothing is known; `is_allowed` says that the user knows, and that pools may be kept.
@@ -30,9 +30,9 @@ class Eviction:
             raise InvalidInput(message)
         self._is_allowed = is_allowed
         self.warning = ""
-        """What users of the server should know, or nothing."""
+        """The sentence for users of the server, or an empty text."""
         self.refusal = ""
-        """Why the store takes no pools, or nothing."""
+        """The reason why the store takes no pools, or an empty text."""
         self._has_warned = False
 
     def note(self, where: str, policy: str) -> None:

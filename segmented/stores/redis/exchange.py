@@ -336,7 +336,7 @@ class Wire:
         self._is_hasty = False
         """Whether a deadline shorter than its own timeout was set for connecting, and may still be set."""
         self.peer: Peer | None = None
-        """Who answers; None while it is not connected."""
+        """The server that answers; None while it is not connected."""
         self.idle_since = 0.0
 
     def open(self, seconds_left: float, check: ServerCheck | None = None) -> Peer:
