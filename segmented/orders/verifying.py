@@ -105,9 +105,7 @@ def compare_once(pool: Pool, gate: OrderDatabase) -> None:
         if not pool.is_gated():  # the database, of other pools, may not even have its tables
             return
         verify(pool, gate)
-        found = pool._found  # noqa: SLF001  # what `is_gated` has read
-        if found is not None:
-            gate.stocking.note_terms(found)  # of an earlier release, or assigned without the database
+        gate.stocking.note_terms(pool.known_state())  # of an earlier release, or assigned without the database
     except (AnotherDatabase, RowsMissing):
         raise
     except (InvalidInput, PoolMissing, PoolNotGated):

@@ -67,16 +67,17 @@ class AsyncPoolBooks:
 
     async def is_gated(self, *, again: bool = False) -> bool:
         """Return whether an order database decides this pool's orders. Asks the server once, or `again`."""
-        return (await self._first_found(again=again)).gated
+        return (await self.known_state(again=again)).gated
 
     async def epoch(self, *, at_least: int = 1) -> int:
         """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
         checked_epoch(self.sku, at_least)
-        is_later = (await self._first_found()).epoch < at_least
-        found = await self._first_found(again=is_later)
+        is_later = (await self.known_state()).epoch < at_least
+        found = await self.known_state(again=is_later)
         return max(found.epoch, at_least)  # a server that forgot the last one is behind
 
-    async def _first_found(self, *, again: bool = False) -> PoolState:
+    async def known_state(self, *, again: bool = False) -> PoolState:
+        """Return the state that this object has read first, or, with `again`, reads now. Raises PoolMissing."""
         if again or self._found is None:
             self._found = await self.state()
         return self._found

@@ -70,16 +70,17 @@ class PoolBooks:
 
         Asks the server once, or `again`: the pool may have been opened again in the meantime.
         """
-        return self._first_found(again=again).gated
+        return self.known_state(again=again).gated
 
     def epoch(self, *, at_least: int = 1) -> int:
         """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
         checked_epoch(self.sku, at_least)
-        is_later = self._first_found().epoch < at_least
-        found = self._first_found(again=is_later)
+        is_later = self.known_state().epoch < at_least
+        found = self.known_state(again=is_later)
         return max(found.epoch, at_least)  # a server that forgot the last one is behind
 
-    def _first_found(self, *, again: bool = False) -> PoolState:
+    def known_state(self, *, again: bool = False) -> PoolState:
+        """Return the state that this object has read first, or, with `again`, reads now. Raises PoolMissing."""
         if again or self._found is None:
             self._found = self.state()
         return self._found

@@ -91,6 +91,7 @@ class Call:
 CALLS: Final = [
     # --- safe without the gate ---
     Call("state", lambda front: front.call("state"), "safe", PoolState),
+    Call("known_state", lambda front: front.call("known_state"), "safe", PoolState),
     Call("available", lambda front: front.call("available"), "safe", int),
     Call("order", lambda front: front.call("order", "reserved"), "safe", OrderRecord),
     Call("orders", lambda front: front.listed("orders"), "safe", list),
