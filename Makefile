@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # Workers of the real ring: four for two cores, because its tests wait for servers. Quick tests only compute.
 WORKERS := 4
 
-.PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-parsers test-stacks test-pythons quick real explore fuzz setup lint docs locked coverage clean
+.PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-parsers test-stacks test-pythons quick real explore fuzz setup sync lint docs locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -80,6 +80,9 @@ test-pythons: $(STAMP) ## unit, contract and install rings on each Python that t
 
 setup: $(STAMP)
 	@echo "ready: $(BIN)/segmented --help"
+
+sync: $(STAMP) ## write the modules for threads from those for asyncio
+	@$(BIN)/python -m tests.support.sync_of
 
 lint: $(STAMP)
 	@$(BIN)/ruff check --quiet

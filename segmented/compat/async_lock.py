@@ -1,4 +1,4 @@
-"""A lock with the interface of redis-py's `redis.asyncio.lock.Lock`."""
+"""A lock with the interface of redis-py's own, for asyncio."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from redis.exceptions import LockError, LockNotOwnedError
 
-from segmented.compat.stores import AsyncClient, async_store_of, check_async_client
+from segmented.compat.stores import AsyncClient, async_check_client, async_store_of
 from segmented.compat.terms import ENDLESS, NOT_ACQUIRED, Terms, Token, as_text, named_plan
 from segmented.errors import AcquireTimeout, LockUnreachable
 from segmented.locks.handle import adopt_plan
@@ -28,7 +28,7 @@ class AsyncLock(Terms[AsyncLease, AsyncClient]):
     """A lock with the methods, arguments and exceptions of redis-py's lock, on a lease of this library, for asyncio."""
 
     def _check_client(self) -> None:
-        check_async_client(self.redis)
+        async_check_client(self.redis)
 
     async def __aenter__(self) -> Self:
         """Acquire. Raises LockError if the lock was not free in time."""
@@ -47,6 +47,7 @@ class AsyncLock(Terms[AsyncLease, AsyncClient]):
 
     async def acquire(
         self,
+        # threads: sleep: float | None = None,  # redis-py's own
         blocking: bool | None = None,  # noqa: FBT001  # redis-py's own
         blocking_timeout: float | None = None,
         token: Token | None = None,

@@ -1,4 +1,5 @@
-"""A lock with the interface of redis-py's `Lock`, for threads."""
+# Written by `make sync` from async_lock.py: change that module.
+"""A lock with the interface of redis-py's own, for threads."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from redis.exceptions import LockError, LockNotOwnedError
 
-from segmented.compat.stores import Client, store_of
+from segmented.compat.stores import Client, check_client, store_of
 from segmented.compat.terms import ENDLESS, NOT_ACQUIRED, Terms, Token, as_text, named_plan
 from segmented.errors import AcquireTimeout, LockUnreachable
 from segmented.locks.handle import adopt_plan
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Lock(Terms[Lease, Client]):
-    """A lock with the methods, arguments and exceptions of redis-py's lock, on a lease of this library."""
+    """A lock with the methods, arguments and exceptions of redis-py's lock, on a lease of this library, for threads."""
 
     def _check_client(self) -> None:
-        store_of(self.redis)
+        check_client(self.redis)
 
     def __enter__(self) -> Self:
         """Acquire. Raises LockError if the lock was not free in time."""
@@ -45,7 +46,7 @@ class Lock(Terms[Lease, Client]):
 
     def acquire(
         self,
-        sleep: float | None = None,  # noqa: ARG002  # redis-py's own
+        sleep: float | None = None,  # redis-py's own
         blocking: bool | None = None,  # noqa: FBT001  # redis-py's own
         blocking_timeout: float | None = None,
         token: Token | None = None,

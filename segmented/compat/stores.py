@@ -38,8 +38,7 @@ def store_of(client: Client) -> RedisStore:
     If you close the client before the program ends, close the store with it: `store_of(client).close()`. This function
     sends nothing to the server. Raises InvalidInput for anything but a client.
     """
-    if not isinstance(client, Client):
-        usable_client(client, is_async=False)
+    check_client(client)
     with _guard.lock:
         found = _stores.get(client)
         if found is None or found.is_closed:
@@ -57,7 +56,7 @@ def async_store_of(client: AsyncClient) -> AsyncRedisStore:
 
     Close it together with the client: `await async_store_of(client).close()`.
     """
-    check_async_client(client)
+    async_check_client(client)
     loop = asyncio.get_running_loop()
     with _guard.lock:
         its_loop, found = _async_stores.get(client, (None, None))
@@ -72,7 +71,13 @@ def async_store_of(client: AsyncClient) -> AsyncRedisStore:
         return found
 
 
-def check_async_client(client: AsyncClient) -> None:
+def check_client(client: Client) -> None:
+    """Raise InvalidInput for anything but a client for threads."""
+    if not isinstance(client, Client):
+        usable_client(client, is_async=False)
+
+
+def async_check_client(client: AsyncClient) -> None:
     """Raise InvalidInput for anything but an asyncio client."""
     if not isinstance(client, AsyncClient):
         usable_client(client, is_async=True)

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.dedup.dedup import AsyncDedup, Dedup
+    from segmented.dedup.async_dedup import AsyncDedup
+    from segmented.dedup.async_run import AsyncRun
+    from segmented.dedup.dedup import Dedup
     from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
     from segmented.dedup.plans import StoreEffect
-    from segmented.dedup.run import AsyncRun, Replay, Run
+    from segmented.dedup.run import Run
+    from segmented.dedup.run_state import Replay
     from segmented.dedup.sql import OnceTable
     from segmented.errors import (
         AlreadyDone,
@@ -52,14 +55,17 @@ __all__ = [
 
 LATE: Final = from_modules(
     {
-        "segmented.dedup.dedup": "AsyncDedup Dedup",
+        "segmented.dedup.async_dedup": "AsyncDedup",
+        "segmented.dedup.async_run": "AsyncRun",
+        "segmented.dedup.dedup": "Dedup",
         "segmented.dedup.plans": "StoreEffect",
         "segmented.errors": (
             "AlreadyDone AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
             "OtherPayload ResultUnkept RunLost"
         ),
         "segmented.dedup.external": "AsyncExternalEffect Done ExternalEffect NotDone StillUnknown",
-        "segmented.dedup.run": "AsyncRun Replay Run",
+        "segmented.dedup.run": "Run",
+        "segmented.dedup.run_state": "Replay",
         "segmented.dedup.sql": "OnceTable",
     }
 )

@@ -1,67 +1,38 @@
-"""Idempotent execution for functions, coroutines and web handlers: work runs once per key; repeats get its result."""
+# Written by `make sync` from async_dedup.py: change that module.
+"""Idempotent execution for functions and web handlers, for threads: work runs once per key; repeats get its result."""
 
 from __future__ import annotations
 
 import json
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from segmented.dedup.identity import CallIdentity, Identity, explicit_key, payload_print
+from segmented.dedup.base import NOTHING, WHO, DedupBase, checked_identity
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, awaited
-from segmented.dedup.run import AsyncRun, Replay, Run, begun, begun_async
-from segmented.dedup.terms import DAY, DEFAULT_TTL, DedupOptions, RunClaim, checked_namespace
-from segmented.errors import InvalidInput
-from segmented.locks.call_keys import checked_function, name_of, shape_of
-from segmented.locks.claim import new_holder_id
+from segmented.dedup.run import Run, begun
+from segmented.dedup.run_state import Replay
+from segmented.dedup.terms import DAY, DEFAULT_TTL, DedupOptions
+from segmented.locks.call_keys import name_of
 from segmented.locks.durations import checked_timeout
-from segmented.models.dedup import RecordName
-from segmented.plans import perform, run_async, run_sync
-from segmented.plans.store_kinds import async_store, check_given, sync_store
+from segmented.plans import perform, run_sync
+from segmented.plans.store_kinds import check_given, sync_store
 from segmented.protocol import FreeKey, ReadRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable
 
     from segmented.clock import Duration
+    from segmented.dedup.identity import Identity
+    from segmented.dedup.terms import RunClaim
     from segmented.models.dedup import Freed, RecordState
-    from segmented.plans.drivers import AsyncStore, Store
+    from segmented.plans.drivers import Store
 
 P = ParamSpec("P")
 V = TypeVar("V")
-WHO: Final = "a Dedup"
-NOTHING: Final = object()
-
-
-class DedupBase:
-    """Namespace and options of the sync and the async class."""
-
-    def __init__(self, namespace: str, options: DedupOptions) -> None:
-        """Create the shared part of both classes: the checked namespace and the options."""
-        self.namespace = checked_namespace(namespace)
-        self._options = options
-        self._terms = options.terms(namespace)
-        self._form = options.form
-
-    def __repr__(self) -> str:
-        """Return the class name and the namespace."""
-        return f"{type(self).__name__}({self.namespace!r})"
-
-    def _identity(self, key: str, payload: object) -> Identity:
-        return Identity(explicit_key(self.namespace, key), "" if payload is NOTHING else payload_print(payload))
-
-    def _record(self, key: str) -> RecordName:
-        return RecordName(self.namespace, explicit_key(self.namespace, key))
-
-    def _claim(self, identity: Identity, task: str | None, shown: str | None = None) -> RunClaim:
-        holder_id = new_holder_id()
-        terms = self._terms if task is None else self._options.terms(task)
-        record = RecordName(self.namespace, identity.key)
-        return RunClaim(shown or identity.key, holder_id, terms.ttl_ms, record, f"call-{uuid4().hex}", terms)
 
 
 class Dedup(DedupBase):
-    """Runs a function once per key, for threads; see `AsyncDedup` for asyncio.
+    """Runs a function once per key, for threads.
 
     ```python
     payments = Dedup(store, "payments", keep=86_400)
@@ -111,7 +82,12 @@ class Dedup(DedupBase):
         return self._begun(self._claim(identity, None, key), identity, timeout)
 
     def call(
-        self, key: str, function: Callable[[], V], *, payload: object = NOTHING, timeout: Duration | None = 0.0
+        self,
+        key: str,
+        function: Callable[[], V],
+        *,
+        payload: object = NOTHING,
+        timeout: Duration | None = 0.0,
     ) -> V:
         """Return the result of `function`, or the kept result of its first call, read by `load`; see `begin`."""
         return self._called(self.begin(key, payload=payload, timeout=timeout), function)
@@ -132,7 +108,7 @@ class Dedup(DedupBase):
         checked_timeout(timeout)
 
         def decorate(function: Callable[P, V]) -> Callable[P, V]:
-            identity = _checked_identity(self, function, key, payload=payload, wanted="function")
+            identity = checked_identity(self, function, key, payload=payload, wanted="function")
 
             @wraps(function)
             def run(*arguments: P.args, **options: P.kwargs) -> V:
@@ -153,7 +129,8 @@ class Dedup(DedupBase):
         return run_sync(perform(FreeKey(self._record(key))), sync_store(self._given, WHO))
 
     def _begun(self, claim: RunClaim, identity: Identity, timeout: Duration | None) -> Run | Replay:
-        return begun(sync_store(self._given, WHO), claim, identity.payload_print, timeout, self._form)
+        store = sync_store(self._given, WHO)
+        return begun(store, claim, identity.payload_print, timeout, self._form)
 
     def _called(self, turn: Run | Replay, function: Callable[[], V]) -> V:
         if isinstance(turn, Replay):
@@ -162,105 +139,3 @@ class Dedup(DedupBase):
             result = awaited(function(), function)
             turn.finish(result)
         return result
-
-
-class AsyncDedup(DedupBase):
-    """Runs a coroutine function once per key, for asyncio; otherwise as `Dedup`."""
-
-    def __init__(
-        self,
-        store: AsyncStore | Callable[[], AsyncStore],
-        namespace: str,
-        *,
-        keep: Duration = DAY,
-        keep_failures: Duration = 0.0,
-        ttl: Duration = DEFAULT_TTL,
-        dump: Callable[[Any], str] = json.dumps,
-        load: Callable[[str], Any] = json.loads,
-        size_max: int = DEFAULT_SIZE_MAX,
-    ) -> None:
-        """Create an instance that keeps its records on `store`; see `Dedup`."""
-        super().__init__(namespace, DedupOptions(keep, keep_failures, ttl, dump, load, size_max))
-        check_given(store, WHO, is_async=True)
-        self._given = store
-
-    async def begin(self, key: str, *, payload: object = NOTHING, timeout: Duration | None = 0.0) -> AsyncRun | Replay:
-        """Begin the run of `key`, or return the replay of the run that has ended; see `Dedup.begin`."""
-        identity = self._identity(key, payload)
-        return await self._begun(self._claim(identity, None, key), identity, timeout)
-
-    async def call(
-        self,
-        key: str,
-        function: Callable[[], Awaitable[V]],
-        *,
-        payload: object = NOTHING,
-        timeout: Duration | None = 0.0,
-    ) -> V:
-        """Return the result of `function`, or the kept result of its first call; see `Dedup.call`."""
-        return await self._called(await self.begin(key, payload=payload, timeout=timeout), function)
-
-    def __call__(
-        self,
-        key: str | Callable[..., object] | None = None,
-        *,
-        payload: str | Callable[..., object] | bool = True,
-        timeout: Duration | None = 0.0,
-    ) -> Callable[[Callable[P, Coroutine[Any, Any, V]]], Callable[P, Coroutine[Any, Any, V]]]:
-        """Decorate a coroutine function; see `Dedup`."""
-        checked_timeout(timeout)
-
-        def decorate(function: Callable[P, Coroutine[Any, Any, V]]) -> Callable[P, Coroutine[Any, Any, V]]:
-            identity = _checked_identity(self, function, key, payload=payload, wanted="coroutine function")
-
-            @wraps(function)
-            async def run(*arguments: P.args, **options: P.kwargs) -> V:
-                found = identity.of(arguments, options)
-                turn = await self._begun(self._claim(found, name_of(function)), found, timeout)
-                return await self._called(turn, lambda: function(*arguments, **options))
-
-            return run
-
-        return decorate
-
-    async def read(self, key: str) -> RecordState | None:
-        """Return the record of a key, or None if the key was never used or is forgotten."""
-        return await run_async(perform(ReadRecord(self._record(key))), async_store(self._given, WHO))
-
-    async def free(self, key: str) -> Freed:
-        """End the run or message that holds a key, and forget its outcome; see `Dedup.free`."""
-        return await run_async(perform(FreeKey(self._record(key))), async_store(self._given, WHO))
-
-    async def _begun(self, claim: RunClaim, identity: Identity, timeout: Duration | None) -> AsyncRun | Replay:
-        store = async_store(self._given, WHO)
-        return await begun_async(store, claim, identity.payload_print, timeout, self._form)
-
-    async def _called(self, turn: AsyncRun | Replay, function: Callable[[], Awaitable[V]]) -> V:
-        if isinstance(turn, Replay):
-            return turn.result  # type: ignore[no-any-return]  # what the function gave
-        async with turn:
-            result = await function()
-            await turn.finish(result)
-        return result
-
-
-def _checked_identity(
-    dedup: DedupBase,
-    function: Callable[..., Any],
-    key: str | Callable[..., object] | None,
-    *,
-    payload: str | Callable[..., object] | bool,
-    wanted: str,
-) -> CallIdentity:
-    checked_function(function, f"@{type(dedup).__name__}(...)")
-    kind = shape_of(function)
-    if kind != wanted:
-        article = "an" if kind[0] == "a" else "a"
-        message = f"{type(dedup).__name__} runs a {wanted}, and {name_of(function)} is {article} {kind}"
-        raise InvalidInput(message)
-    if name_of(function).endswith("<lambda>"):
-        message = (
-            f"{name_of(function)} has no name of its own, so its calls could not be distinguished from another lambda's"
-        )
-        raise InvalidInput(message)
-    return CallIdentity(name_of(function), function, key=key, payload=payload)

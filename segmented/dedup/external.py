@@ -25,10 +25,12 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
 from uuid import uuid4
 
-from segmented.dedup.dedup import NOTHING
+from segmented.dedup.async_run import AsyncRun, async_begun
+from segmented.dedup.base import NOTHING
 from segmented.dedup.identity import explicit_key, payload_print
 from segmented.dedup.outcomes import NeverAwaited, OutcomeForm, awaited
-from segmented.dedup.run import AsyncRun, Replay, Run, begun, begun_async
+from segmented.dedup.run import Run, begun
+from segmented.dedup.run_state import Replay
 from segmented.dedup.terms import DAY, DEFAULT_TTL, DedupOptions, RunClaim, checked_namespace
 from segmented.errors import EffectUnknown, InvalidInput, SegmentedError
 from segmented.locks.call_keys import name_of
@@ -274,7 +276,7 @@ class AsyncExternalEffect(EffectBase):
         seen = "" if payload is NOTHING else payload_print(payload)
         for _ in range(SETTLED_MAX):
             try:
-                run = await begun_async(self._store(), self._claim(key), seen, timeout, self._form)
+                run = await async_begun(self._store(), self._claim(key), seen, timeout, self._form)
             except EffectUnknown as unknown:
                 await self._resolve(key, unknown)
             else:

@@ -1,21 +1,21 @@
-"""A run is the work on one key, under a lease that is renewed while the body works. A replay answers repeats."""
+# Written by `make sync` from async_run.py: change that module.
+"""A run is the work on one key, under a lease that is renewed while the body works; for threads."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from segmented.dedup.outcomes import failure_written
-from segmented.dedup.plans import begin_plan, finish_plan
-from segmented.errors import InvalidInput, RunLost, SegmentedError, StoreRefused
+from segmented.dedup.plans import begin_plan
+from segmented.dedup.run_state import RENEWAL, Replay, RunState
+from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
-from segmented.locks.keeper import async_keeper, thread_keeper
-from segmented.locks.lease import AsyncHeldLease, HeldLease
-from segmented.locks.lease_state import LeaseState, Renewal
-from segmented.models import Acquired, Released
+from segmented.locks.keeper import thread_keeper
+from segmented.locks.lease import HeldLease
+from segmented.models import Acquired
 from segmented.models.dedup import OutcomeKept
-from segmented.once_keys import once_keys
-from segmented.plans import Within, perform, run_async, run_sync
+from segmented.plans import run_sync
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,97 +26,9 @@ if TYPE_CHECKING:
     from segmented.dedup.terms import RunClaim
     from segmented.models.dedup import OutcomeKind
     from segmented.plans import Plan
-    from segmented.plans.drivers import AsyncStore, Store
+    from segmented.plans.drivers import Store
 
 EndT = TypeVar("EndT")
-RENEW_MAX: Final = 7 * 24 * 3600.0
-"""Maximum seconds for which a run is renewed, so that a hanging body does not hold its key forever."""
-RENEWAL: Final = Renewal(is_wanted=True, seconds_max=RENEW_MAX)
-
-
-class RunState(LeaseState):
-    """The shared part of a sync and an async run."""
-
-    claim: RunClaim
-    is_replay: Literal[False] = False
-    fencing_token: int
-    """Return the fencing token. It grows with every run of the key; pass it to the systems that the body writes to."""
-    _form: OutcomeForm
-
-    @property
-    def key(self) -> str:
-        """Return the record's key."""
-        return self.claim.record.key
-
-    @property
-    def message_id(self) -> str:
-        """Return the id of the message or call that is being run."""
-        return self.claim.message
-
-    @property
-    def hash_tag(self) -> str:
-        """Return the record's hash tag with its braces. Keys that contain it are in the same slot of a cluster."""
-        record = once_keys(self.claim.record.namespace, self.claim.record.key).record
-        return record[record.index("{") : record.index("}") + 1]
-
-    def __bool__(self) -> Literal[True]:
-        """Return True: the run is the caller's."""
-        return True
-
-    def provider_key(self, effect: str) -> str:
-        """Return a key for an external provider: the same in every attempt at this effect of this key."""
-        return f"{self.key}-{effect}"
-
-    def written(self, result: object) -> tuple[OutcomeKind, str]:
-        """Return the kind and text of a result, as they are kept."""
-        return self._form.written(result)
-
-    def replay_of(self, outcome: OutcomeKept) -> Replay:
-        """Return the replay for an outcome of this key that was kept elsewhere."""
-        return Replay(self.name, outcome, self._form)
-
-    @property
-    def _is_decided(self) -> bool:
-        """Return whether an end of the run was sent, even without an answer. The `with` statement then sends none."""
-        return self.has_ended or self._releases_asked > 0
-
-    def _unended(self) -> str:
-        return (
-            f"run under key {self.key} of {self.claim.record.namespace!r} was dropped without an outcome, and lapses: "
-            "end it, or use it in a with statement"
-        )
-
-    def _finishing(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> Plan[str]:
-        if self.has_ended:
-            message = f"the run under key {self.name!r} has ended already; it has one outcome"
-            raise InvalidInput(message)
-        finishing = self.claim.finishing(self.fencing_token, kind, body)
-        renewal = self._renew_at, self._renew_until
-        self.note_release_asked()
-        try:
-            answer = yield from finish_plan(self.claim, finishing, effect, self.release_deadline())
-        except (StoreRefused, InvalidInput):  # the effect failed: nothing has changed, and the run goes on
-            self._renew_at, self._renew_until = renewal
-            self._releases_asked -= 1
-            raise
-        except RunLost:
-            self.has_ended = True
-            self._lose()
-            raise
-        self.note_release(Released())
-        return answer.body
-
-    def _putting_off(self, next_attempt: int, wait_ms: int, delay_ms: int) -> Plan[None]:
-        self.note_release_asked()
-        operation = self.claim.abandoning(next_attempt=next_attempt, wait_ms=wait_ms, delay_ms=delay_ms)
-        self.note_release((yield from perform(Within(operation, self.release_deadline()))))
-
-    def _doubting(self) -> Plan[None]:
-        self.note_release_asked()
-        self.note_release((yield from perform(Within(self.claim.doubting(), self.release_deadline()))))
-
-    def _described(self) -> str:
-        return f"of {self.claim.terms.task!r}, token={self.fencing_token}"
 
 
 class Run(RunState, HeldLease):
@@ -188,114 +100,6 @@ class Run(RunState, HeldLease):
             error.add_note(f"and afterwards: {failure}")
 
 
-class AsyncRun(RunState, AsyncHeldLease):
-    """A run, for asyncio; otherwise as `Run`."""
-
-    def __init__(self, store: AsyncStore, claim: RunClaim, begun: Begun, form: OutcomeForm) -> None:
-        """Create a run that holds `claim` and renews it."""
-        answer, asked_at = begun
-        self.fencing_token = answer.fencing_token
-        self._form = form
-        acquired = Acquired(answer.fencing_token, answer.ttl_ms, answer.replay)
-        super().__init__(store, claim, RENEWAL, acquired, asked_at)
-
-    async def finish(self, result: object = None) -> None:
-        """Keep the result for repeats, and end the run. Raises RunLost if the run has another holder now."""
-        await self._finish(*self._form.written(result))
-
-    async def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # any return value of the effect
-        """Perform an effect in the store and keep its result in one step. Returns the result."""
-        return json.loads(await self._finish("effect", "", effect))
-
-    async def fail(self, error: BaseException) -> None:
-        """Keep a failure for repeats, and end the run."""
-        await self._finish("error", failure_written(error))
-
-    async def abandon(self) -> None:
-        """End the run without an outcome: the next call with the key runs."""
-        await self.release()
-
-    async def doubt(self) -> None:
-        """End the run in the unknown state. Nobody runs the key again until it is settled, or freed by an operator."""
-        await self._ended(self._doubting())
-
-    async def _finish(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> str:
-        return await self._ended(self._finishing(kind, body, effect))
-
-    async def _ended(self, plan: Plan[EndT]) -> EndT:
-        self._require_own_process()
-        try:
-            return await run_async(plan, self._store)
-        finally:
-            if self._is_decided:
-                async_keeper(self._store).discard(self)
-            else:
-                self._watch()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        """Finish the run with None if it has not ended; after an error, keep the error or abandon, as configured."""
-        if self._is_decided:
-            return
-        try:
-            if error is None:
-                await self.finish()
-            elif isinstance(error, Exception) and self.claim.terms.keep_failures_ms:
-                await self.fail(error)
-            else:
-                await self.abandon()
-        except SegmentedError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and afterwards: {failure}")
-
-
-class Replay:
-    """The answer to a repeat instead of a run: the outcome of the first call. False in a condition.
-
-    Its `with` statement does nothing.
-    """
-
-    is_replay: Literal[True] = True
-
-    def __bool__(self) -> Literal[False]:
-        """Return False: there is nothing to run."""
-        return False
-
-    def __init__(self, key: str, outcome: OutcomeKept, form: OutcomeForm) -> None:
-        """Create a replay that reads `outcome` on demand."""
-        self.key = key
-        self.message_id = outcome.message
-        self.age = outcome.age_ms / 1000
-        """Return the seconds since the first call ended."""
-        self._outcome = outcome
-        self._form = form
-
-    @property
-    def result(self) -> Any:  # noqa: ANN401  # any result of the first call
-        """Return the kept result. Raises FailedBefore for a failure, and ResultUnkept if no result was kept."""
-        return self._form.read(self.key, self._outcome)
-
-    def __repr__(self) -> str:
-        """Return the message and the age of the outcome, never the result."""
-        return f"<Replay of {self.message_id!r}, {self.age:.3f} s old>"
-
-    def __enter__(self) -> Self:
-        """Return the replay."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing."""
-
-    async def __aenter__(self) -> Self:
-        """Return the replay."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Do nothing."""
-
-
 def begun(store: Store, claim: RunClaim, seen: str, timeout: Duration | None, form: OutcomeForm) -> Run | Replay:
     """Begin a run, or return the replay of the run that has ended; `seen` is the fingerprint of the payload.
 
@@ -305,13 +109,3 @@ def begun(store: Store, claim: RunClaim, seen: str, timeout: Duration | None, fo
     if isinstance(found, OutcomeKept):
         return Replay(claim.name, found, form)
     return Run(store, claim, found, form)
-
-
-async def begun_async(
-    store: AsyncStore, claim: RunClaim, seen: str, timeout: Duration | None, form: OutcomeForm
-) -> AsyncRun | Replay:
-    """Begin a run over an asyncio store; see `begun`."""
-    found = await run_async(begin_plan(claim, claim.beginning(seen), checked_timeout(timeout)), store)
-    if isinstance(found, OutcomeKept):
-        return Replay(claim.name, found, form)
-    return AsyncRun(store, claim, found, form)

@@ -19,7 +19,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from segmented.dedup.dedup import NOTHING
+from segmented.dedup.base import NOTHING
 from segmented.dedup.identity import payload_print
 from segmented.dedup.sql_tables import TABLES, async_create_tables, create_tables, forgotten, once
 from segmented.dedup.terms import checked_namespace
@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Select, Table
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-    from segmented.dedup.run import AsyncRun, Replay, Run
+    from segmented.dedup.async_run import AsyncRun
+    from segmented.dedup.run import Run
+    from segmented.dedup.run_state import Replay
 
 V = TypeVar("V")
 LOCKING: Final = frozenset({"mysql", "mariadb"})

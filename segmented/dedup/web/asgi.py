@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from segmented.dedup.run import Replay
+from segmented.dedup.run_state import Replay
 from segmented.dedup.web.guard import Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
 from segmented.dedup.web.options import WebOptions
@@ -19,8 +19,8 @@ from segmented.errors import DedupError, SegmentedError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.dedup.dedup import AsyncDedup
-    from segmented.dedup.run import AsyncRun
+    from segmented.dedup.async_dedup import AsyncDedup
+    from segmented.dedup.async_run import AsyncRun
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

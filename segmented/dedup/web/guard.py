@@ -28,7 +28,7 @@ from segmented.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.dedup.run import Replay
+    from segmented.dedup.run_state import Replay
     from segmented.dedup.web.messages import WebRequest
     from segmented.dedup.web.options import WebOptions
 

@@ -10,7 +10,7 @@ from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.run import Replay
+from segmented.dedup.run_state import Replay
 from segmented.dedup.web.guard import Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of, problem
 from segmented.dedup.web.options import WebOptions

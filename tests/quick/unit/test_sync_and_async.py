@@ -36,7 +36,6 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncGate.where "
             "AsyncPool.plain AsyncPoolChanges.plain"
         ),
-        "a run is put off by `once`, in a Celery worker, which is synchronous": "AsyncRun.put_off",
         "a thread is asked to do other work between two requests, a task need not be": "AsyncLane.call",
         "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the first "
         "operation": "AsyncClusterLink.check AsyncLink.check AsyncSentinelLink.check AsyncRedisStore.unchecked",

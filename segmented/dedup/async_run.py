@@ -1,0 +1,114 @@
+"""A run is the work on one key, under a lease that is renewed while the body works; for asyncio."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from segmented.dedup.outcomes import failure_written
+from segmented.dedup.plans import begin_plan
+from segmented.dedup.run_state import RENEWAL, Replay, RunState
+from segmented.errors import SegmentedError
+from segmented.locks.durations import checked_timeout
+from segmented.locks.keeper import async_keeper
+from segmented.locks.lease import AsyncHeldLease
+from segmented.models import Acquired
+from segmented.models.dedup import OutcomeKept
+from segmented.plans import run_async
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from segmented.clock import Duration
+    from segmented.dedup.outcomes import OutcomeForm
+    from segmented.dedup.plans import Begun, StoreEffect
+    from segmented.dedup.terms import RunClaim
+    from segmented.models.dedup import OutcomeKind
+    from segmented.plans import Plan
+    from segmented.plans.drivers import AsyncStore
+
+EndT = TypeVar("EndT")
+
+
+class AsyncRun(RunState, AsyncHeldLease):
+    """A run, for asyncio. At the end of its `with` statement it is finished, or abandoned if the body failed.
+
+    By the store's clock at most one run of a key has a valid lease. A body that sleeps past its lease is not stopped:
+    another run overtakes it and its outcome is not kept, but its effects outside the store remain.
+    """
+
+    def __init__(self, store: AsyncStore, claim: RunClaim, begun: Begun, form: OutcomeForm) -> None:
+        """Create a run that holds `claim` and renews it."""
+        answer, asked_at = begun
+        self.fencing_token = answer.fencing_token
+        self._form = form
+        acquired = Acquired(answer.fencing_token, answer.ttl_ms, answer.replay)
+        super().__init__(store, claim, RENEWAL, acquired, asked_at)
+
+    async def finish(self, result: object = None) -> None:
+        """Keep the result for repeats, and end the run. Raises RunLost if the run has another holder now."""
+        await self._finish(*self._form.written(result))
+
+    async def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # any return value of the effect
+        """Perform an effect in the store and keep its result in one step. Returns the result."""
+        return json.loads(await self._finish("effect", "", effect))
+
+    async def fail(self, error: BaseException) -> None:
+        """Keep a failure for repeats, and end the run."""
+        await self._finish("error", failure_written(error))
+
+    async def abandon(self) -> None:
+        """End the run without an outcome: the next call with the key runs."""
+        await self.release()
+
+    async def doubt(self) -> None:
+        """End the run in the unknown state. Nobody runs the key again until it is settled, or freed by an operator."""
+        await self._ended(self._doubting())
+
+    async def put_off(self, next_attempt: int, *, wait_ms: int, delay_ms: int) -> None:
+        """End the run; its message keeps its holds until its next attempt arrives."""
+        await self._ended(self._putting_off(next_attempt, wait_ms, delay_ms))
+
+    async def _finish(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> str:
+        return await self._ended(self._finishing(kind, body, effect))
+
+    async def _ended(self, plan: Plan[EndT]) -> EndT:
+        self._require_own_process()
+        try:
+            return await run_async(plan, self._store)
+        finally:
+            if self._is_decided:
+                async_keeper(self._store).discard(self)
+            else:
+                self._watch()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Finish the run with None if it has not ended; after an error, keep the error or abandon, as configured."""
+        if self._is_decided:
+            return
+        try:
+            if error is None:
+                await self.finish()
+            elif isinstance(error, Exception) and self.claim.terms.keep_failures_ms:
+                await self.fail(error)
+            else:
+                await self.abandon()
+        except SegmentedError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and afterwards: {failure}")
+
+
+async def async_begun(
+    store: AsyncStore, claim: RunClaim, seen: str, timeout: Duration | None, form: OutcomeForm
+) -> AsyncRun | Replay:
+    """Begin a run, or return the replay of the run that has ended; `seen` is the fingerprint of the payload.
+
+    Waits up to `timeout` seconds for a call in flight. Raises the errors of `begin_plan`.
+    """
+    found = await run_async(begin_plan(claim, claim.beginning(seen), checked_timeout(timeout)), store)
+    if isinstance(found, OutcomeKept):
+        return Replay(claim.name, found, form)
+    return AsyncRun(store, claim, found, form)
