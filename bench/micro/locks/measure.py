@@ -17,14 +17,14 @@ from bench.figures import Figure, FigureResults
 from bench.micro.locks.contended import measure_contended
 from bench.micro.locks.cycles import PEERS
 from bench.micro.locks.uncontended import measure_uncontended
-from bench.proof.peers.environments import ROOT, interpreter_of, is_made
-from bench.proof.peers.locks.registry import PEERS as LIBRARIES
 from segmented import Lease, RedisStore
 from segmented.errors import SegmentedError
 from segmented.locks.lease_state import Renewal
 from segmented.locks.lock import LockClaim
 from segmented.models import Acquired
 from segmented.servers import ValkeyServer
+from tests.conformance.environments import ROOT, interpreter_of, is_made
+from tests.conformance.locks.registry import PEERS as LIBRARIES
 
 if TYPE_CHECKING:
     from pathlib import Path

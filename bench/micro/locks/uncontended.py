@@ -18,8 +18,8 @@ import redis
 from bench.children import close_process, start_child, tell_child
 from bench.figures import Figure
 from bench.micro.locks.cycles import CYCLES, OURS, OURS_ASYNC, PEERS, RAW, REDIS_PY, REDIS_PY_ASYNC
-from bench.proof.peers.environments import ROOT
 from segmented.errors import SegmentedError
+from tests.conformance.environments import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.proof.peers.dedup.comparison import compare, judged
-from bench.proof.peers.dedup.context import Finding, at_once
-from bench.proof.peers.dedup.registry import WHY_NOT, Row
-from bench.proof.peers.dedup.settings import Entry
 from segmented.errors import InvalidInput
+from tests.conformance.dedup.comparison import compare, judged
+from tests.conformance.dedup.context import Finding, at_once
+from tests.conformance.dedup.registry import WHY_NOT, Row
+from tests.conformance.dedup.settings import Entry
 
 if TYPE_CHECKING:
-    from bench.proof.peers.dedup.context import BenchContext
+    from tests.conformance.dedup.context import BenchContext
 
 
 def nothing(_: BenchContext) -> Finding:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.proof.peers.locks.redis_py_tests import (
+from segmented.errors import SegmentedError
+from tests.conformance.locks.redis_py_tests import (
     EXPECTED,
     NO_EXPIRY,
     POLLING,
@@ -20,7 +21,6 @@ from bench.proof.peers.locks.redis_py_tests import (
     summary,
     unpack,
 )
-from segmented.errors import SegmentedError
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:

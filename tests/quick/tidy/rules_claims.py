@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MARKER: Final = re.compile(r"<!-- (?P<kind>[a-z]+)(?:: (?P<targets>[^>]*?))? -->")
 OF_CODE: Final = {"background"}
 """Marks of the blocks of code behind them, which `tests/real/docs` reads."""
+RESULTS: Final = ("docs/results/", "bench/", "tests/conformance/", "tests/torture/")
 FENCE: Final = re.compile(r"^\s*```")
 ITEM: Final = re.compile(r"^\s*(?:[-*]|\d+\.) +")
 CLAIM: Final = re.compile(r"\d|\b(?:never|always|at most)\b", re.IGNORECASE)
@@ -163,7 +164,7 @@ def shows_nothing(target: str, root: Path) -> str:
     if not (root / path).is_file():
         return "no such file"
     if not path.endswith(".py"):
-        return "" if path.startswith(("docs/results/", "bench/")) else "no file of results"
+        return "" if path.startswith(RESULTS) else "no file of results"
     return "" if name in _tests_of(root / path) else "no such test"
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from bench.proof.peers.dedup.page import render
-from bench.proof.peers.dedup.registry import CONTENDERS, ROWS
+from tests.conformance.dedup.page import render
+from tests.conformance.dedup.registry import CONTENDERS, ROWS
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "reference" / "celery-dedup-compared.md"
 RESULTS: Final[dict[str, Any]] = json.loads(
-    (ROOT / "bench" / "proof" / "peers" / "dedup" / "results.json").read_text(encoding="utf-8")
+    (ROOT / "tests" / "conformance" / "dedup" / "results.json").read_text(encoding="utf-8")
 )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from bench.proof.peers.locks.page import render
-from bench.proof.peers.locks.registry import PEERS
+from tests.conformance.locks.page import render
+from tests.conformance.locks.registry import PEERS
 from tests.support.contract.locks.rows import all_rows
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "explanation" / "lock-comparison.md"
 RESULTS: Final[dict[str, Any]] = json.loads(
-    (ROOT / "bench" / "proof" / "peers" / "locks" / "results.json").read_text(encoding="utf-8")
+    (ROOT / "tests" / "conformance" / "locks" / "results.json").read_text(encoding="utf-8")
 )
 
 

@@ -12,10 +12,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from bench.proof.peers.dedup.comparison import compare, merged
-from bench.proof.peers.dedup.context import BenchContext
-from bench.proof.peers.dedup.page import render
-from bench.proof.peers.dedup.registry import CONTENDERS, Contender
+from tests.conformance.dedup.comparison import compare, merged
+from tests.conformance.dedup.context import BenchContext
+from tests.conformance.dedup.page import render
+from tests.conformance.dedup.registry import CONTENDERS, Contender
 from tests.support.rings import require_module
 
 OURS: Final = Path(sys.executable)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.proof.peers.locks.comparison import compare
-from bench.proof.peers.locks.page import render
-from bench.proof.peers.locks.registry import PEERS
 from segmented.errors import InvalidInput
+from tests.conformance.locks.comparison import compare
+from tests.conformance.locks.page import render
+from tests.conformance.locks.registry import PEERS
 
 if TYPE_CHECKING:
-    from bench.proof.peers.locks.registry import Peer
+    from tests.conformance.locks.registry import Peer
 
 OURS: Final = Path(sys.executable)
 MASKED: Final = "the body's error is masked by another: LockNotOwnedError: Cannot release a lock that's no longer owned"

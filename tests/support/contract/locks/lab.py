@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import redis
 
-from bench.proof.peers.locks.contender import NotOffered
+from tests.conformance.locks.contender import NotOffered
 from tests.support.contract.locks.parties import CALL_SECONDS, Call, CallRunner, Loop, TaskRunner, ThreadRunner
 from tests.support.contract.locks.proxies import Proxies
 from tests.support.contract.locks.rows import must
@@ -24,7 +24,7 @@ from tests.support.contract.locks.rows import must
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bench.proof.peers.locks.contender import Client, Contender, Handle, Hold, Maybe
+    from tests.conformance.locks.contender import Client, Contender, Handle, Hold, Maybe
 
 SOON: Final = 5.0
 """Seconds: a bound for what takes milliseconds, generous on a busy machine."""

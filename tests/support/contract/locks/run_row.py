@@ -18,14 +18,14 @@ import traceback
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.proof.peers.locks.contender import NotOffered
+from tests.conformance.locks.contender import NotOffered
 from tests.support.contract.locks.lab import Lab, told
 from tests.support.contract.locks.rows import RowFailed, all_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.proof.peers.locks.contender import Contender
+    from tests.conformance.locks.contender import Contender
     from tests.support.contract.locks.rows import Row
 
 OURS: Final = "tests.support.contract.locks.contenders.ours"

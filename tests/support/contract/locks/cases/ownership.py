@@ -8,7 +8,7 @@ from tests.support.contract.locks.lab import told
 from tests.support.contract.locks.rows import must, row
 
 if TYPE_CHECKING:
-    from bench.proof.peers.locks.contender import Hold, Maybe
+    from tests.conformance.locks.contender import Hold, Maybe
     from tests.support.contract.locks.lab import Lab
 
 

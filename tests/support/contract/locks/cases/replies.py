@@ -10,7 +10,7 @@ from tests.support.contract.locks.parties import CALL_SECONDS
 from tests.support.contract.locks.rows import must, row
 
 if TYPE_CHECKING:
-    from bench.proof.peers.locks.contender import Handle
+    from tests.conformance.locks.contender import Handle
     from tests.support.contract.locks.lab import Lab
 
 SLACK: Final = 0.75

@@ -11,7 +11,7 @@ from tests.support.contract.locks.parties import CALL_SECONDS, Call
 from tests.support.contract.locks.rows import RowFailed, must, row
 
 if TYPE_CHECKING:
-    from bench.proof.peers.locks.contender import Hold
+    from tests.conformance.locks.contender import Hold
     from tests.support.contract.locks.lab import Lab
 
 SLACK: Final = 1.0

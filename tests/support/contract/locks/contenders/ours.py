@@ -10,7 +10,6 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from bench.proof.peers.locks.contender import Contender
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
 from segmented.keys import lock_keys
 from segmented.locks.flights import single_flight
@@ -19,13 +18,14 @@ from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 from segmented.stores.quorum.store import DEFAULT_ANSWER_TIMEOUT
 from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests.conformance.locks.contender import Contender
 from tests.support.contract.locks.kinds import handles
 from tests.support.contract.parking import has_come_to_rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bench.proof.peers.locks.contender import Body, Client, Handle, Hold, Maybe
+    from tests.conformance.locks.contender import Body, Client, Handle, Hold, Maybe
     from tests.support.contract.locks.kinds import Handles
 
 WAIT_INSIDE: Final = 30.0

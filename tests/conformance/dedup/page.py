@@ -1,0 +1,125 @@
+"""Renders the comparison as a page: a pure function of the saved record, so that a test can compare them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.conformance.common import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+Contender = dict[str, Any]
+
+NOT_RUN: Final = "not run yet"
+MARKS: Final = {"passes": "✓", "fails": "✗", "not offered": "-", "not run": NOT_RUN}
+COUNTED: Final = ("passes", "fails", "not offered")
+
+INTRODUCTION: Final = """\
+# Celery deduplication under faults, compared
+
+The same tasks, deduplicated in several ways, were run in situations that have caused real damage: messages that
+arrive twice, workers and publishers that are killed, repeats that come early, late or with another payload. Each case
+starts its own real `celery worker` processes and servers, kills with SIGKILL, and counts effects in a file outside
+all stores. One command counts and generates this page:
+
+```console
+$ .venv/bin/python -m tests.conformance dedup compare
+```
+
+The command creates an environment for each library under `.peers/` (pinned in
+`tests/conformance/dedup/requirements-*.txt`; this needs a package index) and takes about five minutes per contender.
+`--only celery-once` runs one contender and keeps the others' results. `--only celery-once --case F4` shows one case
+and changes no results.
+
+✓ passes; ✗ fails; - does not hold either, but the contender does not offer it. The reason is given beside the count.
+"""
+
+RESERVATIONS: Final = """\
+## How far to trust it
+
+- The cases are ours. Most were written after a defect had been seen in one of these libraries. So the libraries that
+  we examined most have the most cases against them. Choose the rows that matter to you.
+- A contender passes a row if one way of causing the situation did no harm. That is not a proof.
+- Celery without a library passes some rows because it has no key that could be left behind or mixed up. The same
+  order then runs as often as it is submitted, as the rows that count runs show.
+- F1 is about an effect outside every store. A library that records before or after the body, and not with the effect
+  in one step, cannot guarantee exactly one effect.
+- celery-once and celery-singleton are judged by two runs of an order at the same time (F4, F6, F7). They are not
+  judged by messages that come again later (F8 fork, F18), because their own documentation promises no more. In F8
+  fork an order of celery-singleton has no effect at all; the cause is the defect of F8.
+- celery-once and celery-singleton accept a shorter lock time than their defaults (an hour, and no end). F13 and F12
+  killed then end sooner, at the cost of F7.
+- `Once` runs here with shorter times than its defaults, which are a lease of 30 s and 60 s until a message is sent
+  again. With the defaults, F13 and F12 killed would take longer than their rows allow.
+- A defect may have been fixed since. The measured versions are listed below.
+
+## How each is set up
+
+All: late acknowledgement, `task_reject_on_worker_lost`, one message at a time, results in Redis, and a visibility
+timeout of an hour unless the row names one. F13 and F19 use early acknowledgement, Celery's default. If a message has
+to arrive a second time and the row does not test the timeout itself, the message's age at the broker is set to the
+timeout.
+
+- segmented `Once`: keyed by the order, `until_executed`, answers kept for an hour, a 5 s lease, sent again after 2 s.
+- celery-once: `QueueOnce`, `keys` of the order, `graceful`, so that a repeat raises no exception; its default lock
+  time.
+- celery-singleton: `Singleton`, `unique_on` the order; its defaults.
+- Celery, deduplicating: `worker_deduplicate_successful_tasks`.
+- Celery: none of these.
+"""
+
+
+def render(record: dict[str, Any]) -> str:
+    """Return the page."""
+    rows: list[dict[str, str]] = record["rows"]
+    contenders: list[Contender] = record["contenders"]
+    parts = [INTRODUCTION, "## Results\n", _table(rows, contenders)]
+    parts += ["## What was counted\n", *_evidence(rows, contenders)]
+    parts += [RESERVATIONS, "## Conditions\n", _conditions(contenders)]
+    return "\n".join(parts)
+
+
+def _table(rows: Sequence[Mapping[str, str]], contenders: Sequence[Contender]) -> str:
+    totals = [_total(contender) for contender in contenders]
+    heads = [contender["title"] for contender in contenders]
+    return table(rows, heads, lambda place, row_id: _mark(contenders[place], row_id), "**✓ / ✗ / -**", *totals)
+
+
+def _mark(contender: Contender, row_id: str) -> str:
+    result = contender["results"].get(row_id)
+    return NOT_RUN if result is None else MARKS[result["outcome"]]
+
+
+def _total(contender: Contender) -> str:
+    outcomes = [result["outcome"] for result in contender["results"].values()]
+    return " / ".join(str(outcomes.count(one)) for one in COUNTED) if outcomes else NOT_RUN
+
+
+def _evidence(rows: Sequence[Mapping[str, str]], contenders: Sequence[Contender]) -> Iterator[str]:
+    for row in rows:
+        lines = [_counted(contender, row["id"]) for contender in contenders if row["id"] in contender["results"]]
+        yield f"### {row['id']}\n\n{row['must_hold'][:1].upper()}{row['must_hold'][1:]}.\n\n" + "\n".join(lines) + "\n"
+
+
+def _counted(contender: Contender, row_id: str) -> str:
+    result = contender["results"][row_id]
+    why = f" ({result['why']})" if result["why"] else ""
+    return f"- {contender['title']}, {result['outcome']}: {result['evidence']}{why}"
+
+
+def _conditions(contenders: Sequence[Contender]) -> str:
+    lines = []
+    for contender in contenders:
+        conditions = contender["conditions"]
+        if conditions is None:
+            lines.append(f"- {contender['title']}: {NOT_RUN}")
+            continue
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(conditions["versions"].items()))
+        lines.append(
+            f"- {contender['title']}: {conditions['date']}, commit `{conditions['commit']}`; {versions}; "
+            f"{conditions['cores']} cores ({conditions['cpu_model']}), {conditions['system']}, "
+            f"load at the end {conditions['load']}"
+        )
+    lines.append("- Results in `tests/conformance/dedup/results.json`")
+    return "\n".join(lines) + "\n"
