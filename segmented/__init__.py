@@ -11,94 +11,57 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.dedup import AsyncDedup, Dedup, ExternalEffect
+    from segmented.dedup import AsyncDedup as AsyncDedup, Dedup as Dedup, ExternalEffect as ExternalEffect
     from segmented.errors import (
-        AcquireTimeout,
-        AlreadySettled,
-        InvalidInput,
-        LeaseLost,
-        NotGranted,
-        OrderMismatch,
-        SegmentedError,
-        StoreUnavailable,
+        AcquireTimeout as AcquireTimeout,
+        AlreadySettled as AlreadySettled,
+        InvalidInput as InvalidInput,
+        LeaseLost as LeaseLost,
+        NotGranted as NotGranted,
+        OrderMismatch as OrderMismatch,
+        SegmentedError as SegmentedError,
+        StoreUnavailable as StoreUnavailable,
     )
     from segmented.locks import (
-        AsyncFairLock,
-        AsyncLease,
-        AsyncLock,
-        AsyncReadWriteLock,
-        AsyncReentrantLock,
-        AsyncSemaphore,
-        FairLock,
-        Lease,
-        Lock,
-        ReadWriteLock,
-        ReentrantLock,
-        Semaphore,
-        fenced_where,
-        locked,
-        single_flight,
+        AsyncFairLock as AsyncFairLock,
+        AsyncLease as AsyncLease,
+        AsyncLock as AsyncLock,
+        AsyncReadWriteLock as AsyncReadWriteLock,
+        AsyncReentrantLock as AsyncReentrantLock,
+        AsyncSemaphore as AsyncSemaphore,
+        FairLock as FairLock,
+        Lease as Lease,
+        Lock as Lock,
+        ReadWriteLock as ReadWriteLock,
+        ReentrantLock as ReentrantLock,
+        Semaphore as Semaphore,
+        fenced_where as fenced_where,
+        locked as locked,
+        single_flight as single_flight,
     )
-    from segmented.models import Busy, Closed, Decided, LimitReached, Order, PoolState, Reserved, Settled, SoldOut
+    from segmented.models import (
+        Busy as Busy,
+        Closed as Closed,
+        Decided as Decided,
+        LimitReached as LimitReached,
+        Order as Order,
+        PoolState as PoolState,
+        Reserved as Reserved,
+        Settled as Settled,
+        SoldOut as SoldOut,
+    )
     from segmented.orders import AsyncGate as AsyncGate, Gate as Gate
-    from segmented.stock import AsyncGrant, AsyncPool, Grant, Outbox, Pool
-    from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-    from segmented.stores.redis import AsyncRedisStore, RedisStore
+    from segmented.stock import (
+        AsyncGrant as AsyncGrant,
+        AsyncPool as AsyncPool,
+        Grant as Grant,
+        Outbox as Outbox,
+        Pool as Pool,
+    )
+    from segmented.stores.memory import AsyncMemoryStore as AsyncMemoryStore, MemoryStore as MemoryStore
+    from segmented.stores.redis import AsyncRedisStore as AsyncRedisStore, RedisStore as RedisStore
 
 __version__ = "0.3.0"
-
-__all__ = [  # noqa: RUF022  # grouped by what a reader looks for
-    # where operations run
-    "AsyncMemoryStore",
-    "AsyncRedisStore",
-    "MemoryStore",
-    "RedisStore",
-    # locks
-    "AsyncLease",
-    "AsyncLock",
-    "Lease",
-    "Lock",
-    "AsyncReentrantLock",
-    "ReentrantLock",
-    "AsyncFairLock",
-    "FairLock",
-    "AsyncSemaphore",
-    "Semaphore",
-    "AsyncReadWriteLock",
-    "ReadWriteLock",
-    "fenced_where",
-    "locked",
-    # a sale, with its order database (Gate), and orders submitted to workers
-    "AsyncGrant",
-    "AsyncPool",
-    "Grant",
-    "Order",
-    "Outbox",
-    "Pool",
-    "PoolState",
-    # answers of a sale
-    "Busy",
-    "Closed",
-    "Decided",
-    "LimitReached",
-    "Reserved",
-    "Settled",
-    "SoldOut",
-    # calls that are run once
-    "AsyncDedup",
-    "Dedup",
-    "ExternalEffect",
-    "single_flight",
-    # errors
-    "AcquireTimeout",
-    "AlreadySettled",
-    "InvalidInput",
-    "LeaseLost",
-    "NotGranted",
-    "OrderMismatch",
-    "SegmentedError",
-    "StoreUnavailable",
-]
 
 LATE: Final = from_modules(
     {
@@ -124,5 +87,6 @@ AREAS: Final = tuple(
 )
 """The packages of all other names: an error for a name that is not here says which of them has it."""
 
-if not TYPE_CHECKING:  # otherwise every name would exist for a type checker
-    __getattr__, __dir__ = late(__name__, LATE, AREAS)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE, AREAS)
+    __all__ = [name for name in __all__ if name not in {"AsyncGate", "Gate"}]

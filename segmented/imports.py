@@ -59,12 +59,14 @@ def from_modules(names: Mapping[str, str]) -> dict[str, str]:
 
 def late(
     package: str, modules: Mapping[str, str], areas: Sequence[str] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return a package's `__getattr__` and `__dir__` (PEP 562).
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return a package's `__getattr__`, `__dir__` (PEP 562) and `__all__`.
 
     A name in `modules` is imported at its first use and is then an ordinary name of the package. `dir` lists these and
     the names in `__all__`, not what the package itself imported. The error for another name says which of the packages
     `areas` has it. If a package of one of our extras is missing, the error names the extra that installs it.
+
+    For type checkers, the package imports the same names `if TYPE_CHECKING`, each `as` itself.
     """
 
     def found(name: str) -> Any:  # noqa: ANN401  # the object of that name
@@ -88,7 +90,7 @@ def late(
         own = {name for name in found if name.startswith("__") and name.endswith("__")}
         return sorted({*own, *found.get("__all__", ()), *modules})
 
-    return found, listed
+    return found, listed, sorted(modules)
 
 
 def _unknown(package: str, name: str, areas: Sequence[str], *, caller: FrameType) -> Exception:

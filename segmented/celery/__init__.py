@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import late
 
 if TYPE_CHECKING:
-    from segmented.celery.apps import add_tasks, make_app
-    from segmented.celery.publishing import publisher
-    from segmented.celery.settings import WorkerSettings
-
-__all__ = ["WorkerSettings", "add_tasks", "make_app", "publisher"]
+    from segmented.celery.apps import add_tasks as add_tasks, make_app as make_app
+    from segmented.celery.publishing import publisher as publisher
+    from segmented.celery.settings import WorkerSettings as WorkerSettings
 
 LATE: Final = {
     "WorkerSettings": "segmented.celery.settings",
@@ -21,5 +19,5 @@ LATE: Final = {
 }
 """Names that are imported on first use, and their modules."""
 
-if not TYPE_CHECKING:  # otherwise a type checker would accept any name
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

@@ -7,51 +7,32 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.dedup.async_dedup import AsyncDedup
-    from segmented.dedup.async_run import AsyncRun
-    from segmented.dedup.dedup import Dedup
-    from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
-    from segmented.dedup.plans import StoreEffect
-    from segmented.dedup.run import Run
-    from segmented.dedup.run_state import Replay
-    from segmented.dedup.sql import OnceTable
-    from segmented.errors import (
-        AlreadyDone,
-        AttemptSuperseded,
-        CallCancelled,
-        DedupError,
-        EffectUnknown,
-        FailedBefore,
-        InFlight,
-        OtherPayload,
-        ResultUnkept,
-        RunLost,
+    from segmented.dedup.async_dedup import AsyncDedup as AsyncDedup
+    from segmented.dedup.async_run import AsyncRun as AsyncRun
+    from segmented.dedup.dedup import Dedup as Dedup
+    from segmented.dedup.external import (
+        AsyncExternalEffect as AsyncExternalEffect,
+        Done as Done,
+        ExternalEffect as ExternalEffect,
+        NotDone as NotDone,
+        StillUnknown as StillUnknown,
     )
-
-__all__ = [
-    "AlreadyDone",
-    "AsyncDedup",
-    "AsyncExternalEffect",
-    "AsyncRun",
-    "AttemptSuperseded",
-    "CallCancelled",
-    "Dedup",
-    "DedupError",
-    "Done",
-    "EffectUnknown",
-    "ExternalEffect",
-    "FailedBefore",
-    "InFlight",
-    "NotDone",
-    "OnceTable",
-    "OtherPayload",
-    "Replay",
-    "ResultUnkept",
-    "Run",
-    "RunLost",
-    "StillUnknown",
-    "StoreEffect",
-]
+    from segmented.dedup.plans import StoreEffect as StoreEffect
+    from segmented.dedup.run import Run as Run
+    from segmented.dedup.run_state import Replay as Replay
+    from segmented.dedup.sql import OnceTable as OnceTable
+    from segmented.errors import (
+        AlreadyDone as AlreadyDone,
+        AttemptSuperseded as AttemptSuperseded,
+        CallCancelled as CallCancelled,
+        DedupError as DedupError,
+        EffectUnknown as EffectUnknown,
+        FailedBefore as FailedBefore,
+        InFlight as InFlight,
+        OtherPayload as OtherPayload,
+        ResultUnkept as ResultUnkept,
+        RunLost as RunLost,
+    )
 
 LATE: Final = from_modules(
     {
@@ -71,5 +52,5 @@ LATE: Final = from_modules(
 )
 """Names that are imported on first use, and their modules."""
 
-if not TYPE_CHECKING:  # otherwise a type checker would accept any name
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

@@ -7,89 +7,66 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.locks.call_keys import key_for
-    from segmented.locks.checks import FenceGuard, async_fenced_set, fenced_set, fenced_where
-    from segmented.locks.dead_letters import DeadLetter, DeadLetters, Replayed, Work
-    from segmented.locks.dead_letters_file import FileDeadLetters
-    from segmented.locks.dead_letters_sql import SqlDeadLetters
-    from segmented.locks.fair import AsyncFairLock, FairLock
-    from segmented.locks.flight_plan import FlightOptions
-    from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
-    from segmented.locks.get_set import AsyncGetSetLease, AsyncGetSetLock, GetSetLease, GetSetLock
-    from segmented.locks.lease import AsyncLease, Lease
-    from segmented.locks.lock import AsyncLock, Lock
-    from segmented.locks.locked_decorator import locked
-    from segmented.locks.multi import AsyncMultiLock, MultiLock
-    from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
-    from segmented.locks.quorum import AsyncQuorumLease, AsyncQuorumLock, QuorumLease, QuorumLock
-    from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
-    from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner, thread_owner
-    from segmented.locks.semaphore import AsyncSemaphore, Semaphore
-    from segmented.locks.sequencer import Sequencer
-    from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock
-    from segmented.locks.sql_table import async_create_lock_table, create_lock_table
-    from segmented.locks.unreachable import UnreachablePolicy
-    from segmented.locks.zookeeper import AsyncZooKeeperLock, ZooKeeperLock
-    from segmented.locks.zookeeper_lease import AsyncZooKeeperLease, ZooKeeperLease
-    from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
-
-__all__ = [
-    "AsyncFairLock",
-    "AsyncGetSetLease",
-    "AsyncGetSetLock",
-    "AsyncLease",
-    "AsyncLock",
-    "AsyncMultiLease",
-    "AsyncMultiLock",
-    "AsyncQuorumLease",
-    "AsyncQuorumLock",
-    "AsyncQuorumStore",
-    "AsyncReadWriteLock",
-    "AsyncReentrantLock",
-    "AsyncSemaphore",
-    "AsyncSingleFlight",
-    "AsyncSqlRowLock",
-    "AsyncZooKeeperLease",
-    "AsyncZooKeeperLock",
-    "DeadLetter",
-    "DeadLetters",
-    "FairLock",
-    "FenceGuard",
-    "FileDeadLetters",
-    "FlightOptions",
-    "GetSetLease",
-    "GetSetLock",
-    "HeldRow",
-    "Lease",
-    "Lock",
-    "MultiLease",
-    "MultiLock",
-    "QuorumLease",
-    "QuorumLock",
-    "QuorumStore",
-    "ReadWriteLock",
-    "ReentrantLock",
-    "Replayed",
-    "Semaphore",
-    "Sequencer",
-    "SingleFlight",
-    "SqlDeadLetters",
-    "SqlRowLock",
-    "UnreachablePolicy",
-    "Work",
-    "ZooKeeperLease",
-    "ZooKeeperLock",
-    "async_create_lock_table",
-    "async_fenced_set",
-    "create_lock_table",
-    "fenced_set",
-    "fenced_where",
-    "key_for",
-    "locked",
-    "single_flight",
-    "task_owner",
-    "thread_owner",
-]
+    from segmented.locks.call_keys import key_for as key_for
+    from segmented.locks.checks import (
+        FenceGuard as FenceGuard,
+        async_fenced_set as async_fenced_set,
+        fenced_set as fenced_set,
+        fenced_where as fenced_where,
+    )
+    from segmented.locks.dead_letters import (
+        DeadLetter as DeadLetter,
+        DeadLetters as DeadLetters,
+        Replayed as Replayed,
+        Work as Work,
+    )
+    from segmented.locks.dead_letters_file import FileDeadLetters as FileDeadLetters
+    from segmented.locks.dead_letters_sql import SqlDeadLetters as SqlDeadLetters
+    from segmented.locks.fair import AsyncFairLock as AsyncFairLock, FairLock as FairLock
+    from segmented.locks.flight_plan import FlightOptions as FlightOptions
+    from segmented.locks.flights import (
+        AsyncSingleFlight as AsyncSingleFlight,
+        SingleFlight as SingleFlight,
+        single_flight as single_flight,
+    )
+    from segmented.locks.get_set import (
+        AsyncGetSetLease as AsyncGetSetLease,
+        AsyncGetSetLock as AsyncGetSetLock,
+        GetSetLease as GetSetLease,
+        GetSetLock as GetSetLock,
+    )
+    from segmented.locks.lease import AsyncLease as AsyncLease, Lease as Lease
+    from segmented.locks.lock import AsyncLock as AsyncLock, Lock as Lock
+    from segmented.locks.locked_decorator import locked as locked
+    from segmented.locks.multi import AsyncMultiLock as AsyncMultiLock, MultiLock as MultiLock
+    from segmented.locks.multi_lease import AsyncMultiLease as AsyncMultiLease, MultiLease as MultiLease
+    from segmented.locks.quorum import (
+        AsyncQuorumLease as AsyncQuorumLease,
+        AsyncQuorumLock as AsyncQuorumLock,
+        QuorumLease as QuorumLease,
+        QuorumLock as QuorumLock,
+    )
+    from segmented.locks.read_write import AsyncReadWriteLock as AsyncReadWriteLock, ReadWriteLock as ReadWriteLock
+    from segmented.locks.reentrant import (
+        AsyncReentrantLock as AsyncReentrantLock,
+        ReentrantLock as ReentrantLock,
+        task_owner as task_owner,
+        thread_owner as thread_owner,
+    )
+    from segmented.locks.semaphore import AsyncSemaphore as AsyncSemaphore, Semaphore as Semaphore
+    from segmented.locks.sequencer import Sequencer as Sequencer
+    from segmented.locks.sql_row import AsyncSqlRowLock as AsyncSqlRowLock, HeldRow as HeldRow, SqlRowLock as SqlRowLock
+    from segmented.locks.sql_table import (
+        async_create_lock_table as async_create_lock_table,
+        create_lock_table as create_lock_table,
+    )
+    from segmented.locks.unreachable import UnreachablePolicy as UnreachablePolicy
+    from segmented.locks.zookeeper import AsyncZooKeeperLock as AsyncZooKeeperLock, ZooKeeperLock as ZooKeeperLock
+    from segmented.locks.zookeeper_lease import (
+        AsyncZooKeeperLease as AsyncZooKeeperLease,
+        ZooKeeperLease as ZooKeeperLease,
+    )
+    from segmented.stores.quorum import AsyncQuorumStore as AsyncQuorumStore, QuorumStore as QuorumStore
 
 LATE: Final = from_modules(
     {
@@ -122,5 +99,5 @@ LATE: Final = from_modules(
 )
 """Imported when asked for, and from where."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

@@ -7,58 +7,34 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.orders.archive_table import SqlArchive
-    from segmented.orders.async_gate import AsyncGate
-    from segmented.orders.auditing import BothReport, audit_both
-    from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
-    from segmented.orders.differences import Difference
-    from segmented.orders.engine import connect
-    from segmented.orders.envelope_report import EnvelopeReport
-    from segmented.orders.envelopes import take_envelope
-    from segmented.orders.forgetting import ForgetReport, forget
-    from segmented.orders.gate import Gate
-    from segmented.orders.migrating import Migrated, migrate
-    from segmented.orders.opening import open_gated, reopen_gated
-    from segmented.orders.rebuilding import rebuild
-    from segmented.orders.relaying import RelayReport, ShardRelay, relay
-    from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order, tell_pool
-    from segmented.orders.standing import Claim
-    from segmented.orders.verifying import verify
-    from segmented.orders.work_terms import TryLater, WorkTerms
-
-__all__ = [
-    "AsyncGate",
-    "BothReport",
-    "Claim",
-    "Difference",
-    "EnvelopeReport",
-    "ForgetReport",
-    "Gate",
-    "Migrated",
-    "RelayReport",
-    "ShardRelay",
-    "SqlArchive",
-    "TryLater",
-    "WorkTerms",
-    "audit_both",
-    "cancel_order",
-    "connect",
-    "expire_voided",
-    "finish_reserved",
-    "forget",
-    "migrate",
-    "open_gated",
-    "rebuild",
-    "relay",
-    "reopen_gated",
-    "resize_gated",
-    "restock_gated",
-    "take_envelope",
-    "take_order",
-    "tell_pool",
-    "verify",
-    "withdraw_gated",
-]
+    from segmented.orders.archive_table import SqlArchive as SqlArchive
+    from segmented.orders.async_gate import AsyncGate as AsyncGate
+    from segmented.orders.auditing import BothReport as BothReport, audit_both as audit_both
+    from segmented.orders.changing import (
+        resize_gated as resize_gated,
+        restock_gated as restock_gated,
+        withdraw_gated as withdraw_gated,
+    )
+    from segmented.orders.differences import Difference as Difference
+    from segmented.orders.engine import connect as connect
+    from segmented.orders.envelope_report import EnvelopeReport as EnvelopeReport
+    from segmented.orders.envelopes import take_envelope as take_envelope
+    from segmented.orders.forgetting import ForgetReport as ForgetReport, forget as forget
+    from segmented.orders.gate import Gate as Gate
+    from segmented.orders.migrating import Migrated as Migrated, migrate as migrate
+    from segmented.orders.opening import open_gated as open_gated, reopen_gated as reopen_gated
+    from segmented.orders.rebuilding import rebuild as rebuild
+    from segmented.orders.relaying import RelayReport as RelayReport, ShardRelay as ShardRelay, relay as relay
+    from segmented.orders.sale import (
+        cancel_order as cancel_order,
+        expire_voided as expire_voided,
+        finish_reserved as finish_reserved,
+        take_order as take_order,
+        tell_pool as tell_pool,
+    )
+    from segmented.orders.standing import Claim as Claim
+    from segmented.orders.verifying import verify as verify
+    from segmented.orders.work_terms import TryLater as TryLater, WorkTerms as WorkTerms
 
 LATE: Final = from_modules(
     {
@@ -84,5 +60,5 @@ LATE: Final = from_modules(
 )
 """Names imported on first use, and the modules that define them."""
 
-if not TYPE_CHECKING:  # a type checker would otherwise accept any other name
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

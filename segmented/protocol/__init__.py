@@ -325,4 +325,4 @@ LATE: Final = from_modules(
 """Where each lazily imported name comes from."""
 
 if not TYPE_CHECKING:  # a type checker would accept any name otherwise
-    __getattr__, __dir__ = late(__name__, LATE)
+    __getattr__, __dir__, _ = late(__name__, LATE)

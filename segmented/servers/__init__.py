@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import late
 
 if TYPE_CHECKING:
-    from segmented.servers.postgres import PostgresServer
-    from segmented.servers.valkey import ValkeyServer
-
-__all__ = ["PostgresServer", "ValkeyServer"]
+    from segmented.servers.postgres import PostgresServer as PostgresServer
+    from segmented.servers.valkey import ValkeyServer as ValkeyServer
 
 LATE: Final = {"PostgresServer": "segmented.servers.postgres", "ValkeyServer": "segmented.servers.valkey"}
 """Imported lazily: finding a running server does not need the programs to start one."""
 
-if not TYPE_CHECKING:  # a type checker would accept any name otherwise
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

@@ -7,64 +7,39 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.errors import PoolArchived
-    from segmented.models import Cart, CartDecided, CartRefused, CartReserved, CartSettled, Superseded
-    from segmented.models.archives import Archived
-    from segmented.stock.archiving import ArchiveTarget, FileArchive, archive, async_archive
-    from segmented.stock.async_pool import AsyncGrant, AsyncPool
-    from segmented.stock.audit import AuditReport, Drift
-    from segmented.stock.carts import AsyncCarts, Carts
-    from segmented.stock.fold import LedgerFold
-    from segmented.stock.order_handle import AsyncOrderHandle, OrderHandle
-    from segmented.stock.outbox import Outbox, Publisher
-    from segmented.stock.pool import Grant, Pool
-    from segmented.stock.publishing import EnvelopePublisher
-    from segmented.stock.repair import Repair, RepairReport
-    from segmented.stock.sharded import (
-        AsyncShardedPool,
-        ShardedAuditReport,
-        ShardedPool,
-        async_find_pool,
-        find_pool,
-        pool_of,
+    from segmented.errors import PoolArchived as PoolArchived
+    from segmented.models import (
+        Cart as Cart,
+        CartDecided as CartDecided,
+        CartRefused as CartRefused,
+        CartReserved as CartReserved,
+        CartSettled as CartSettled,
+        Superseded as Superseded,
     )
-
-__all__ = [
-    "ArchiveTarget",
-    "Archived",
-    "AsyncCarts",
-    "AsyncGrant",
-    "AsyncOrderHandle",
-    "AsyncPool",
-    "AsyncShardedPool",
-    "AuditReport",
-    "Cart",
-    "CartDecided",
-    "CartRefused",
-    "CartReserved",
-    "CartSettled",
-    "Carts",
-    "Drift",
-    "EnvelopePublisher",
-    "FileArchive",
-    "Grant",
-    "LedgerFold",
-    "OrderHandle",
-    "Outbox",
-    "Pool",
-    "PoolArchived",
-    "Publisher",
-    "Repair",
-    "RepairReport",
-    "ShardedAuditReport",
-    "ShardedPool",
-    "Superseded",
-    "archive",
-    "async_archive",
-    "async_find_pool",
-    "find_pool",
-    "pool_of",
-]
+    from segmented.models.archives import Archived as Archived
+    from segmented.stock.archiving import (
+        ArchiveTarget as ArchiveTarget,
+        FileArchive as FileArchive,
+        archive as archive,
+        async_archive as async_archive,
+    )
+    from segmented.stock.async_pool import AsyncGrant as AsyncGrant, AsyncPool as AsyncPool
+    from segmented.stock.audit import AuditReport as AuditReport, Drift as Drift
+    from segmented.stock.carts import AsyncCarts as AsyncCarts, Carts as Carts
+    from segmented.stock.fold import LedgerFold as LedgerFold
+    from segmented.stock.order_handle import AsyncOrderHandle as AsyncOrderHandle, OrderHandle as OrderHandle
+    from segmented.stock.outbox import Outbox as Outbox, Publisher as Publisher
+    from segmented.stock.pool import Grant as Grant, Pool as Pool
+    from segmented.stock.publishing import EnvelopePublisher as EnvelopePublisher
+    from segmented.stock.repair import Repair as Repair, RepairReport as RepairReport
+    from segmented.stock.sharded import (
+        AsyncShardedPool as AsyncShardedPool,
+        ShardedAuditReport as ShardedAuditReport,
+        ShardedPool as ShardedPool,
+        async_find_pool as async_find_pool,
+        find_pool as find_pool,
+        pool_of as pool_of,
+    )
 
 LATE: Final = from_modules(
     {
@@ -88,5 +63,5 @@ LATE: Final = from_modules(
 )
 """Names imported on first use, and the modules that define them."""
 
-if not TYPE_CHECKING:  # a type checker would otherwise accept any other name
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.clock import ManualClock
-    from segmented.testing.simulator import Actor, Killed, Simulation, Sleep
-
-__all__ = ["Actor", "Killed", "ManualClock", "Simulation", "Sleep"]
+    from segmented.clock import ManualClock as ManualClock
+    from segmented.testing.simulator import Actor as Actor, Killed as Killed, Simulation as Simulation, Sleep as Sleep
 
 LATE: Final = from_modules(
     {
@@ -20,5 +18,5 @@ LATE: Final = from_modules(
 )
 """Where each lazily imported name comes from."""
 
-if not TYPE_CHECKING:  # a type checker would accept any name otherwise
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

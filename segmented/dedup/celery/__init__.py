@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.dedup.celery import signals
-    from segmented.dedup.celery.result import OnceResult
-    from segmented.dedup.celery.rule import OnceRule
-    from segmented.dedup.celery.task import Once
-
-__all__ = ["Once", "OnceResult", "OnceRule", "signals"]
+    from segmented.dedup.celery import signals as signals
+    from segmented.dedup.celery.result import OnceResult as OnceResult
+    from segmented.dedup.celery.rule import OnceRule as OnceRule
+    from segmented.dedup.celery.task import Once as Once
 
 LATE: Final = from_modules(
     {
@@ -23,5 +21,5 @@ LATE: Final = from_modules(
 )
 """Names that are imported on first use, and their modules."""
 
-if not TYPE_CHECKING:  # otherwise a type checker would accept any name
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.stock.sharded.async_pool import AsyncShardedPool
-    from segmented.stock.sharded.audit import ShardedAuditReport, ShardedRepairReport
-    from segmented.stock.sharded.finding import async_find_pool, find_pool, pool_of
-    from segmented.stock.sharded.pool import ShardedPool
-
-__all__ = [
-    "AsyncShardedPool",
-    "ShardedAuditReport",
-    "ShardedPool",
-    "ShardedRepairReport",
-    "async_find_pool",
-    "find_pool",
-    "pool_of",
-]
+    from segmented.stock.sharded.async_pool import AsyncShardedPool as AsyncShardedPool
+    from segmented.stock.sharded.audit import (
+        ShardedAuditReport as ShardedAuditReport,
+        ShardedRepairReport as ShardedRepairReport,
+    )
+    from segmented.stock.sharded.finding import (
+        async_find_pool as async_find_pool,
+        find_pool as find_pool,
+        pool_of as pool_of,
+    )
+    from segmented.stock.sharded.pool import ShardedPool as ShardedPool
 
 LATE: Final = from_modules(
     {
@@ -32,5 +29,5 @@ LATE: Final = from_modules(
 )
 """Names imported on first use, and the modules that define them."""
 
-if not TYPE_CHECKING:  # a type checker would otherwise accept any other name
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.stores.quorum.asynchronous import AsyncQuorumStore
-    from segmented.stores.quorum.store import QuorumStore
-
-__all__ = ["AsyncQuorumStore", "QuorumStore"]
+    from segmented.stores.quorum.asynchronous import AsyncQuorumStore as AsyncQuorumStore
+    from segmented.stores.quorum.store import QuorumStore as QuorumStore
 
 LATE: Final = from_modules(
     {
@@ -20,5 +18,5 @@ LATE: Final = from_modules(
 )
 """Names that are imported on first use, and their modules."""
 
-if not TYPE_CHECKING:  # otherwise a type checker would accept any name
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.protocol.wire import Dialect
-    from segmented.stores.redis.asynchronous import AsyncRedisStore
-    from segmented.stores.redis.store import RedisStore
-
-__all__ = ["AsyncRedisStore", "Dialect", "RedisStore"]
+    from segmented.protocol.wire import Dialect as Dialect
+    from segmented.stores.redis.asynchronous import AsyncRedisStore as AsyncRedisStore
+    from segmented.stores.redis.store import RedisStore as RedisStore
 
 LATE: Final = from_modules(
     {
@@ -22,5 +20,5 @@ LATE: Final = from_modules(
 )
 """Names that are imported on first use, and their modules."""
 
-if not TYPE_CHECKING:  # otherwise a type checker would accept any name
-    __getattr__, __dir__ = late(__name__, LATE)
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
+    __getattr__, __dir__, __all__ = late(__name__, LATE)

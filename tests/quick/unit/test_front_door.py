@@ -15,8 +15,8 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_the_front_door_has_at_most_45_names() -> None:
-    assert len(segmented.__all__) <= 45
-    assert len(set(segmented.__all__)) == len(segmented.__all__)
+    assert len(public_names(segmented)) <= 45
+    assert len(set(public_names(segmented))) == len(public_names(segmented))
 
 
 def test_the_home_of_every_name_has_it() -> None:
@@ -25,8 +25,8 @@ def test_the_home_of_every_name_has_it() -> None:
 
 
 def test_the_gates_alone_need_an_extra_and_are_left_out_of_an_import_of_all() -> None:
-    assert set(segmented.LATE) - set(segmented.__all__) == {"AsyncGate", "Gate"}
-    assert len(segmented.LATE) == len(segmented.__all__) + 2
+    assert set(segmented.LATE) - set(public_names(segmented)) == {"AsyncGate", "Gate"}
+    assert len(segmented.LATE) == len(public_names(segmented)) + 2
 
 
 def elsewhere() -> list[tuple[str, str]]:

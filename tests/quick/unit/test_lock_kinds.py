@@ -9,6 +9,7 @@ import pytest
 
 from segmented import locks
 from segmented.cli.lock_kinds import page
+from segmented.cli.reference import public_names
 from segmented.clock import ManualClock
 from segmented.errors import WrongKind
 from segmented.protocol import AcquireFair, AcquireLock
@@ -38,7 +39,7 @@ def test_the_record_knows_whether_the_servers_keep_a_token() -> None:
 
 def test_the_record_names_the_handles_of_a_kind() -> None:
     named = {kind.handle for kind in LOCK_KINDS}
-    assert {*named, *(f"Async{name}" for name in named)} <= set(locks.__all__)
+    assert {*named, *(f"Async{name}" for name in named)} <= set(public_names(locks))
     assert {kind.title.partition(" ")[0] for kind in handles()} == named | {"MultiLock"}
 
 

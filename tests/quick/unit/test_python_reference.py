@@ -74,4 +74,4 @@ def test_a_name_is_described_once_and_named_again_in_later_modules() -> None:
     listed = {name: getattr(models, name) for name in public_names(models) if name != "Order"}
     lines = section(models, listed).splitlines()
     assert lines[4].startswith("- `Order(order_id, quantity=1, customer_id=None)`: ")
-    assert lines[6].startswith("Also here: `CART_ID_BYTES_MAX`, ")
+    assert lines[6].startswith("Also here: `Acquired`, ")
