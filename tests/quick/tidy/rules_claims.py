@@ -154,12 +154,13 @@ def misled(text: str, root: Path) -> Iterator[tuple[int, str]]:
             if kind not in {"shown", "set", "example"} or (kind != "example" and not targets):
                 yield block.line, f"{kind} {targets} is no marker: shown, set or example, and what it leads to"
             for target in targets if kind in {"shown", "set"} else ():
-                wrong = shows_nothing(target, root) if kind == "shown" else _sets_nothing(target, root, block)
+                wrong = shows_nothing(target, root) if kind == "shown" else sets_nothing(target, root, block.numbers)
                 if wrong:
                     yield block.line, f"{target}: {wrong}"
 
 
 def shows_nothing(target: str, root: Path) -> str:
+    """Say why a target shows nothing, or return an empty text."""
     path, _, name = target.partition("::")
     if not (root / path).is_file():
         return "no such file"
@@ -173,7 +174,8 @@ def _tests_of(path: Path) -> set[str]:
     return set(re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
-def _sets_nothing(target: str, root: Path, block: Block) -> str:
+def sets_nothing(target: str, root: Path, numbers: set[float]) -> str:
+    """Say why a target does not set one of these numbers, or return an empty text."""
     path, _, name = target.partition("::")
     if not (root / path).is_file():
         return "no such file"
@@ -181,7 +183,7 @@ def _sets_nothing(target: str, root: Path, block: Block) -> str:
     if name not in found:
         return "no such constant, field or argument"
     value = _plain(found[name], found)
-    if value is None or {value, value / 1_000} & block.numbers:
+    if value is None or {value, value / 1_000} & numbers:
         return ""
     return f"it is {value:g}, which the text does not say"
 
