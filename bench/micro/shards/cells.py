@@ -2,15 +2,13 @@
 
 Two cells with one shard give the times of an order: a lone worker, and one segment that workers always wait for. All
 other cells are held out: neither their workers and segments nor their holds are those of the two. The queueing model
-predicts the cells of one process. The advisor's simulation (`segmented advise --hosts`) predicts all of them; it knows
-what a waiter of another process costs, so it gets no more than the lone worker's times.
+predicts the cells of one process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -19,10 +17,8 @@ import psutil
 
 from bench.analysis.fleet import Costs, Fleet, throughput
 from bench.cpu import core_count, own_seconds
-from bench.micro.shards.host import HostProcess, Work, sell
 from bench.micro.stock.context import STOCK
-from segmented import AsyncRedisStore
-from segmented.advise import Workload, predict
+from segmented import AsyncGrant, AsyncRedisStore
 from segmented.errors import SegmentedError
 from segmented.models.ids import counted
 from segmented.stock import AsyncShardedPool
@@ -31,9 +27,9 @@ if TYPE_CHECKING:
     from bench.clusters import Masters
 
 WARM_UP: Final = 0.3
+TIMEOUT: Final = 30.0
+"""Seconds that an order waits for a segment."""
 MS: Final = 0.001
-ROUND_TRIP_MIN: Final = 1e-6
-"""Seconds; a lone worker of a busy machine may seem to need none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +40,12 @@ class Cell:
     segments: int
     workers: int
     hold_ms: int
-    processes: int = 1
-    """Each has as many of the workers."""
 
     @property
     def name(self) -> str:
         """Name in the figures."""
         masters, workers = counted(self.masters, "master"), counted(self.workers, "worker")
-        place = "" if self.processes == 1 else f" in {self.processes} processes"
-        return f"{masters} x {counted(self.segments, 'segment')}, {workers}{place}, hold {self.hold_ms} ms"
+        return f"{masters} x {counted(self.segments, 'segment')}, {workers}, hold {self.hold_ms} ms"
 
 
 LONE: Final = Cell(1, 1, 1, 30)
@@ -72,13 +65,6 @@ HELD_OUT: Final = (
     Cell(8, 1, 8, 50),
     Cell(8, 2, 32, 50),
 )
-IN_PROCESSES: Final = (
-    Cell(1, 1, 8, 20, processes=4),
-    Cell(1, 4, 12, 20, processes=3),
-    Cell(2, 2, 12, 10, processes=2),
-    Cell(4, 1, 12, 20, processes=4),
-)
-"""Held out, too: cells of several processes, as hosts have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +86,45 @@ async def _run(fleet: Masters, cell: Cell, seconds: float) -> CellRun:
     async with await AsyncRedisStore.from_url(fleet.url) as store:
         pool = AsyncShardedPool(store, f"bench-cell-{uuid4().hex[:8]}")
         await pool.open(stock=STOCK, segments=cell.segments * cell.masters, shards=cell.masters)
-        work = Work(
-            url=fleet.url,
-            sku=pool.sku,
-            workers=cell.workers // cell.processes,
-            hold=cell.hold_ms * MS,
-            seconds=seconds,
+        begins = time.monotonic() + WARM_UP
+        servers, (orders, ours) = await asyncio.gather(
+            _used(masters, begins, seconds), _sell(pool, cell, begins=begins, seconds=seconds)
         )
-        with ExitStack() as stack:  # this process is the first one
-            others = [stack.enter_context(HostProcess(work)) for _ in range(cell.processes - 1)]
-            for other in others:
-                other.wait_ready()
-            begins = time.monotonic() + WARM_UP
-            for other in others:
-                other.begin(begins)
-            servers, ours = await asyncio.gather(_used(masters, begins, seconds), sell(pool, work, begins=begins))
-            found = [ours, *(other.sold() for other in others)]
-    used = servers + sum(one.cpu_seconds for one in found)
-    return CellRun(sum(one.orders for one in found) / seconds, used / seconds)
+    return CellRun(orders / seconds, (servers + ours) / seconds)
+
+
+async def _sell(pool: AsyncShardedPool, cell: Cell, *, begins: float, seconds: float) -> tuple[int, float]:
+    """Let the workers order from now on, each from its own loop, and hold a segment while they sleep.
+
+    Returns the orders that ended within the seconds after `begins`, a monotonic time, and the CPU seconds.
+    """
+    ends, sold = begins + seconds, 0
+
+    async def order_again() -> None:
+        nonlocal sold
+        while time.monotonic() < ends:
+            grant = await pool.grant(order_id(), timeout=TIMEOUT)
+            if isinstance(grant, AsyncGrant):
+                await asyncio.sleep(cell.hold_ms * MS)
+                await grant.confirm()
+                sold += begins <= time.monotonic() < ends
+
+    async def used() -> float:
+        await asyncio.sleep(begins - time.monotonic())
+        before = time.process_time()
+        await asyncio.sleep(ends - time.monotonic())
+        return time.process_time() - before
+
+    cpu_seconds, *_ = await asyncio.gather(used(), *(order_again() for _ in range(cell.workers)))
+    return sold, cpu_seconds or 0.0
+
+
+def order_id() -> str:
+    """Return a random id, so that each order is at home in a random shard, as the model has it.
+
+    Numbered ids are not: the CRC-32 gives eight ids that differ in one digit eight different ones of 8 shards.
+    """
+    return uuid4().hex
 
 
 async def _used(masters: list[psutil.Process], begins: float, seconds: float) -> float:
@@ -153,20 +160,3 @@ def predicted(cell: Cell, costs: Costs) -> float:
         client_cores=1,
     )
     return throughput(fleet, costs)
-
-
-def simulated(cell: Cell, costs: Costs) -> float:
-    """Return what the advisor's simulation predicts for a cell."""
-    workload = Workload(
-        hold=cell.hold_ms * MS,
-        workers=cell.workers,
-        stock=STOCK,
-        servers=cell.masters,
-        round_trip=max(ROUND_TRIP_MIN, (costs.locked + costs.outside) / 2),
-        server_time=costs.server,
-        client_time=costs.client,
-        hold_spread=0.0,
-        hosts=1,
-        processes=cell.processes,
-    )
-    return predict(workload, segments=cell.segments * cell.masters).orders_per_second

@@ -18,7 +18,6 @@ from bench.cpu import busy_seconds, core_count, own_seconds
 from bench.figures import Figure, FigureResults, of_estimate
 from bench.micro.shards.cells import (
     HELD_OUT,
-    IN_PROCESSES,
     LANE,
     LONE,
     MS,
@@ -27,11 +26,10 @@ from bench.micro.shards.cells import (
     costs_of,
     predicted,
     run_cell,
-    simulated,
 )
 from bench.micro.shards.sale import AT_HOME, MICROSECONDS, Sale, sell
 from bench.micro.stock.shards import TRANSFERS_MAX
-from segmented.advise.workload import ROUND_TRIP
+from segmented.advise.prediction import ROUND_TRIP
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX
 from segmented.models.ids import counted
@@ -85,8 +83,6 @@ class Measured:
     rates: dict[Cell, list[float]] = field(default_factory=dict)
     predictions: dict[Cell, list[float]] = field(default_factory=dict)
     """Rates by the queueing model, for cells of one process."""
-    simulations: dict[Cell, list[float]] = field(default_factory=dict)
-    """Rates by the advisor's simulation."""
     cores: dict[Cell, list[float]] = field(default_factory=dict)
     costs: list[Costs] = field(default_factory=list)
     others: float = 0.0
@@ -142,7 +138,7 @@ def _measure_fleet(found: Measured, fleet: Masters, sizes: ShardSizes, turn: int
     sale = sell(fleet, stock_each=sizes.stock_each, seed=turn + 1)
     found.sales.setdefault(masters, []).append(sale)
     runs: dict[Cell, list[CellRun]] = {}
-    for cell in (LONE, LANE, *(one for one in (*HELD_OUT, *IN_PROCESSES) if one.masters == masters), LONE, LANE):
+    for cell in (LONE, LANE, *(one for one in HELD_OUT if one.masters == masters), LONE, LANE):
         runs.setdefault(cell, []).append(run_cell(fleet, cell, seconds=sizes.seconds))
     client, server = (used / sale.early.orders / MICROSECONDS for used in (sale.early.client_us, sale.early.server_us))
     lone, lane = (fmean(run.per_second for run in runs.pop(cell)) for cell in (LONE, LANE))
@@ -150,9 +146,7 @@ def _measure_fleet(found: Measured, fleet: Masters, sizes: ShardSizes, turn: int
     found.costs.append(costs)
     for cell, (run,) in runs.items():
         found.rates.setdefault(cell, []).append(run.per_second)
-        if cell.processes == 1:
-            found.predictions.setdefault(cell, []).append(predicted(cell, costs))
-        found.simulations.setdefault(cell, []).append(simulated(cell, costs))
+        found.predictions.setdefault(cell, []).append(predicted(cell, costs))
         found.cores.setdefault(cell, []).append(run.cores)
 
 
@@ -194,32 +188,26 @@ def sale_figures(sales: dict[int, list[Sale]], masters: int) -> Iterator[Figure]
 
 
 def cell_figures(found: Measured) -> list[Figure]:
-    """Compare each held-out cell with its predictions, round by round, and return the largest error of each model."""
+    """Compare each held-out cell with its predictions, round by round, and return the largest error."""
     parts = {
         "beside the hold, ms": [(costs.locked + costs.outside) / MS for costs in found.costs],
         "of it with the segment, ms": [costs.locked / MS for costs in found.costs],
     }
-    models = (
-        ("predicted", "largest error of a held-out cell", found.predictions),
-        ("simulated", "largest error of the simulation", found.simulations),
-    )
-    figures: list[Figure] = []
-    for verb, error, predictions in models:
-        compared = [_compared(verb, cell, found, predictions[cell]) for cell in predictions]
-        largest = max(abs(figure.value - 1) for figure in compared)
-        figures += [*compared, Figure(error, largest, "", at_most=ERROR_MAX, detail=parts)]
-    return figures
+    compared = [_compared(cell, found, rates) for cell, rates in found.predictions.items()]
+    largest = max(abs(figure.value - 1) for figure in compared)
+    name = "largest error of a held-out cell"
+    return [*compared, Figure(name, largest, "", at_most=ERROR_MAX, detail=parts)]
 
 
-def _compared(verb: str, cell: Cell, found: Measured, predictions: list[float]) -> Figure:
+def _compared(cell: Cell, found: Measured, predictions: list[float]) -> Figure:
     ratios = [ours / rate for ours, rate in zip(predictions, found.rates[cell], strict=True)]
     detail = {
         "measured, orders/s": median_of(found.rates[cell]).value,
-        f"{verb}, orders/s": median_of(predictions).value,
+        "predicted, orders/s": median_of(predictions).value,
         "cores used": median_of(found.cores[cell]).value,
-        "cell": [cell.masters, cell.segments, cell.workers, cell.hold_ms, cell.processes],
+        "cell": [cell.masters, cell.segments, cell.workers, cell.hold_ms],
     }
-    return _estimated(f"{verb} / measured: {cell.name}", ratios, "", detail=detail)
+    return _estimated(f"predicted / measured: {cell.name}", ratios, "", detail=detail)
 
 
 def curve_figures(sales: dict[int, list[Sale]]) -> Iterator[Figure]:

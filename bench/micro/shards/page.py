@@ -15,7 +15,7 @@ from bench.micro.shards.chart import alt, cells_table, chart, costs_table, curve
 from bench.micro.shards.measure import BUSY, CROWDS, ERROR_MAX, HOLD_MS, WORKERS_A_CORE, ShardSizes, name_of, work_of
 from bench.micro.shards.sale import MICROSECONDS, QUANTITY_MAX, SEGMENTS
 from bench.readme_chart import PALETTES
-from segmented.advise.workload import ROUND_TRIP
+from segmented.advise.prediction import ROUND_TRIP
 from segmented.models import SEGMENT_COUNT_MAX
 from segmented.models.ids import counted
 
@@ -39,7 +39,7 @@ SIZES: Final = (
 )
 MODELLED_BY: Final = (
     "bench/micro/shards/measure.py::WORKERS_A_CORE, bench/micro/shards/measure.py::HOLD_MS",
-    "segmented/advise/workload.py::ROUND_TRIP",
+    "segmented/advise/prediction.py::ROUND_TRIP",
 )
 SHOWN: Final = f"<!-- shown: {TEST} -->"
 COUNTS: Final = (
@@ -49,7 +49,6 @@ MESSAGES: Final = (
     "tests/real/integration/test_deployments_slots.py::"
     "test_a_release_sends_one_message_to_its_replica_and_none_to_other_masters"
 )
-MESSAGE: Final = "tests/long/test_advise_hosts.py::test_a_waiter_of_another_process_takes_a_segment_a_round_trip_later"
 RANDOM: Final = "tests/quick/bench/test_shards_figures.py::test_orders_of_a_cell_are_at_home_in_random_shards"
 
 
@@ -125,7 +124,7 @@ def _costs(results: Results) -> Iterator[str]:
 
 def _cells(results: Results) -> Iterator[str]:
     figures = results.figures
-    model, simulation = (figures[f"largest error of {what}"]["value"] for what in ("a held-out cell", "the simulation"))
+    model = figures["largest error of a held-out cell"]["value"]
     used = max(figure["detail"].get("cores used", 0) for figure in figures.values())
     yield "### A model of the throughput\n"
     yield _paragraph(
@@ -135,17 +134,10 @@ def _cells(results: Results) -> Iterator[str]:
         "not seen, with other holds, segments and workers. In each, the workers hold a segment while they sleep, so "
         f"the cores are not the limit: the cells used {used:.2f} cores at most.",
     )
-    yield _paragraph(
-        "Beside it is the simulation of [`segmented advise --hosts`](../how-to/advise.md#several-hosts), which needs "
-        "only the lone worker and the CPU times. It also knows workers in several processes: a segment that one "
-        "process frees for a waiter of another is handed over by a message and one more round trip. The model has one "
-        "process only.",
-        marks=_shown(MESSAGE),
-    )
     yield f"{cells_table(figures)}{SHOWN}\n"
-    yield _paragraph(
-        f"The model's largest error is {_error(model)}. The simulation's largest error is {_error(simulation)}."
-    )
+    kept = "kept" if model <= ERROR_MAX else "not kept"
+    bound = f"so the bound of {100 * ERROR_MAX:.0f} % is {kept}"
+    yield _paragraph(f"The model's largest error is {100 * model:.1f} %, {bound}.")
     yield _paragraph(
         "Each order of a cell has a random id. Numbered ids would not do: an order's home is the CRC-32 of its id "
         "modulo the number of shards, and for 2, 4 or 8 shards that spreads ids that differ in one digit more evenly "
@@ -154,11 +146,6 @@ def _cells(results: Results) -> Iterator[str]:
         "sale that are numbered wait less than this page says, too.",
         marks=_shown(RANDOM),
     )
-
-
-def _error(largest: float) -> str:
-    kept = "kept" if largest <= ERROR_MAX else "not kept"
-    return f"{100 * largest:.1f} %, so the bound of {100 * ERROR_MAX:.0f} % is {kept}"
 
 
 def _curves(results: Results) -> Iterator[str]:

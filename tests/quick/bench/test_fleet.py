@@ -11,14 +11,14 @@ import pytest
 
 from bench.analysis.fleet import Costs, Fleet, lines, residences, throughput
 from bench.analysis.model_error import any_free_lane
-from segmented.advise.lines import Network, Simulation
+from tests.support.fleet_simulation import Network, Simulation
 
 ORDERS: Final = 6_000
 COSTS: Final = Costs(locked=0.0011, outside=0.0009, client=0.0005, server=0.0003)
 
 
 def simulated(fleet: Fleet, costs: Costs, *, orders: int = ORDERS) -> float:
-    """Return the orders per second of the advisor's simulation, which shares no code and no formula with the model.
+    """Return the orders per second of a simulation, which shares no code and no formula with the model.
 
     An order visits its client's core, its shard's core and the network, waits for a segment of the shard, keeps it for
     the hold, and visits network and cores again before it frees the segment.
@@ -43,7 +43,7 @@ def simulated(fleet: Fleet, costs: Costs, *, orders: int = ORDERS) -> float:
     )
     simulation = Simulation(network, dice)
     simulation.saturate(fleet.workers, within=fleet.hold)
-    return simulation.run(count=orders, warm=orders // 4).batches_per_second
+    return simulation.per_second(count=orders, warm=orders // 4)
 
 
 def fleet_of(masters: int, segments: int, workers: int, *, hold_cv: float = 0.0, client_cores: int = 8) -> Fleet:
@@ -113,7 +113,7 @@ def test_the_simulation_of_one_core_is_the_machine_repair_problem() -> None:
         simulation = Simulation(network, random.Random(23))
         simulation.saturate(workers, within=elsewhere)
         expected = any_free_lane(workers, 1, service=work, thinking=elsewhere)
-        assert simulation.run(count=12_000, warm=3_000).batches_per_second == pytest.approx(expected, rel=0.02)
+        assert simulation.per_second(count=12_000, warm=3_000) == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.long
@@ -123,7 +123,7 @@ def test_lanes_that_vary_simulate_the_birth_and_death_process_with_the_product_f
     def rate(lanes: tuple[int, ...], workers: int, outside: float) -> float:
         simulation = Simulation(Network(lanes=lanes, hold=lambda: dice.expovariate(2), outside=outside), dice)
         simulation.saturate(workers, within=1.0)
-        return simulation.run(count=12_000, warm=3_000).batches_per_second
+        return simulation.per_second(count=12_000, warm=3_000)
 
     for workers, lanes, outside in ((7, 3, 0.1), (40, 16, 0.5)):
         expected = any_free_lane(workers, lanes, service=0.5, thinking=outside)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from statistics import fmean
 
 import pytest
 from rich.console import Console
 
 from bench.display import display_on
-from bench.micro.shards.cells import LANE, LONE, costs_of, predicted, simulated
-from bench.micro.shards.host import order_id
+from bench.micro.shards.cells import LANE, LONE, costs_of, order_id, predicted
 from bench.micro.shards.measure import measure_masters, sale_figures
 from bench.micro.shards.sale import Part, Sale
 from segmented.errors import InvalidInput, SegmentedError
@@ -60,10 +58,6 @@ def test_the_times_of_an_order_come_from_a_lone_worker_and_a_busy_segment() -> N
     assert (costs.locked, costs.outside) == pytest.approx((0.001, 0.003))
     assert predicted(LONE, costs) == pytest.approx(1 / 0.034)
     assert predicted(LANE, costs) == pytest.approx(1 / 0.031, rel=0.03)
-    assert simulated(LONE, costs) == pytest.approx(1 / 0.034, rel=0.005)
-    # Of three hand-overs two are at once, in the time of a lone call's work; those of other processes are calls.
-    assert simulated(LANE, costs) == pytest.approx(3 / (3 * (0.032 + 0.0004) + 0.0016), rel=0.005)
-    assert simulated(replace(LANE, processes=4), costs) == pytest.approx(1 / 0.034, rel=0.005)
     with pytest.raises(SegmentedError, match=r"^a worker sold no order in a cell: the machine is too busy to measure$"):
         costs_of(0.0, 1.0, client=0.1, server=0.1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import random
 from collections import deque
 from dataclasses import replace
@@ -14,12 +15,14 @@ import pytest
 
 from segmented.advise import Workload, advise, predict, predict_lock_free
 from segmented.errors import InvalidInput
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ARTICLE: Final = Workload(hold=0.02, workers=32, stock=10_000, quantity=(1, 5), round_trip=0.001)
 """20 ms under the lock, a round trip of 1 ms: a segment is held for 21 ms, and an order takes 22 ms without waiting."""
+SESSION: Final = ROOT / "docs" / "results" / "2026-11-28" / "results.jsonl"
 ORDERS: Final = 40_000
 WARM: Final = 4_000
 
@@ -125,20 +128,20 @@ def test_a_line_that_grows_ends_with_the_stock() -> None:
 def test_with_arrivals_as_many_segments_as_keep_the_wait_below_the_work() -> None:
     workload = replace(ARTICLE, arrivals=400)
     advice = advise(workload)
-    assert (advice.segments, advice.orders_per_second, advice.expected.limited_by) == (11, 400, "arrivals")
-    assert advice.wait_p95 <= workload.cycle < predict(workload, segments=10).wait_p95
+    assert (advice.segments, advice.expected.orders_per_second, advice.expected.limited_by) == (11, 400, "arrivals")
+    assert advice.expected.wait_p95 <= workload.cycle < predict(workload, segments=10).wait_p95
     assert "400 orders/s come, and 11 locks serve them" in advice.reasons[0]
 
 
 def test_where_few_orders_come_one_lock_is_enough() -> None:
     advice = advise(replace(ARTICLE, arrivals=2))
-    assert (advice.segment, advice.segments, advice.is_locked) == (False, 1, True)
+    assert (advice.segments > 1, advice.segments, advice.is_locked) == (False, 1, True)
     assert "2 orders/s come, and that is enough" in advice.reasons[0]
 
 
 def test_where_too_many_come_the_advice_is_that_of_the_rush() -> None:
     advice = advise(replace(ARTICLE, arrivals=100_000))
-    assert (advice.segments, advice.orders_per_second) == (31, advise(ARTICLE).orders_per_second)
+    assert (advice.segments, advice.expected.orders_per_second) == (31, advise(ARTICLE).expected.orders_per_second)
 
 
 def test_one_lock_lets_one_order_a_hold_through() -> None:
@@ -157,29 +160,30 @@ def test_above_one_segment_a_worker_nothing_is_gained_and_nobody_waits() -> None
 
 def test_the_advice_for_the_article_is_a_segment_for_nearly_each_worker() -> None:
     advice = advise(ARTICLE)
-    assert (advice.segment, advice.segments, advice.is_locked) == (True, 31, True)
-    assert advice.orders_per_second == pytest.approx(32 / 0.022)
+    assert (advice.segments > 1, advice.segments, advice.is_locked) == (True, 31, True)
+    assert advice.expected.orders_per_second == pytest.approx(32 / 0.022)
     assert [each.segments for each in advice.alternatives] == [1, 2, 5, 10, 20, 31, 50]
     assert advice.reasons[0] == (
         "A segment is held for 21 ms an order (hold and one round trip), so one lock lets 48 orders/s through, however "
-        "many workers there are; 31 locks let 1,455 orders/s through: the workers are the limit, and more segments "
-        "would stand empty."
+        "many workers there are; 31 locks let 1,455 orders/s through; the limit is the workers."
     )
-    assert advice.reasons[2].startswith("A segment begins with 323 units, 64.5 times the largest order: until the end")
+    assert advice.reasons[2].startswith(
+        "A segment begins with 323 units, 64.5 times the largest order: hardly any order"
+    )
 
 
 def test_fewer_segments_than_advised_let_less_through() -> None:
     for workers in (2, 3, 32, 100):
         workload = replace(ARTICLE, workers=workers)
         advice = advise(workload)
-        assert predict(workload, segments=advice.segments - 1).orders_per_second < advice.orders_per_second
+        assert predict(workload, segments=advice.segments - 1).orders_per_second < advice.expected.orders_per_second
 
 
 @pytest.mark.parametrize("hold", [0.0, 0.0005, 0.001])
 def test_work_that_is_no_slower_than_a_round_trip_needs_no_lock(hold: float) -> None:
     advice = advise(replace(ARTICLE, hold=hold, server_time=0.00001))
-    assert (advice.segment, advice.segments, advice.is_locked) == (False, 1, False)
-    assert advice.orders_per_second == pytest.approx(32 / (hold + 0.002))
+    assert (advice.segments > 1, advice.segments, advice.is_locked) == (False, 1, False)
+    assert advice.expected.orders_per_second == pytest.approx(32 / (hold + 0.002))
     assert advice.expected == advice.lock_free
     assert "a lock buys nothing" in advice.reasons[0]
     assert len({each.orders_per_second for each in advice.alternatives}) > 2
@@ -187,19 +191,14 @@ def test_work_that_is_no_slower_than_a_round_trip_needs_no_lock(hold: float) -> 
 
 def test_one_worker_needs_one_segment() -> None:
     advice = advise(replace(ARTICLE, workers=1))
-    assert (advice.segment, advice.segments, advice.wait_mean) == (False, 1, 0)
+    assert (advice.segments > 1, advice.segments, advice.expected.wait_mean) == (False, 1, 0)
     assert "more segments would not let more through" in advice.reasons[0]
-
-
-def test_only_if_workers_wait_the_advice_says_in_which_order() -> None:
-    busy, alone = advise(replace(ARTICLE, arrivals=100.0)), advise(replace(ARTICLE, workers=1))
-    assert [("fair=True" in " ".join(advice.reasons)) for advice in (busy, alone)] == [True, False]
 
 
 def test_work_that_may_overlap_is_told_to_need_no_lock() -> None:
     advice = advise(ARTICLE)
     assert advice.lock_free == predict_lock_free(ARTICLE, segments=31)
-    assert advice.lock_free.orders_per_second == advice.orders_per_second
+    assert advice.lock_free.orders_per_second == advice.expected.orders_per_second
     assert "no lock is needed: reserve, work, confirm is as fast (1,455 orders/s)" in advice.reasons[1]
 
 
@@ -207,12 +206,11 @@ def test_the_server_bounds_the_pace_and_more_of_them_help() -> None:
     crowd = replace(ARTICLE, workers=1_000, stock=10**6, server_time=0.0002)
     alone, three = advise(crowd), advise(replace(crowd, servers=3))
     assert alone.expected.limited_by == "servers"
-    assert alone.orders_per_second == pytest.approx(5_000)
+    assert alone.expected.orders_per_second == pytest.approx(5_000)
     assert alone.segments == 105  # 5,000 orders/s of 21 ms each
-    assert three.orders_per_second == pytest.approx(15_000, rel=0.03)
+    assert three.expected.orders_per_second == pytest.approx(15_000, rel=0.03)
     assert three.segments % 3 == 0
     assert "more servers would help" in alone.reasons[-1]
-    assert "at least 3 of the 3 servers are needed" in three.reasons[-1]
 
 
 def test_every_server_gets_as_many_segments() -> None:
@@ -225,15 +223,15 @@ def test_rows_of_the_database_bound_the_pace_and_justify_segments_without_locks(
     hot = replace(ARTICLE, hold=0, server_time=0.00001, row_rate=1_945)
     assert predict_lock_free(hot).orders_per_second == 1_945
     advice = advise(hot)
-    assert (advice.segment, advice.segments, advice.is_locked) == (True, 9, False)  # 9 x 1,945 > 16,000
-    whole = advise(replace(hot, database_rate=9_639))
-    assert (whole.segments, whole.orders_per_second, whole.expected.limited_by) == (5, 9_639, "database")
+    assert (advice.segments > 1, advice.segments, advice.is_locked) == (True, 9, False)  # 9 x 1,945 > 16,000
 
 
 def test_no_more_segments_than_there_are_orders_in_the_stock() -> None:
     advice = advise(replace(ARTICLE, stock=100, quantity=(1, 50), workers=4_000))
-    assert (advice.segments, advice.wait_mean) == (3, 0)
-    assert advice.reasons[2].startswith("There are more workers than orders in the stock; a segment begins with 33")
+    assert (advice.segments, advice.expected.wait_mean) == (3, 0)
+    assert advice.reasons[2].startswith(
+        "A segment begins with 33 units, 0.7 times the largest order: many orders gather"
+    )
 
 
 def test_small_segments_are_told_to_gather() -> None:
@@ -243,7 +241,7 @@ def test_small_segments_are_told_to_gather() -> None:
 
 def test_work_that_may_overlap_gets_no_lock() -> None:
     advice = advise(replace(ARTICLE, may_overlap=True))
-    assert (advice.segment, advice.is_locked, advice.expected) == (False, False, advice.lock_free)
+    assert (advice.segments > 1, advice.is_locked, advice.expected) == (False, False, advice.lock_free)
     assert advice.reasons[0].startswith(
         "Two orders may do the slow work of 20 ms at the same time, so no lock is needed"
     )
@@ -252,42 +250,28 @@ def test_work_that_may_overlap_gets_no_lock() -> None:
     assert not any("at the same time" in reason for reason in must.reasons)
 
 
-def test_a_batch_of_64_sells_52_times_as_much() -> None:
-    work = replace(ARTICLE, quantity=(1, 1), stock=10**6, server_time=1e-5)
-    one, batch = (predict(replace(work, batch=size), segments=16) for size in (1, 64))
-    assert batch.orders_per_second / one.orders_per_second == pytest.approx(51.9, abs=0.1)
-    assert "for a batch of" not in advise(work).reasons[0]
-    assert "A segment is held for 25.9 ms a batch of 64 orders" in advise(replace(work, batch=64)).reasons[0]
-
-
-def test_processes_bound_the_rate() -> None:
-    found = predict(replace(ARTICLE, workers=400, server_time=1e-5, processes=1), segments=200)
-    assert found.orders_per_second == pytest.approx(5_000, abs=1)
-    assert found.limited_by == "processes"
-    assert predict(replace(ARTICLE, workers=200, processes=2), segments=50).limited_by == "segments"
-
-
-def test_a_burst_above_the_rate_makes_orders_wait_for_seconds() -> None:
-    found = predict(replace(ARTICLE, arrivals=100.0, peak=2_000.0, peak_seconds=5.0, workers=500), segments=20)
-    burst = 10_000 / 3  # the stock is gone before the burst ends
-    assert found.limited_by == "segments"
-    assert found.orders_per_second == pytest.approx(20 / 0.021)
-    assert found.wait_p95 == pytest.approx(0.95 * (burst * 0.021 / 20 - burst / 2_000), rel=0.05)
-    assert found.sale_seconds == pytest.approx(burst * 0.021 / 20)
-
-
-def test_a_goal_that_no_number_keeps_is_named() -> None:
-    busy = replace(ARTICLE, arrivals=1_000.0, p99=0.05)
-    assert "99 % of the orders wait at most 0 ms: the goal of 50 ms is kept." in advise(busy).reasons
-    few = advise(replace(busy, workers=20))
-    assert few.reasons[1].endswith(": no number of segments keeps the goal of 50 ms.")
-
-
-def test_a_shard_has_its_own_line() -> None:
+def test_servers_with_queues_of_their_own_lower_the_range() -> None:
     found = predict(replace(ARTICLE, servers=3, workers=4, round_trip=0.0005), segments=3)
-    assert 88 <= found.orders_per_second <= 99
-    advice = advise(replace(ARTICLE, servers=3))
-    assert "one line for all segments would let 1,455 orders/s through" in advice.reasons[2]
+    assert found.orders_per_second == pytest.approx(3 / 0.0205)
+    assert found.orders_per_second_low == pytest.approx(3 / 0.021 * 4 / 6)
+    reasons = " ".join(advise(replace(ARTICLE, servers=3)).reasons)
+    assert "Each of the 3 servers has a queue of its own" in reasons
+
+
+def published(segments: int, buyers: int) -> float:
+    """Return the mean rate of a cell of the published session, orders per second, with 20 ms under the lock."""
+    cell = f"segment-locks K={segments} N={buyers} B=1 20ms"
+    runs = [json.loads(line) for line in SESSION.read_text(encoding="utf-8").splitlines() if f'"{cell}"' in line]
+    return fmean(run["orders_per_s"] for run in runs if run.get("orders_per_s"))
+
+
+@pytest.mark.parametrize("segments", [1, 4, 16, 20, 32, 64])
+def test_published_rates_are_in_the_predicted_range_or_an_eighth_below(segments: int) -> None:
+    round_trip = (1 / published(segments=16, buyers=1) - 0.02) / 2  # of the client that measured, its own time included
+    workload = Workload(hold=0.02, workers=64, stock=10**7, round_trip=round_trip, server_time=0.00021)
+    expected = predict(workload, segments=segments)
+    low, measured = 7 / 8 * expected.orders_per_second_low, published(segments=segments, buyers=64)
+    assert low <= measured <= expected.orders_per_second
 
 
 # --- bad input ---
@@ -305,26 +289,12 @@ def test_a_shard_has_its_own_line() -> None:
         ({"stock": 0}, "stock 0 must be between 1 and 1,000,000,000,000"),
         ({"quantity": (5, 1)}, "quantity 5-1: the smallest order comes first"),
         ({"quantity": (1, 20_000)}, "quantity 1-20000: the largest order does not fit into a stock of 10000"),
-        ({"quantity": 3}, "quantity 3 is not a pair of the smallest and the largest order"),
         ({"servers": 0}, "servers 0 must be between 1 and 1,000"),
         ({"round_trip": 0}, "round trip 0 must be between 1e-06 and 3,600 s"),
         ({"server_time": inf}, "server time inf must be between 1e-09 and 3,600 s"),
         ({"row_rate": 0}, "row rate 0 must be between 0.001 and 1,000,000,000 a second"),
         ({"arrivals": -3}, "arrivals -3 must be between 0.001 and 1,000,000,000 a second"),
-        ({"batch": 0}, "batch 0 must be between 1 and 1,000,000,000"),
-        ({"processes": 33}, "processes 33: each has at least one of the workers, and there are 32"),
-        ({"hold_spread": -1}, "hold spread -1 must be between 0 and 10"),
-        ({"p99": 0}, "p99 0 must be between 1e-06 and 3,600 s"),
-        ({"peak": 100.0}, "a peak needs a rate and a length, such as 2000/5s"),
-        (
-            {"peak": 100.0, "peak_seconds": 0, "arrivals": 9.0},
-            "length of the peak 0 must be between 0.001 and 86,400 s",
-        ),
-        (
-            {"peak": 100.0, "peak_seconds": 5, "arrivals": 200.0},
-            "peak 100 needs the arrivals of the rest of the sale (--arrivals), which must not be higher",
-        ),
-        ({"database_rate": False}, "database rate False must be between 0.001 and 1,000,000,000 a second"),
+        ({"arrivals": False}, "arrivals False must be between 0.001 and 1,000,000,000 a second"),
     ],
 )
 def test_a_number_that_no_sale_can_have_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:
@@ -349,7 +319,7 @@ def test_the_largest_and_the_smallest_sale_get_an_answer(changes: dict[str, Any]
     workload = replace(ARTICLE, **changes)
     advice = advise(workload)
     assert 1 <= advice.segments <= 4_096
-    assert 0 < advice.orders_per_second < inf
-    assert 0 <= advice.wait_mean < inf
-    assert 0 <= advice.wait_p95 < inf
+    assert 0 < advice.expected.orders_per_second < inf
+    assert 0 <= advice.expected.wait_mean < inf
+    assert 0 <= advice.expected.wait_p95 < inf
     assert len(advice.alternatives) <= 15

@@ -25,7 +25,7 @@ def test_the_advice_comes_first_then_its_reasons_then_the_alternatives(capsys: p
         "Yes: split the stock into 31 segments.",
         "Expect 1,409 to 1,455 orders/s, and a stock that lasts 2.29 s; nobody waits for a segment.",
     ]
-    assert len(reasons) == 5
+    assert len(reasons) == 4
     assert all(reason.startswith("- ") and reason.endswith(".") for reason in reasons)
     assert table[0].split("\t") == ["1", "48", "650 ms", "853 ms", "70 s", "segments"]
     assert table[-3].split("\t") == ["31 *", "1,455", "0 ms", "0 ms", "2.29 s", "workers"]
@@ -44,9 +44,9 @@ def test_json_has_the_workload_the_advice_and_every_prediction(capsys: pytest.Ca
     assert code == 0
     assert found["workload"]["hold"] == 0.02
     assert (found["workload"]["quantity"], found["workload"]["servers"]) == ([1, 5], 3)
-    assert (found["segment"], found["segments"], found["is_locked"], found["measured"]) == (True, 39, True, None)
-    assert [each["segments"] for each in found["alternatives"]] == [1, 3, 6, 12, 21, 39, 51]
-    assert found["expected"]["orders_per_second"] == found["orders_per_second"]
+    assert (found["segments"], found["is_locked"], found["measured"]) == (33, True, None)
+    assert [each["segments"] for each in found["alternatives"]] == [1, 3, 6, 12, 21, 33, 51]
+    assert found["expected"] in found["alternatives"]
     assert len(found["reasons"]) == 5
 
 
@@ -77,12 +77,7 @@ def test_a_quantity_is_a_number_or_a_range(capsys: pytest.CaptureFixture[str], t
         (["--quantity", "1-"], "--quantity '1-' is not a number of units, or a range such as 1-5"),
         (["--quantity", "0"], "quantity 0 must be between 1 and 1,000,000,000"),
         (["--workers", "0"], "workers 0 must be between 1 and 1,000,000"),
-        (["--peak", "2000"], "--peak '2000' is not a rate and a length, such as 2000/5s"),
-        (["--peak", "2000/5"], "--peak '5' is not a time such as 20ms, 1.5s or 300us"),
-        (["--p99", "50"], "--p99 '50' is not a time such as 20ms, 1.5s or 300us"),
         (["--row-rate", "nan"], "row rate nan must be between 0.001 and 1,000,000,000 a second"),
-        (["--hold-of", "concert"], "give --hold or --hold-of, not both"),
-        (["--measure", "--for", "0"], "time to measure 0.0 must be between 0.1 and 60.0 s"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_two(
@@ -91,53 +86,13 @@ def test_bad_input_is_one_sentence_and_exit_code_two(
     assert written(capsys, *ARTICLE, *changed) == (2, "", f"segmented: {sentence}\n")
 
 
-def test_the_options_of_the_workload_are_in_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["--arrivals", "50", "--peak", "900/1.5s", "--batch", "4", "--processes", "2", "--hold-spread", "0.5"]
-    code, shown, _ = written(capsys, *ARTICLE, *more, "--must-not-overlap", "--p99", "40ms", "--json", "-")
-    workload = json.loads(shown)["workload"]
-    assert code == 0
-    assert (workload["arrivals"], workload["peak"], workload["peak_seconds"]) == (50, 900, 1.5)
-    assert (workload["batch"], workload["processes"], workload["hold_spread"]) == (4, 2, 0.5)
-    assert (workload["may_overlap"], workload["p99"]) == (False, 0.04)
-
-
-def test_hosts_are_simulated_and_are_in_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["--hosts", "2", "--processes", "4", "--client-time", "1ms", "--round-trip", "3ms"]
-    code, shown, _ = written(capsys, *ARTICLE, *more, "--json", "-")
-    found = json.loads(shown)
-    assert code == 0
-    assert [found["workload"][name] for name in ("hosts", "processes", "client_time")] == [2, 4, 0.001]
-    said = "so those of 2 hosts (8 processes) can do 8,000 orders/s; more of them would help little."
-    assert said in " ".join(found["reasons"])
-    refused = written(capsys, *ARTICLE, "--hosts", "40")
-    assert refused == (
-        2,
-        "",
-        "segmented: hosts 40 with 40 processes: each has at least one of the workers, and there are 32\n",
-    )
-
-
 def test_work_that_may_overlap_is_answered_with_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
     _, shown, _ = written(capsys, *ARTICLE, "--may-overlap")
     assert shown.splitlines()[0] == "No: one segment, without its lock."
 
 
-def test_without_a_hold_somebody_must_be_there_to_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "segmented: advise needs --hold, such as 20ms, without a terminal\n"
+def test_a_wrong_value_is_quoted_and_a_missing_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "segmented: Invalid value for '--stock': 'ten' should be a valid integer\n"
+    assert written(capsys, *ARTICLE, "--stock", "ten") == (2, "", said)
+    said = "segmented: Missing option '--hold'.\n"
     assert written(capsys, "advise", "--workers", "4", "--stock", "100") == (2, "", said)
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--stock", "ten"), "Invalid value for '--stock': 'ten' should be a valid integer"),
-        (
-            ("--peak", "100/1s"),
-            "peak 100 needs the arrivals of the rest of the sale (--arrivals), which must not be higher",
-        ),
-    ],
-)
-def test_a_wrong_value_is_quoted_and_a_missing_option_is_named(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], sentence: str
-) -> None:
-    assert written(capsys, *ARTICLE, *words) == (2, "", f"segmented: {sentence}\n")

@@ -115,7 +115,6 @@ SYNC_ONLY: Final = {
     "audit_both": WORKERS,
     "pool_of": "a worker finds the pool of an order; a caller of asyncio has `async_find_pool`",
     "measure": "the command `segmented advise` measures a server",
-    "past_hold": "the command `segmented advise` reads a ledger",
     "WsgiIdempotencyMiddleware": "WSGI is synchronous; `IdempotencyMiddleware` is its twin for ASGI",
 }
 """Public functions and classes that serve a store, pool or dedup for threads alone, and why."""

