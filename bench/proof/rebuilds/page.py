@@ -19,4 +19,4 @@ def paragraph(results: dict[str, Any]) -> str:
         f" and {found['others_steady_p99_ms']:,.1f} ms before. {found['cores']} cores for everything "
         f"({found['cpu_model']}), load {found['load_before']:g} at the beginning."
     )
-    return f"{fill(words, WIDTH, break_on_hyphens=False)}\n<!-- shown: bench/proof/rebuilds/results.json -->\n"
+    return f"{fill(words, WIDTH, break_on_hyphens=False)}\n"

@@ -1,16 +1,4 @@
-"""What a page claims, and what shows it: markers behind paragraphs, list items and tables.
-
-A block that has a number, *never*, *always* or *at most* outside of code has a marker in it or on the next line:
-
-| marker | leads to |
-| --- | --- |
-| `shown: tests/quick/unit/test_a.py::test_b` | a test that fails if the claim is false |
-| `shown: docs/results/2026-11-28/results.jsonl` | a file of results that is in the repository |
-| `set: segmented/a.py::NAME` | a constant, field (`Class.field`) or argument (`function.argument`); the block says it |
-| `example` | nothing: the numbers are dates, section numbers, versions, or values made up for an example |
-
-Each stands in an HTML comment; several targets of one marker are separated by commas.
-"""
+"""The numbers that a page says, and whether a target of `tests/proofs.toml` shows something."""
 
 from __future__ import annotations
 
@@ -24,24 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MARKER: Final = re.compile(r"<!-- (?P<kind>[a-z]+)(?:: (?P<targets>[^>]*?))? -->")
-OF_CODE: Final = {"background"}
-"""Marks of the blocks of code behind them, which `tests/real/docs` reads."""
 RESULTS: Final = ("docs/results/", "bench/", "tests/conformance/", "tests/torture/")
 FENCE: Final = re.compile(r"^\s*```")
 ITEM: Final = re.compile(r"^\s*(?:[-*]|\d+\.) +")
-CLAIM: Final = re.compile(r"\d|\b(?:never|always|at most)\b", re.IGNORECASE)
-PRODUCTS: Final = (
-    "Redis|Valkey|Python|PostgreSQL|MySQL|MariaDB|SQLite|Celery|ZooKeeper|PgBouncer|RESP|UTF|HTTP|AES|SHA|Debian"
-)
-NOT_CLAIMS: Final = (
-    re.compile(r"`+[^`]*`+"),
-    re.compile(r"(?<=\])\([^)]*\)"),
-    re.compile(r"<!--.*?-->"),
-    re.compile(rf"\b(?:{PRODUCTS})(?:'s)?[ -]?\d[\d.]*(?: (?:or|and|to) \d[\d.]*)?"),
-    re.compile(r"\b[A-Za-z_]+\d+\w*"),
-    re.compile(r"^\s*\d+\. ", re.MULTILINE),
-)
 NUMBER: Final = re.compile(r"(?<![\w.])(\d[\d,_]*(?:\.\d+)?|[a-z]+)(?= ?(%|[A-Za-z]+)?)")
 COUNTED: Final = ["three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 VALUES: Final = {word: number for number, word in enumerate(COUNTED, start=3)} | {
@@ -87,27 +60,10 @@ class Block:
     text: str
 
     @property
-    def claims(self) -> bool:
-        """Return whether it has a number or an absolute word that needs a marker."""
-        prose = self.text
-        for pattern in NOT_CLAIMS:
-            prose = pattern.sub("", prose)
-        return CLAIM.search(prose) is not None
-
-    @property
-    def markers(self) -> list[tuple[str, list[str]]]:
-        """Return each marker as its kind and its targets."""
-        return [
-            (found["kind"], [target.strip() for target in (found["targets"] or "").split(",") if target.strip()])
-            for found in MARKER.finditer(self.text)
-            if found["kind"] not in OF_CODE
-        ]
-
-    @property
     def numbers(self) -> set[float]:
         """Return all numbers of the block, as they stand and, where they have a unit, in seconds or bytes."""
         found = set[float]()
-        for word, unit in NUMBER.findall(MARKER.sub("", self.text)):
+        for word, unit in NUMBER.findall(self.text):
             value = VALUES.get(word) if word.isalpha() else float(word.rstrip(",_").replace(",", "").replace("_", ""))
             if value is not None:
                 found |= {value, round(value * UNITS.get(unit, 1), 9)}
@@ -120,10 +76,10 @@ def blocks(text: str) -> Iterator[Block]:
     start, is_fenced, indent = 0, False, 0
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         item = ITEM.match(line)
-        is_turned = bool(lines) and (line.startswith("|") != lines[-1].startswith("|") or _is_marker(lines[-1]))
+        is_turned = bool(lines) and line.startswith("|") != lines[-1].startswith("|")
         is_code = not lines and line.startswith(" " * (indent + 4))
         is_out = not line.strip() or FENCE.match(line) or line.startswith("#") or is_code
-        if lines and (is_out or item or (is_turned and not _is_marker(line))):
+        if lines and (is_out or item or is_turned):
             yield Block(start, "\n".join(lines))
             lines = []
         if line.startswith("#"):
@@ -134,29 +90,6 @@ def blocks(text: str) -> Iterator[Block]:
             indent = len(item.group()) if item else indent if line.startswith(" ") else 0
             start = start if lines else number
             lines.append(line)
-
-
-def _is_marker(line: str) -> bool:
-    return line.lstrip().startswith("<!--")
-
-
-def unmarked(text: str) -> Iterator[tuple[int, str]]:
-    """Name each block that claims something and has no marker."""
-    for block in blocks(text):
-        if block.claims and not block.markers:
-            yield block.line, f"nothing shows {' '.join(block.text.split())[:60]!r}"
-
-
-def misled(text: str, root: Path) -> Iterator[tuple[int, str]]:
-    """Name each marker that leads nowhere, and each constant whose value is not in its block."""
-    for block in blocks(text):
-        for kind, targets in block.markers:
-            if kind not in {"shown", "set", "example"} or (kind != "example" and not targets):
-                yield block.line, f"{kind} {targets} is no marker: shown, set or example, and what it leads to"
-            for target in targets if kind in {"shown", "set"} else ():
-                wrong = shows_nothing(target, root) if kind == "shown" else sets_nothing(target, root, block.numbers)
-                if wrong:
-                    yield block.line, f"{target}: {wrong}"
 
 
 def shows_nothing(target: str, root: Path) -> str:

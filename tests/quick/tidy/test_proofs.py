@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -12,6 +12,19 @@ from tests.support.proofs import DOCS, proofs, table
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+RENDERED: Final = "test_the_page_is_what_the_kept_results_render_to"
+HELD_WHOLE: Final = {
+    "explanation/lock-comparison.md": f"quick/tidy/test_lock_comparison.py::{RENDERED}",
+    "reference/celery-dedup-compared.md": f"quick/tidy/test_dedup_comparison.py::{RENDERED}",
+    "reference/command-line.md": "real/programs/test_command.py::test_the_reference_page_is_what_the_help_says",
+    "reference/lock-kinds.md": "quick/unit/test_lock_kinds.py::test_the_reference_page_is_what_the_records_say",
+    "reference/python.md": "quick/unit/test_python_reference.py::test_the_page_is_what_the_docstrings_say",
+    "reference/worker-settings.md": (
+        "quick/unit/test_worker_settings.py::test_the_reference_page_is_what_the_settings_say"
+    ),
+}
+"""Pages that a command prints -> the test, in tests/, that compares the whole page."""
 
 
 def test_the_page_is_what_the_file_says() -> None:
@@ -32,6 +45,10 @@ def astray(page: str, root: Path) -> list[tuple[str, str]]:
     found = [(target, shows_nothing(target, root)) for target in targets.get("shown", [])]
     found += [(target, sets_nothing(target, root, numbers)) for target in targets.get("set", [])]
     return [(target, why) for target, why in found if why]
+
+
+def test_every_page_that_a_command_prints_is_compared_by_a_test() -> None:
+    assert [shows_nothing(f"tests/{target}", ROOT) for target in HELD_WHOLE.values()] == [""] * len(HELD_WHOLE)
 
 
 @pytest.mark.parametrize(
