@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from segmented.dedup.async_run import AsyncRun, async_begun
 from segmented.dedup.base import NOTHING, WHO, DedupBase, checked_identity
-from segmented.dedup.outcomes import DEFAULT_SIZE_MAX  # asyncio only
+from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, dumped, loaded  # asyncio only
 
-# threads: from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, awaited
+# threads: from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, awaited, dumped, loaded
 from segmented.dedup.run_state import Replay
 from segmented.dedup.terms import DAY, DEFAULT_TTL, DedupOptions
 from segmented.locks.call_keys import name_of
@@ -58,8 +57,8 @@ class AsyncDedup(DedupBase):
         keep: Duration = DAY,
         keep_failures: Duration = 0.0,
         ttl: Duration = DEFAULT_TTL,
-        dump: Callable[[Any], str] = json.dumps,
-        load: Callable[[str], Any] = json.loads,
+        dump: Callable[[Any], str] = dumped,
+        load: Callable[[str], Any] = loaded,
         size_max: int = DEFAULT_SIZE_MAX,
     ) -> None:
         """Create an instance that keeps its records on `store`, under keys of `namespace`.

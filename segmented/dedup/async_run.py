@@ -47,7 +47,7 @@ class AsyncRun(RunState, AsyncHeldLease):
 
     async def finish(self, result: object = None) -> None:
         """Keep the result for repeats, and end the run. Raises RunLost if the run has another holder now."""
-        await self._finish(*self._form.written(result))
+        await self._finish(*self.written(result))
 
     async def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # any return value of the effect
         """Perform an effect in the store and keep its result in one step. Returns the result."""

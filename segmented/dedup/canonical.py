@@ -29,6 +29,10 @@ DEPTH_MAX: Final = 64
 INTEGER_BITS_MAX: Final = 4_096
 
 
+class NoText(InvalidInput):
+    """A value has no text form that is the same in every process."""
+
+
 def canonical(value: object, where: str) -> str:
     """Return the canonical text of a value. Raises InvalidInput, which names `where`, if the value has none."""
     return _text(value, where, 0)
@@ -102,7 +106,7 @@ def _scalar(value: object, where: str, depth: int) -> list[Any]:
         f"{where} is {type(value).__name__}, which has no text form that is the same in every process: "
         "name a part of it in the key expression, or give a callable"
     )
-    raise InvalidInput(message)
+    raise NoText(message)
 
 
 def _checked_number(number: float, where: str) -> float:

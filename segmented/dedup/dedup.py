@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from segmented.dedup.base import NOTHING, WHO, DedupBase, checked_identity
-from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, awaited
+from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, awaited, dumped, loaded
 from segmented.dedup.run import Run, begun
 from segmented.dedup.run_state import Replay
 from segmented.dedup.terms import DAY, DEFAULT_TTL, DedupOptions
@@ -57,8 +56,8 @@ class Dedup(DedupBase):
         keep: Duration = DAY,
         keep_failures: Duration = 0.0,
         ttl: Duration = DEFAULT_TTL,
-        dump: Callable[[Any], str] = json.dumps,
-        load: Callable[[str], Any] = json.loads,
+        dump: Callable[[Any], str] = dumped,
+        load: Callable[[str], Any] = loaded,
         size_max: int = DEFAULT_SIZE_MAX,
     ) -> None:
         """Create an instance that keeps its records on `store`, under keys of `namespace`.

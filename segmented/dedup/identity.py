@@ -6,18 +6,22 @@ not reveal these values, so a personal number in an argument does not end up in 
 
 from __future__ import annotations
 
+import inspect
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.canonical import canonical, digest
+from segmented.dedup.canonical import NoText, canonical, digest
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import Call, CallKey, name_of
 from segmented.locks.key_expressions import KeyExpression, Path
 from segmented.models.ids import is_unseen, plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+EXTRA: Final[dict[object, object]] = {inspect.Parameter.VAR_POSITIONAL: (), inspect.Parameter.VAR_KEYWORD: {}}
+"""What `*arguments` and `**options` are if none is given."""
 KEY_LENGTH_MAX: Final = 255
 """Maximum length of an explicit idempotency key, as in the IETF draft on the Idempotency-Key header."""
 
@@ -71,6 +75,7 @@ class CallIdentity:
         self._key = _Selection("key", key, function, self._where) if key is not None else None
         self._payload = None if isinstance(payload, bool) else _Selection("payload", payload, function, self._where)
         self._compares_all = payload is True
+        self._defaults = dict(_defaults(self._bound.parameters))
 
     def of(self, arguments: Sequence[Any], options: Mapping[str, Any], *, given: str | None = None) -> Identity:
         """Return the identity of one call; a `given` key, chosen by the caller, replaces the expression.
@@ -80,21 +85,45 @@ class CallIdentity:
         call = self._bound.bind(arguments, options)
         if given is not None:
             return Identity(explicit_key(self._scope, given), self._fingerprint(call))
-        made = ["all", self._whole(call)] if self._key is None else [self._key.text, self._key.values(call)]
+        made = (
+            ["all", self._whole(call, omits=False)] if self._key is None else [self._key.text, self._key.values(call)]
+        )
         key = digest(canonical([self._scope, *made], f"the key of {self._where}"))
         return Identity(key, "" if self._key is None else self._fingerprint(call))  # all arguments are in the key
 
     def _fingerprint(self, call: Call) -> str:
         if self._payload is not None:
             return digest(canonical(self._payload.values(call), f"the payload of {self._where}"))
-        return digest(self._whole(call)) if self._compares_all else ""
+        return digest(self._whole(call, omits=True)) if self._compares_all else ""
 
-    def _whole(self, call: Call) -> str:
-        parts = [
-            f"[{canonical(name, 'a name')},{canonical(value, f'argument {name!r} of {self._where}')}]"
-            for name, value in sorted(call.arguments.items())
-        ]
+    def _whole(self, call: Call, *, omits: bool) -> str:
+        """Return the text of all arguments that differ from their defaults.
+
+        So a parameter with a default can be added, or removed, while old and new processes run. If another key was
+        chosen, `omits` leaves out an argument without a text form, such as an object or `self`.
+        """
+        parts = []
+        for name, value in sorted(call.arguments.items()):
+            try:
+                text = canonical(value, f"argument {name!r} of {self._where}")
+            except NoText:
+                if not omits:
+                    raise
+                continue
+            if text != self._defaults.get(name):
+                parts.append(f"[{canonical(name, 'a name')},{text}]")
         return ",".join(parts)
+
+
+def _defaults(parameters: Mapping[str, inspect.Parameter]) -> Iterator[tuple[str, str]]:
+    """Yield the text of each default; extra arguments are none by default."""
+    for name, one in parameters.items():
+        default: object = one.default
+        if one.kind in EXTRA:
+            default = EXTRA[one.kind]
+        if default is not inspect.Parameter.empty:
+            with suppress(InvalidInput):
+                yield name, canonical(default, "a default")
 
 
 class _Selection:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
 
 from segmented.errors import FailedBefore, InvalidInput, ResultUnkept, StoreRefused
 from segmented.locks.call_keys import name_of
@@ -17,16 +21,70 @@ if TYPE_CHECKING:
     from segmented.models.dedup import OutcomeKept, OutcomeKind
 
 V = TypeVar("V")
+TYPE: Final = "__segmented_type__"
+"""Marks a value that JSON itself cannot write."""
+WRITTEN: Final[dict[type, Callable[[Any], object]]] = {
+    Decimal: str,
+    UUID: str,
+    datetime: datetime.isoformat,
+    date: date.isoformat,
+    time: time.isoformat,
+    timedelta: lambda value: [value.days, value.seconds, value.microseconds],
+    bytes: lambda value: b64encode(value).decode(),
+}
+READ: Final[dict[str, Callable[[Any], object]]] = {
+    "Decimal": Decimal,
+    "UUID": UUID,
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timedelta": lambda parts: timedelta(*parts),
+    "bytes": b64decode,
+}
 DETAIL_LENGTH_MAX: Final = 1_000
 DEFAULT_SIZE_MAX: Final = 1_048_576
 
 
+def dumped(result: object) -> str:
+    """Return a result as JSON, in which Decimal, UUID, bytes and the types of datetime are marked.
+
+    Raises TypeError for any other type that JSON does not know, and ValueError for a dict that looks like a mark.
+    """
+    marks = 0
+
+    def marked(value: object) -> dict[str, object]:
+        nonlocal marks
+        if type(value) not in WRITTEN:
+            message = f"{type(value).__name__} has no form in JSON: give dump and load"
+            raise TypeError(message)
+        marks += 1
+        return {TYPE: type(value).__name__, "value": WRITTEN[type(value)](value)}
+
+    text = json.dumps(result, default=marked)
+    if text.count(TYPE) != marks:
+        message = f"the result itself contains {TYPE}"
+        raise ValueError(message)
+    return text
+
+
+def loaded(text: str) -> Any:  # noqa: ANN401  # any result
+    """Return the result that `dumped` wrote."""
+    return json.loads(text, object_hook=_unmarked)
+
+
+def _unmarked(found: dict[str, Any]) -> object:
+    return READ[found[TYPE]](found["value"]) if TYPE in found else found
+
+
 @dataclass(frozen=True, slots=True)
 class OutcomeForm:
-    """`dump` turns a result into text of at most `size_max` bytes, and `load` turns it back. The default is JSON."""
+    """`dump` turns a result into text of at most `size_max` bytes, and `load` turns it back.
 
-    dump: Callable[[Any], str] = json.dumps
-    load: Callable[[str], Any] = json.loads
+    The default is JSON with Decimal, UUID, bytes and the types of datetime.
+    """
+
+    dump: Callable[[Any], str] = dumped
+    load: Callable[[str], Any] = loaded
     size_max: int = DEFAULT_SIZE_MAX
 
     def __post_init__(self) -> None:

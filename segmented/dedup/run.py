@@ -48,7 +48,7 @@ class Run(RunState, HeldLease):
 
     def finish(self, result: object = None) -> None:
         """Keep the result for repeats, and end the run. Raises RunLost if the run has another holder now."""
-        self._finish(*self._form.written(result))
+        self._finish(*self.written(result))
 
     def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # any return value of the effect
         """Perform an effect in the store and keep its result in one step. Returns the result."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from segmented.dedup.plans import finish_plan
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from segmented.models.dedup import OutcomeKept, OutcomeKind
     from segmented.plans import Plan
 
+_log: Final = logging.getLogger("segmented.dedup")
 RENEW_MAX: Final = 7 * 24 * 3600.0
 """Maximum seconds for which a run is renewed, so that a hanging body does not hold its key forever."""
 RENEWAL: Final = Renewal(is_wanted=True, seconds_max=RENEW_MAX)
@@ -57,8 +59,11 @@ class RunState(LeaseState):
         return f"{self.key}-{effect}"
 
     def written(self, result: object) -> tuple[OutcomeKind, str]:
-        """Return the kind and text of a result, as they are kept."""
-        return self._form.written(result)
+        """Return the kind and text of a result, as they are kept; log a warning if it cannot be kept."""
+        kind, body = self._form.written(result)
+        if kind == "unkept":
+            _log.warning("the result of %s cannot be kept for repeats: %s", self.claim.terms.task, body)
+        return kind, body
 
     def replay_of(self, outcome: OutcomeKept) -> Replay:
         """Return the replay for an outcome of this key that was kept elsewhere."""

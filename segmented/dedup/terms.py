@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
+from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm, dumped, loaded
 from segmented.errors import InvalidInput
 from segmented.locks.claim import LeaseClaim
 from segmented.locks.durations import checked_name, milliseconds, milliseconds_or_none
@@ -139,8 +138,8 @@ class DedupOptions:
     """Seconds for which repeats get a failure; 0: the next call with the key runs again."""
     ttl: Duration = DEFAULT_TTL
     """Seconds for which a process that died keeps its key; a live one renews its lease."""
-    dump: Callable[[Any], str] = json.dumps
-    load: Callable[[str], Any] = json.loads
+    dump: Callable[[Any], str] = dumped
+    load: Callable[[str], Any] = loaded
     size_max: int = DEFAULT_SIZE_MAX
 
     def __post_init__(self) -> None:

@@ -125,6 +125,11 @@ class CallKey:
             message = f"{self._where} is neither a text nor a callable"
             raise InvalidInput(message)
 
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Return the function's parameters by name."""
+        return self._signature.parameters
+
     def require(self, path: Path, where: str) -> None:
         """Raise InvalidInput for a path whose argument the function does not have."""
         if path.argument not in self._signature.parameters:

@@ -8,6 +8,7 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.dedup.celery import signals as signals
+    from segmented.dedup.celery.repeats import once_repeated as once_repeated
     from segmented.dedup.celery.result import OnceResult as OnceResult
     from segmented.dedup.celery.rule import OnceRule as OnceRule
     from segmented.dedup.celery.task import Once as Once
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 LATE: Final = from_modules(
     {
         "segmented.dedup.celery.signals": "Once",  # the task needs these signals
+        "segmented.dedup.celery.repeats": "once_repeated",
         "segmented.dedup.celery.result": "OnceResult",
         "segmented.dedup.celery.rule": "OnceRule",
     }

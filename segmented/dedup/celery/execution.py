@@ -13,15 +13,17 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
-from celery.states import READY_STATES
+from celery.states import READY_STATES, STARTED
 
 from segmented.clock import in_seconds
 from segmented.dedup.celery.message import OnceHeader, header_of, waits_ms
+from segmented.dedup.celery.repeats import once_repeated
 from segmented.dedup.plans import StoreEffect, is_in_flight
 from segmented.dedup.run import Run
 from segmented.errors import (
@@ -168,6 +170,7 @@ class Execution:
 
     def _worked(self, run: Run) -> Any:  # noqa: ANN401  # any result of the task
         self.request.once_run = run  # type: ignore[attr-defined]  # a request carries what its task needs
+        self._track_started()
         try:
             result = self.task.run(*self.arguments, **self.options)
         except Exception as error:
@@ -177,6 +180,12 @@ class Execution:
             self._abandon(run)
             raise
         return result if self._is_put_off(run) else self._finished(run, result)
+
+    def _track_started(self) -> None:
+        task, request = self.task, self.request
+        if getattr(task, "once_tracks_started", False) and not (request.is_eager or task.ignore_result):
+            found = {"pid": os.getpid(), "hostname": request.hostname}
+            task.backend.store_result(str(request.id), found, STARTED, request=request)
 
     def _ended(self, run: Run, error: Exception) -> None:
         attempt = int(self.request.retries or 0)
@@ -249,14 +258,22 @@ class Execution:
     # --- this message does not have the run ---
 
     def _repeated(self, header: OnceHeader, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # any result of the first message
-        if outcome.kind == "error" and outcome.message == header.message and self._is_stored():
-            raise Ignore  # the original error
+        if outcome.kind not in {"value", "effect"} and outcome.message == header.message and self._is_stored():
+            raise Ignore  # the original error, or the result that the record could not keep
         is_own = outcome.message in {header.message, header.follows}
         if not is_own and self.plan.rule.in_worker == "raise":
+            self._tell("refused", outcome.message)
             raise InFlight(header.key, outcome.message, "done", None)
         if not is_own and self.plan.rule.in_worker == "drop":
-            return self._dropped()
+            return self._dropped(outcome.message)
+        self._tell("answered", outcome.message)
         return self.plan.form.read(header.key, outcome)
+
+    def _tell(self, decision: str, first: str) -> None:
+        """Tell the log and the receivers of `once_repeated` that this message does not run."""
+        key = self._header().key
+        log.info("task %s[%s] did not run: it repeats %s (%s)", self.plan.name, self.request.id, first, decision)
+        once_repeated.send(sender=self.plan.name, key=key, message_id=first, decision=decision)
 
     def _is_stored(self) -> bool:
         """Return whether the result backend already has an outcome of this message."""
@@ -276,17 +293,19 @@ class Execution:
         was_replaced = header.is_claimed and held.state == "waiting"
         policy = "reschedule" if header.is_put_off and not was_replaced else self.plan.rule.in_worker
         if policy == "raise":
+            self._tell("refused", held.message)
             raise InFlight(header.key, held.message, held.state, (held.free_in_ms or 0) / 1000)
         if policy == "drop":
-            return self._dropped()
+            return self._dropped(held.message)
         if not held.goes_round:
             raise Ignore
         if policy not in {"reschedule", "wait"}:
             header = replace(header, follows=held.message, is_put_off=False)
         return self._go_round(header, min(ROUND_SECONDS * 2 ** min(header.round, 16), ROUND_SECONDS_MAX), held)
 
-    def _dropped(self) -> None:
+    def _dropped(self, first: str) -> None:
         """Drop the message. If a chord, group or chain waits for its id, return None instead of ignoring it."""
+        self._tell("ignored", first)
         request = self.request
         if any((request.chord, request.group, request.chain, request.callbacks)):
             return

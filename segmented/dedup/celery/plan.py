@@ -52,6 +52,11 @@ class OncePlan:
         return runs_when_down(self._settings)
 
     @property
+    def is_off(self) -> bool:
+        """Return whether the app's setting `once_off` lets every call run."""
+        return bool(self._settings.get("once_off"))
+
+    @property
     def timeout(self) -> float:
         """Return how many seconds a publisher waits for the records' server. Raises InvalidInput."""
         return timeout_of(self._settings)

@@ -5,7 +5,10 @@
    chord, group or chain, with callbacks, or with a task id that the caller chose) is still published, as a follower:
    the worker gives it the outcome of the first;
 3. the key was used with another payload: OtherPayload;
-4. the message of the key has waited for long: it is published again under its own id, since it may be lost.
+4. the message of the key has waited for long: it is published again under its own id, since it may be lost;
+5. a task publishes its own next step, under the key that it holds: that message is published, and runs after it;
+6. Celery continues a chain or calls back in a worker: a refusal would fail the task before it, which is done. So the
+   message is published without a claim, and the worker that gets it decides.
 """
 
 from __future__ import annotations
@@ -14,11 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from celery.result import EagerResult
 from celery.utils import uuid
 
 from segmented.clock import in_seconds
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, waits_ms
+from segmented.dedup.celery.repeats import once_repeated
 from segmented.dedup.celery.rule import REPLACING
 from segmented.dedup.plans import is_in_flight
 from segmented.errors import InFlight, OtherPayload, SegmentedError, StoreError, StoreUnavailable, WrongKind
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from segmented.dedup.identity import Identity
     from segmented.plans.drivers import Store
 
-IGNORED: Final = "IGNORED"
 CANVAS: Final = ("task_id", "group_id", "chord", "chain", "link", "link_error")
 """Options that make a caller wait for the outcome under the message's own id."""
 
@@ -61,11 +63,19 @@ class Publication:
 
     def publish(self) -> AsyncResult[Any]:
         """Claim the key and publish, or answer as the rule says."""
-        runs_when_down = self.plan.runs_when_down
-        message = self.options.get("task_id") or uuid()
-        header = self._header(message)
+        header = self._header(self.options.get("task_id") or uuid())
         if not self.plan.rule.point_terms.claims:
             return self._sent(header)
+        try:
+            return self._decided(header)
+        except (InFlight, OtherPayload, StoreError):
+            if "parent_id" not in self.options:  # Celery names it when it continues a canvas, and only then
+                raise
+            return self._sent(header)
+
+    def _decided(self, header: OnceHeader) -> AsyncResult[Any]:
+        runs_when_down = self.plan.runs_when_down
+        message = header.message
         answer = self._claimed(message)
         match answer:
             case StoreError():
@@ -74,9 +84,17 @@ class Publication:
                 return self._sent(header)  # the worker checks again
             case KeyClaimed():
                 return self._first(message, answer)
+            case KeyHeld(first) | PayloadDiffers(first) if self._is_next_step_of(first):
+                return self._sent(self._header(message, is_put_off=True))
             case PayloadDiffers(first):
                 raise OtherPayload(self.identity.key, first)
         return self._repeat(header, answer)
+
+    def _is_next_step_of(self, message: str) -> bool:
+        """Return whether the caller is the body of the message that has the key, and the rule lets a repeat wait."""
+        running = self.plan.app.current_worker_task
+        is_own = running is not None and running.request.id == message
+        return is_own and self.plan.rule.on_publish not in {"raise", "drop", "wait"}
 
     # --- the first message ---
 
@@ -153,7 +171,8 @@ class Publication:
 
     def _sent(self, header: OnceHeader, **changed: object) -> AsyncResult[Any]:
         headers = header.carried(self.options.get("headers"))
-        sent = self.send({**self.options, **changed, "task_id": header.message, "headers": headers})
+        sent: Any = self.send({**self.options, **changed, "task_id": header.message, "headers": headers})
+        sent.is_repeat, sent.first_id = bool(header.follows), header.follows or header.message
         return self._known(sent)
 
     def _known(self, result: AsyncResult[Any]) -> AsyncResult[Any]:
@@ -177,10 +196,18 @@ class Publication:
             return self._sent(self._header(header.message, is_put_off=True), **later)
         if any(self.options.get(name) for name in CANVAS):
             return self._sent(self._header(header.message, follows=answer.message))
+        once_repeated.send(
+            sender=self.plan.name,
+            key=header.key,
+            message_id=answer.message,
+            decision="dropped" if policy == "drop" else "returned",
+        )
         if policy == "drop":
-            return EagerResult(header.message, None, IGNORED, name=self.plan.name)
+            dropped = self.handle(header.message)
+            dropped.is_repeat, dropped.first_id = True, answer.message
+            return dropped.dropped()
         first = self.handle(answer.message)
-        first.is_repeat = True
+        first.is_repeat, first.first_id = True, answer.message
         self._known(first)
         return first.ended(header.key, answer, self.plan.form) if isinstance(answer, OutcomeKept) else first
 

@@ -26,7 +26,9 @@ class OnceResult(CeleryResult):
     once_key: str | None = None
     """The record's key, as `segmented dedup list` shows it; None if the handle was created from an id alone."""
     is_repeat = False
-    """Whether nothing was published for it."""
+    """Whether the call is a repeat of another message: nothing was published, or a message that gets its outcome."""
+    first_id: str | None = None
+    """The message that runs for this call: its own id, or that of the first; None for a handle made from an id."""
 
     def revoke(self, *arguments: Any, **passed_on: Any) -> None:  # noqa: ANN401  # Celery's signature
         """Revoke the task as Celery does, and free its key at once unless a worker is running it.
@@ -47,6 +49,14 @@ class OnceResult(CeleryResult):
         self.once_key, self._plan, self._record = record.key, plan, record
         return self
 
+    def dropped(self) -> OnceResult:
+        """Set the state `IGNORED` and the result None: the repeat was dropped."""
+        self._cache: dict[str, Any] = self._meta("IGNORED", None)
+        return self
+
+    def _meta(self, status: str, result: object) -> dict[str, Any]:
+        return {"status": status, "result": result, "traceback": None, "children": [], "task_id": self.id}
+
     def ended(self, key: str, outcome: OutcomeKept, form: OutcomeForm) -> OnceResult:
         """Set the outcome that the record keeps, so that the result backend is not asked."""
         status: str = states.SUCCESS
@@ -55,11 +65,5 @@ class OnceResult(CeleryResult):
             result = form.read(key, outcome)
         except DedupError as error:
             status, result = states.FAILURE, error
-        self._cache: dict[str, Any] = {
-            "status": status,
-            "result": result,
-            "traceback": None,
-            "children": [],
-            "task_id": self.id,
-        }
+        self._cache = self._meta(status, result)
         return self

@@ -6,6 +6,7 @@
 | `once_store` | instead of `once_url`: a store, or a callable that returns one |
 | `once_namespace` | separates the app's records from those of other apps; default: the app's name |
 | `once_when_down` | `refuse` (the default) or `run`: what a task does if the records cannot be reached |
+| `once_off` | True: every call runs, for tests and emergencies; copies of one message are still recognised |
 | `once_timeout` | seconds within which a publisher needs the answer of the records' server (default 2) |
 """
 

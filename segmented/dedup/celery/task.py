@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery import Task
+from celery.utils import uuid
 
 from segmented.dedup.celery.execution import Execution
 from segmented.dedup.celery.message import due_in_ms, header_of
@@ -64,8 +65,13 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         own among them, need none.
         """
         bound: Celery = super().bind(app)
-        cls._planned(app)
+        if cls._planned(app) is not None and cls.track_started:
+            # Celery would overwrite the outcome of a message with STARTED when a copy of it arrives.
+            cls.track_started, cls.once_tracks_started = False, True
         return bound
+
+    once_tracks_started: ClassVar[bool] = False
+    """Whether a run stores the state STARTED when it begins, as Celery's `track_started` asks."""
 
     @classmethod
     def _planned(cls, app: Celery) -> OncePlan | None:
@@ -145,9 +151,13 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
     ) -> AsyncResult[Any]:
         """Publish as Celery does, unless it is a repeat. `once_key` is an explicit key that replaces the rule's.
 
+        With the option `once=False`, or the app's setting `once_off`, the call runs whatever other calls do: it has a
+        key of its own, so that only copies of its message are recognised.
+
         Raises OtherPayload for a key that was used with another payload, InFlight if the rule says so, and
         StoreUnavailable if the records cannot be reached and `once_when_down` is `refuse`.
         """
+        is_off = not passed_on.pop("once", True)
         given = {"task_id": task_id, "link": link, "link_error": link_error, **passed_on}
 
         def send(changed: dict[str, Any]) -> AsyncResult[Any]:
@@ -159,7 +169,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
             sent = send(given)
             self._note_attempt(given)
             return sent
-        identity = plan.identity(args, kwargs, given=once_key)
+        identity = plan.identity(args, kwargs, given=uuid() if is_off or plan.is_off else once_key)
         given.setdefault("expires", self.expires)
         return Publication(plan, identity, given, send, self.AsyncResult).publish()
 

@@ -2,7 +2,7 @@
 
 from segmented.dedup.web.asgi import IdempotencyMiddleware
 from segmented.dedup.web.messages import WebRequest, request_key
-from segmented.dedup.web.options import WebOptions, all_clients, below_500, every_status
+from segmented.dedup.web.options import WebOptions, all_clients, below_500, every_status, succeeded
 from segmented.dedup.web.wsgi import WsgiIdempotencyMiddleware
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "below_500",
     "every_status",
     "request_key",
+    "succeeded",
 ]

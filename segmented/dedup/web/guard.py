@@ -6,11 +6,15 @@ The header `Idempotency-Key` holds what IETF draft-ietf-httpapi-idempotency-key-
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
+from contextlib import suppress
+from email.message import Message
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from segmented.dedup.canonical import canonical, digest
 from segmented.dedup.identity import KEY_LENGTH_MAX
 from segmented.dedup.web.messages import Answer, Unkept, kept_form, problem, replayed, request_key
 from segmented.dedup.web.options import all_clients
@@ -73,7 +77,7 @@ class Guard:
         """Return what a repeat must have in common with the first request."""
         if self.options.payload is not None:
             return self.options.payload(request, body)
-        return [request.header("content-type"), request.query, hashlib.sha256(body).hexdigest()]
+        return [*_content(request.header("content-type"), body), request.query]
 
     def too_large(self) -> Answer | None:
         """Return the refusal of a request whose body is too large to compare; None if it runs unprotected."""
@@ -130,6 +134,23 @@ class Guard:
     def not_ended(self, key: str, error: Exception) -> None:
         """Log that the outcome of a run could not be recorded: its answer is sent, and a repeat may run again."""
         _log.warning("idempotency.not_kept", extra={"key": key, "kind": type(error).__name__})
+
+
+def _content(content_type: str, body: bytes) -> tuple[str, str]:
+    """Return media type and digest of a body, without what one client may write in several ways.
+
+    That is white space and order in JSON, parameters such as a charset, and the boundary of a form in parts.
+    """
+    found = Message()
+    found["content-type"] = content_type
+    media = found.get_content_type()
+    if media == "application/json" or media.endswith("+json"):
+        with suppress(ValueError, RecursionError, InvalidInput):
+            return media, digest(canonical(json.loads(body), "the body"))
+    boundary = found.get_boundary()
+    if boundary:
+        body = body.replace(boundary.encode("latin-1", "replace"), b"")
+    return media, hashlib.sha256(body).hexdigest()
 
 
 def key_of(values: Sequence[str]) -> str | None:

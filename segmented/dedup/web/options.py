@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from segmented.clock import Duration
     from segmented.dedup.web.messages import WebRequest
 
+DONE: Final = frozenset({402, 410})
+"""Statuses from 400 on that say that the work was done, and how it ended."""
 TRY_AGAIN: Final = frozenset({401, 407, 408, 425, 429})
 """Statuses below 500 that ask the client to send the same request again."""
 KEPT_HEADERS: Final = frozenset(
@@ -38,6 +40,16 @@ NEVER_KEPT: Final = frozenset(
 MEBIBYTE: Final = 1_048_576
 WhenDown = Literal["refuse", "run"]
 LargeRequest = Literal["refuse", "run"]
+
+
+def succeeded(status: int) -> bool:
+    """Return whether to keep the answer: below 400, or 402 or 410.
+
+    Other answers from 400 on usually come before the handler has done anything, often from the framework: a body that
+    does not validate (422), a path that is not there yet (404), a token that has expired (401). The client may send the
+    corrected request under the same key.
+    """
+    return status < 400 or status in DONE  # noqa: PLR2004  # where errors begin
 
 
 def below_500(status: int) -> bool:
@@ -68,8 +80,9 @@ class WebOptions:
     another client's key would get that client's answer; `all_clients` is for a service with one client. A request with
     an empty value gets 400. Any value that `canonical` can write."""
     payload: Callable[[WebRequest, bytes], object] | None = None
-    """The part that must be equal in a repeat (422 otherwise); None: content type, query and the whole body."""
-    keeps: Callable[[int], bool] = below_500
+    """The part that must be equal in a repeat (422 otherwise). None: media type, query and body; of JSON its values, of
+    a form in parts all but the boundary."""
+    keeps: Callable[[int], bool] = succeeded
     """Which statuses are kept; a request whose answer is not kept is run again by a repeat."""
     headers: Collection[str] = KEPT_HEADERS
     """Which headers are kept. Cookies are secrets and are kept only if you name them."""
@@ -92,8 +105,9 @@ class WebOptions:
             _check_texts(what, found)
         if self.scope is None:
             message = (
-                "scope is missing: name the owner of a key, as in scope=lambda request: "
-                "request.header('Authorization'), or say scope=all_clients if all clients may get each other's answers"
+                "scope is missing: name the owner of a key by what stays the same when a token is refreshed, as in "
+                "scope=lambda request: request.raw['user'].id, or say scope=all_clients if all clients may get each "
+                "other's answers"
             )
             raise InvalidInput(message)
         for what, function in (("scope", self.scope), ("payload", self.payload or all_clients), ("keeps", self.keeps)):

@@ -71,6 +71,7 @@ class WsgiIdempotencyMiddleware:
         found = self._run(key, self._guard.payload(request, body))
         if found is None or isinstance(found, Answer):
             return found
+        environ["segmented.once"] = found
         return Outlet(found, key, self._guard, start_response)
 
     def _run(self, key: str, payload: object) -> Run | Answer | None:

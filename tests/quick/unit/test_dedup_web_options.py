@@ -23,7 +23,7 @@ from segmented.errors import InvalidInput
         ({"when_down": "wait"}, 'when_down is "refuse" or "run", not \'wait\''),
         ({"large_requests": None}, 'large_requests is "refuse" or "run", not None'),
         ({"timeout": -1}, "timeout of -1 s is not a waiting time"),
-        ({"scope": None}, "scope is missing: name the owner of a key, as in scope=lambda request"),
+        ({"scope": None}, "scope is missing: name the owner of a key by what stays the same"),
         ({"scope": "tenant"}, "scope is a callable, not 'tenant'"),
         ({"payload": "body"}, "payload is a callable, not 'body'"),
         ({"keeps": 500}, "keeps is a callable, not 500"),

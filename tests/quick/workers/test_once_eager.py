@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from segmented.dedup import InFlight, OtherPayload
+from segmented.dedup.celery import once_repeated
 from segmented.dedup.celery.settings import close_stores
 from tests.support.workers.once_app import build
 from tests.support.workers.once_steps import Setup
@@ -44,6 +45,32 @@ def test_an_eager_repeat_gets_the_kept_result_and_does_not_run(tasks: Any, setup
     assert runs(setup) == 1
     with pytest.raises(OtherPayload):
         tasks["kept"].delay("a", 2)
+
+
+def test_a_call_runs_whatever_others_do_where_it_is_asked_for(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
+    kept = tasks["kept"]
+    assert [kept.apply_async(("a", number), once=number == 0).get() for number in range(3)] == [
+        ["a", 0],
+        ["a", 1],
+        ["a", 2],
+    ]
+    kept.app.conf.once_off = True
+    assert kept.delay("a", 3).get() == ["a", 3]
+    kept.app.conf.once_off = False
+    assert (kept.delay("a", 0).get(), runs(setup)) == (["a", 0], 4)
+
+
+def test_every_handle_says_whether_it_is_a_repeat_and_a_signal_is_sent(tasks: Any) -> None:  # noqa: ANN401  # tasks by name
+    heard: list[tuple[str, str, str]] = []
+
+    def hear(sender: str, message_id: str, decision: str, **_: object) -> None:
+        heard.append((sender, message_id, decision))
+
+    once_repeated.connect(hear, weak=False)
+    first, repeat = tasks["kept"].delay("a", 1), tasks["kept"].delay("a", 1)
+    once_repeated.disconnect(hear)
+    assert (first.is_repeat, first.first_id, repeat.is_repeat, repeat.first_id) == (False, first.id, True, first.id)
+    assert heard == [("kept", first.id, "returned")]
 
 
 def test_an_eager_task_without_keep_frees_its_key(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name

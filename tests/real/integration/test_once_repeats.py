@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from celery import Celery, chord, group
+from celery import Celery, chain, chord, group, signature
 from celery.exceptions import TaskRevokedError
 
 from segmented.dedup import FailedBefore, OtherPayload
@@ -24,6 +24,8 @@ from tests.support.workers.once_workers import close_app, publisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from celery.result import AsyncResult
 
     from tests.support.workers.once_workers import OnceSide
 
@@ -198,6 +200,42 @@ def test_f11_a_group_with_repeats_completes_under_every_point(shared_once: OnceS
     assert len(found) == 3
     assert all(one in ([key, 1], None) for one in found)
     assert 1 <= shared_once.runs(key) <= 3
+
+
+def test_a_next_step_that_a_task_publishes_under_its_own_key_runs_after_it(shared_once: OnceSide) -> None:
+    shared_once.task("paged").delay("paged", 2)
+    shared_once.wait_for(lambda: len(shared_once.lines(key="paged")) == 3)
+    assert shared_once.lines(key="paged") == ["2", "1", "0"]
+
+
+def test_a_chain_whose_next_task_is_refused_at_publication_keeps_the_task_before_it(held: OnceSide) -> None:
+    raising, gathered = held.task("raised_again"), held.task("gathered")
+    busy = raising.delay("chained", 0, seconds=-1)
+    held.wait_for(lambda: held.runs("chained"))
+    first = chain(gathered.si([]), raising.si("chained", 0))().parent
+    assert first.get(timeout=SOON) == []
+    held.enough()
+    assert busy.get(timeout=SOON) == 0
+
+
+@pytest.mark.parametrize("error", ["no such order", ""], ids=["failed", "succeeded"])
+def test_a_copy_of_a_message_that_has_ended_changes_neither_its_state_nor_calls_back(
+    shared_once: OnceSide, foreign: Celery, error: str
+) -> None:
+    """With task_track_started, Celery stores STARTED before it asks the task."""
+    message, key = str(uuid4()), "copied-failed" if error else "copied"
+    undo = signature("compensate", (key,), immutable=True, app=foreign)
+
+    def ended(times: int) -> AsyncResult[Any]:
+        handle = foreign.send_task("kept", (key,), {"error": error}, task_id=message, link_error=undo)
+        shared_once.wait_for(lambda: shared_once.ends_of(message) == times)
+        return handle
+
+    _, handle = ended(1), ended(2)
+    shared_once.wait_for(shared_once.is_quiet)
+    assert (handle.state, type(handle.result)) == (("FAILURE", ValueError) if error else ("SUCCESS", list))
+    assert shared_once.lines(task="kept", key=key) == ["0"]
+    assert len(shared_once.lines(task="compensate", key=key)) == (1 if error else 0)
 
 
 # --- F12: the broker ---

@@ -79,6 +79,17 @@ def recursive(self: Body, key: str) -> object:
     return self.delay(key).get()
 
 
+def paged(self: Body, key: str, pages: int = 0) -> int:
+    self.app.once_setup.note(self.name, key, pages, "begin")
+    if pages:
+        self.apply_async((key, pages - 1), countdown=0.1)
+    return pages
+
+
+def compensate(self: Body, key: str) -> None:
+    self.app.once_setup.note(self.name, key, "-", "begin")
+
+
 def gathered(self: Body, found: list[object]) -> list[object]:
     self.app.once_setup.note(self.name, "-", len(found), "begin")
     return found
@@ -125,3 +136,5 @@ def add_tasks(app: Celery, base: type, lease: float) -> None:
     add("ended", endless, blind, reject_on_worker_lost=False)
     add("recursive", recursive, raising)
     add("gathered", gathered, None)
+    add("paged", paged, usual)
+    add("compensate", compensate, None)

@@ -61,6 +61,11 @@ class Worker(Logged):
         """Return how many deliveries it has dealt with."""
         return sum(self.said().count(end) for end in ("] succeeded", "] ignored", "] retry:", "] raised"))
 
+    def ends_of(self, message: str) -> int:
+        """Return how many deliveries of a message have ended."""
+        said = [line for line in self.said().splitlines() if f"[{message}] " in line]
+        return sum(end in line for line in said for end in ("] succeeded", "] ignored", "] raised"))
+
     def died(self) -> None:
         """Wait for its end at the point where it is to fail."""
         assert self.process.wait(SOON) == -signal.SIGKILL, self.said()
@@ -172,6 +177,9 @@ class OnceSide:
     def is_quiet(self) -> bool:
         """Is there no message left? (A message that is just being fetched is in neither place.)"""
         return not self.queued() and not self.unacknowledged()
+
+    def ends_of(self, message: str) -> int:
+        return sum(worker.ends_of(message) for worker in self._workers)
 
     def forget_result(self, handle: AsyncResult[Any]) -> None:
         """Let the result backend forget it."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
 from segmented import AsyncDedup, Dedup
-from segmented.errors import InvalidInput, OtherPayload
+from segmented.errors import InvalidInput, OtherPayload, ResultUnkept
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.support.contract.dedup.dedup_calls import Calls, Work
 
@@ -35,6 +38,68 @@ def test_calls_with_equal_arguments_are_one_however_they_are_given(side: Side) -
     once = Calls(side).once(charge)
     assert [once("7"), once("7", 1), once(order="7", currency="EUR"), once("7", units=1)] == [1, 1, 1, 1]
     assert [once("7", 2), once(7), once("7", currency="USD"), once("7", units=True)] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("key", [None, "{order}"], ids=["all arguments", "an expression"])
+def test_a_parameter_with_a_default_can_be_added_while_old_and_new_processes_run(side: Side, key: str | None) -> None:
+    work, calls = Work(), Calls(side)
+
+    def old(order: str, units: int) -> int:
+        return work(order, units)
+
+    def new(order: str, units: int, currency: str = "EUR", *rest: str, **more: str) -> int:
+        return work(order, units, currency, rest, more)
+
+    new.__qualname__ = old.__qualname__
+    before, after = calls.once(old, key), calls.once(new, key)
+    assert (before("7", 1), after("7", 1), after("8", 1), before("8", 1), before("8", units=1)) == (1, 1, 2, 2, 2)
+
+
+def test_an_argument_without_a_text_form_is_not_compared_where_a_key_is_named(side: Side) -> None:
+    work = Work()
+
+    class Shop:
+        def pay(self, order: str, cents: int) -> int:
+            return work(order, cents)
+
+    pay = Calls(side).once(Shop.pay, "{order}")
+    assert (pay(Shop(), "7", 5), pay(Shop(), "7", 5)) == (1, 1)
+    with pytest.raises(OtherPayload):
+        pay(Shop(), "7", 6)
+    with pytest.raises(InvalidInput, match=r"argument 'self' of .* has no text form"):
+        Calls(side).once(Shop.pay)(Shop(), "7", 5)
+
+
+RESULTS = [
+    Decimal("1.50"),
+    UUID(int=7),
+    datetime(2026, 11, 29, 5, tzinfo=UTC),
+    date(2026, 11, 29),
+    time(5, 7),
+    timedelta(days=-1, microseconds=3),
+    b"\x00\xff",
+    {"rows": [{"price": Decimal(2)}]},
+]
+
+
+def test_a_repeat_gets_a_result_of_the_type_that_the_first_call_gave(side: Side) -> None:
+    def given(number: int) -> object:
+        return RESULTS[number]
+
+    once = Calls(side).once(given)
+    first, again = ([once(number) for number in range(len(RESULTS))] for _ in range(2))
+    assert (first, again, list(map(type, again))) == (RESULTS, RESULTS, list(map(type, RESULTS)))
+
+
+def test_a_result_that_cannot_be_kept_is_told_at_the_first_call(side: Side, caplog: pytest.LogCaptureFixture) -> None:
+    def charge(order: str) -> object:
+        return Order(order)
+
+    once = Calls(side).once(charge)
+    assert once("7") == Order("7")
+    assert "charge cannot be kept for repeats: TypeError: Order has no form in JSON" in caplog.messages[0]
+    with pytest.raises(ResultUnkept):
+        once("7")
 
 
 def test_an_expression_names_the_key_and_all_else_is_the_payload(side: Side) -> None:

@@ -64,6 +64,18 @@ def saying(*messages: dict[str, Any]) -> App:
     return app
 
 
+def test_the_handler_reaches_its_run() -> None:
+    async def scene(dedup: AsyncDedup) -> None:
+        async def app(scope: Scope, _: Receive, send: Send) -> None:
+            await send(START)
+            await send(last(scope["state"]["once"].provider_key("card").encode()))
+
+        found = await asked(IdempotencyMiddleware(app, dedup, WebOptions(scope=all_clients)))
+        assert found[1]["body"].endswith(b"-card")
+
+    play(scene)
+
+
 async def asked(app: App, line: Line | None = None, **more: object) -> list[Message]:
     line = line or Line()
     await app(scope(**more), line.receive, line.send)

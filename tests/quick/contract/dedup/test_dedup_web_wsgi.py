@@ -124,12 +124,20 @@ def test_an_answer_that_is_begun_again_after_an_error_is_the_later_one() -> None
         try:
             raise ZeroDivisionError  # noqa: TRY301  # as an application's own
         except ZeroDivisionError:
-            start_response("404 Gone", [], sys.exc_info())
+            start_response("410 Really", [], sys.exc_info())
         return [b"sorry"]
 
     made, line = guarded(app), Line()
     assert [line.ask(made) for _ in range(2)] == [b"sorry", b"sorry"]
-    assert [status for status, _ in line.begun] == ["404 Gone", "404 Not Found"]
+    assert [status for status, _ in line.begun] == ["410 Really", "410 Gone"]
+
+
+def test_the_handler_reaches_its_run() -> None:
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [])
+        return [environ["segmented.once"].provider_key("card").encode()]
+
+    assert Line().ask(guarded(app)).endswith(b"-card")
 
 
 def test_half_a_body_is_400_and_nothing_runs() -> None:
