@@ -23,8 +23,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.clusters import LOOPBACK, StockServer
 from bench.conditions import server_conditions
-from bench.proof.durability.server import LOOPBACK, StockServer
 from bench.results import check_writable
 from segmented.cli.console import console_beside
 from segmented.errors import SegmentedError

@@ -43,8 +43,8 @@ DISTRIBUTION: Final = "segmented-locks"
 GROUP: Final = "segmented.commands"
 CHECKOUT: Final = Path(segmented.__file__).parent.parent
 OWN: Final = ("advise", "dedup", "lock", "orders", "pool", "sell", "server")
-MEASURING: Final = ("bench", "demo", "torture")
-"""Commands of the package `bench`, which is in the checkout and not installed with the library."""
+MEASURING: Final = {"bench": "bench.cli.bench", "demo": "bench.cli.demo", "torture": "tests.torture.cli"}
+"""Commands of the checkout, which are not installed with the library, by the module that has them."""
 MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
 
 HELP: Final = ("--help", "-h")
@@ -161,13 +161,13 @@ def _root(
 def _commands() -> dict[str, EntryPoint]:
     found = {name: EntryPoint(name, f"segmented.cli.{name}:{name}", GROUP) for name in OWN}
     if (CHECKOUT / "bench" / "cli" / "bench.py").is_file() and (CHECKOUT / "pyproject.toml").is_file():
-        found |= {name: EntryPoint(name, f"bench.cli.{name}:{name}", GROUP) for name in MEASURING}
+        found |= {name: EntryPoint(name, f"{module}:{name}", GROUP) for name, module in MEASURING.items()}
     return {**{point.name: point for point in entry_points(group=GROUP)}, **found}
 
 
 def _lacks(command: str, error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
-    if package in {"segmented", "bench"}:
+    if package in {"segmented", "bench", "tests"}:
         return f"this installation has no {error.name}"
     extras = COMMANDS.get(command) or EXTRAS.get(package, "all")
     return f"{package} is not installed; pip install '{DISTRIBUTION}[{extras}]'"

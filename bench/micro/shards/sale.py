@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psutil
 import redis
 
+from bench.clusters import PASSWORD
 from bench.cpu import own_seconds
 from bench.micro.stock.shards import EARLY, transfers_of
-from bench.proof.durability.server import PASSWORD
 from segmented import RedisStore
 from segmented.errors import SegmentedError
 from segmented.stock import Grant, ShardedPool

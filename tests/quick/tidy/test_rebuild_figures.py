@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from bench.proof.rebuilds.page import paragraph
-from bench.proof.rebuilds.results import P99_RATIO_MAX, REBUILD_SECONDS_MAX
 from tests.support.paths import ROOT
+from tests.torture.rebuild.run import P99_RATIO_MAX, REBUILD_SECONDS_MAX, paragraph
 
 PAGE: Final = ROOT / "docs" / "how-to" / "recover-a-pool.md"
 RESULTS: Final[dict[str, Any]] = json.loads(
-    (ROOT / "bench" / "proof" / "rebuilds" / "results.json").read_text(encoding="utf-8")
+    (ROOT / "tests" / "torture" / "rebuild" / "results.json").read_text(encoding="utf-8")
 )
 
 

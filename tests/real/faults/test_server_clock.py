@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.proof.preload.clock import ServerClock
 from segmented.errors import AcquireTimeout, LeaseLost, StaleToken
 from segmented.locks import Lock, fenced_set
 from segmented.locks.operator import revoke
@@ -22,6 +21,7 @@ from segmented.stores.redis import RedisStore
 from tests.support.rings import require_module
 from tests.support.servers.clock import compiled_library
 from tests.support.servers.nodes import Node, eventually
+from tests.torture.preload.clock import ServerClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

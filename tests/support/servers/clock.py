@@ -1,11 +1,11 @@
-"""The library of `bench.proof.preload` that sets a server's clock, for tests; without a C compiler they are skipped."""
+"""A library that sets a server's clock, for tests; without a C compiler they are skipped."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.proof.preload.libraries import compiled, compiler
 from tests.support.rings import require
+from tests.torture.preload.libraries import compiled, compiler
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,327 @@
+"""The count of tortured orders, fed with logs and ledgers that were doctored: whatever is wrong in them is found."""
+
+from __future__ import annotations
+
+import io
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from rich.console import Console
+
+from segmented.cli.main import run
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.models import LedgerEntry
+from tests.torture.event_log import LogTail, LogWriter, number_of, order_id
+from tests.torture.judge import OrderChecker, OrdersVerdict
+from tests.torture.orders.messages import MessageTracker, Recovery, WorkerState
+from tests.torture.orders.options import KillSchedule, OrdersOptions, quantity_of
+from tests.torture.orders.run import report_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from segmented.models.pools import EntryKind
+    from tests.torture.report import Report
+
+    Cases = dict[str, tuple[OrdersVerdict, dict[str, int]]]
+
+NOTHING: Final = {"lost": 0, "doubled": 0, "oversold": 0, "refused_wrongly": 0, "uncalled": 0}
+ANSWERS: Final = ("a 1 2", "a 2 1", "a 3 2", "f 4 2")
+"""Five units: four orders, of which the last finds none."""
+
+
+def entry(sequence: int, kind: EntryKind, number: int | None, quantity: int) -> LedgerEntry:
+    name = None if number is None else order_id(number)
+    return LedgerEntry(1, sequence, kind, 1_000 * sequence, name, quantity, (), 0, None)
+
+
+SOUND: Final = (
+    entry(1, "opened", None, 5),
+    entry(2, "reserved", 1, 2),
+    entry(2, "reserved", 2, 1),
+    entry(2, "reserved", 3, 2),
+    entry(3, "confirmed", 1, 2),
+    entry(4, "confirmed", 2, 1),
+    entry(4, "confirmed", 3, 2),
+)
+ROWS: Final = (("o-1", "confirmed", 2), ("o-2", "confirmed", 1), ("o-3", "confirmed", 2))
+
+
+def counted(
+    ledger: Sequence[LedgerEntry] = SOUND,
+    *,
+    answers: Sequence[str] = ANSWERS,
+    rows: Sequence[tuple[str, str, int]] | None = None,
+    stock: int = 5,
+) -> OrdersVerdict:
+    checker = OrderChecker(4, stock, has_database=rows is not None)
+    for line in answers:
+        checker.answer(line)
+    checker.ledger(ledger)
+    checker.rows(rows or ())
+    return checker.verdict()
+
+
+ALL: Final = ("a 1 2", "a 2 1", "a 3 2", "a 4 2")
+REFUSED: Final = entry(5, "refused", 4, 2)
+TAKEN_BACK: Final = (entry(2, "reserved", 4, 2), entry(2, "expired", 4, 2))
+WITHOUT_2: Final = [one for one in SOUND if one.order_id != "o-2"]
+UNRESERVED: Final = [one for one in SOUND if (one.kind, one.order_id) != ("reserved", "o-2")]
+FREE_WHEN_REFUSED: Final = [
+    SOUND[0], entry(2, "reserved", 3, 2), entry(3, "expired", 3, 2), entry(4, "refused", 4, 5), *SOUND[1:],
+]  # fmt: skip
+LOST: Final[Cases] = {
+    "accepted, without an end": (counted(SOUND[:-1]), {"lost": 1}),
+    "unknown to pool and ledger": (counted(WITHOUT_2), {"lost": 1}),
+    "accepted and lapsed": (counted([*SOUND[:-1], replace(SOUND[-1], kind="expired")]), {"lost": 1}),
+    "accepted and cancelled": (counted([*SOUND[:-1], replace(SOUND[-1], kind="cancelled")]), {"lost": 1}),
+    "not in the database": (counted(rows=ROWS[:2]), {"lost": 1}),
+    "only in the database": (counted(SOUND[:-1], rows=ROWS), {"lost": 1}),
+}
+DOUBLED: Final[Cases] = {
+    "confirmed twice": (counted([*SOUND, entry(5, "confirmed", 2, 1)], stock=6), {"doubled": 1}),
+    "reserved twice": (counted([*SOUND, entry(5, "reserved", 2, 1)], stock=6), {"doubled": 1}),
+    "two rows": (counted(rows=[*ROWS, ROWS[1]], stock=6), {"doubled": 1}),
+    "refused and sold": (counted([*SOUND, entry(5, "refused", 2, 1)]), {"doubled": 1}),
+    "refused twice": (counted([*SOUND, REFUSED, replace(REFUSED, sequence=6)], answers=ALL), {"doubled": 1}),
+    "refused and held": (counted([*SOUND, REFUSED, entry(6, "reserved", 4, 2)], answers=ALL, stock=7), {"doubled": 1}),
+    "refused, with a row": (
+        counted([*SOUND, REFUSED], answers=ALL, rows=[*ROWS, ("o-4", "confirmed", 2)], stock=7),
+        {"doubled": 1, "lost": 1},
+    ),
+}
+OVERSOLD: Final[Cases] = {
+    "one order more than the stock": (
+        counted([*SOUND, entry(5, "reserved", 4, 2), entry(6, "confirmed", 4, 2)], answers=ALL),
+        {"oversold": 2},
+    ),
+    "confirmed without a reservation": (counted([*SOUND, entry(5, "confirmed", 2, 1)]), {"doubled": 1, "oversold": 1}),
+    "held beyond the stock for a while": (
+        counted([SOUND[0], SOUND[1], SOUND[3], *TAKEN_BACK, SOUND[2], *SOUND[4:]]),
+        {"oversold": 1},
+    ),
+    "only by the database": (counted(rows=[*ROWS, ("o-9", "confirmed", 3)]), {"oversold": 3, "uncalled": 1}),
+}
+REFUSED_WRONGLY: Final[Cases] = {
+    "at the door, while units were free": (counted(stock=7), {"refused_wrongly": 1}),
+    "by a worker, while units were free": (
+        counted([*SOUND[:2], entry(2, "refused", 4, 2), *SOUND[2:]], answers=ALL),
+        {"refused_wrongly": 1},
+    ),
+    "by a worker, after units came back": (
+        counted(FREE_WHEN_REFUSED, answers=ALL),
+        {"refused_wrongly": 1, "uncalled": 1},
+    ),
+}
+UNCALLED: Final[Cases] = {
+    "given back before it was taken": (counted([SOUND[0], entry(2, "expired", 1, 2), *SOUND[1:]]), {"uncalled": 2}),
+    "sold without a reservation": (counted(UNRESERVED), {"uncalled": 1}),
+    "a refusal that nobody asked for": (counted([*SOUND, REFUSED], answers=ANSWERS[:3]), {"uncalled": 1}),
+    "a row of other units": (counted(rows=[*ROWS[:2], ("o-3", "confirmed", 1)]), {"uncalled": 1}),
+    "refused at the door and held": (
+        counted([*SOUND, entry(5, "reserved", 4, 2)], stock=6),
+        {"oversold": 1, "uncalled": 1},
+    ),
+    "a row of another sale": (counted(rows=[*ROWS, ("of-another-sale", "confirmed", 1)], stock=6), {"uncalled": 1}),
+    "other units than were promised": (counted([*SOUND[:-1], replace(SOUND[-1], quantity=1)]), {"uncalled": 1}),
+}
+SOUND_TOO: Final[Cases] = {
+    "refused once": (counted([*SOUND, REFUSED], answers=ALL), {}),
+    "given back and taken by another": (counted([SOUND[0], *TAKEN_BACK, *SOUND[1:]]), {}),
+    "given back and taken again": (
+        counted([SOUND[0], entry(2, "reserved", 1, 2), entry(2, "expired", 1, 2), *SOUND[1:]]),
+        {},
+    ),
+    "a void row": (counted(rows=[*ROWS, ("o-4", "void", 2)]), {}),
+}
+
+
+@pytest.mark.parametrize("rows", [None, ROWS])
+def test_a_sound_log_and_ledger_add_up(rows: Sequence[tuple[str, str, int]] | None) -> None:
+    verdict = counted(rows=rows)
+    assert (verdict.accepted, verdict.confirmed, verdict.refused) == (3, 3, 1)
+    assert (verdict.units_confirmed, verdict.units_reserved, verdict.units_available) == (5, 0, 0)
+    assert verdict.counts == NOTHING
+    assert verdict.broken == []
+
+
+@pytest.mark.parametrize("cases", [LOST, DOUBLED, OVERSOLD, REFUSED_WRONGLY, UNCALLED, SOUND_TOO])
+def test_each_way_to_break_a_promise_is_counted_and_no_other(cases: Cases) -> None:
+    found = {name: verdict.counts for name, (verdict, _) in cases.items()}
+    assert found == {name: {**NOTHING, **broken} for name, (_, broken) in cases.items()}
+
+
+def test_the_orders_of_a_broken_promise_are_named() -> None:
+    lost = counted(SOUND[:-1])
+    assert lost.broken == ["lost (accepted, not decided): 1, must be 0 (o-3)"]
+    assert DOUBLED["refused twice"][0].doubled.named == ["o-4"]
+    assert REFUSED_WRONGLY["at the door, while units were free"][0].refused_wrongly.named == ["o-4"]
+    assert UNCALLED["given back before it was taken"][0].uncalled.named == ["o-1", "o-1"]  # and then sold
+    assert SOUND_TOO["given back and taken again"][0].confirmed == 3
+    assert counted(rows=ROWS, stock=4).oversold.count == 1
+
+
+def test_an_order_is_decided_with_the_first_entry_that_says_so() -> None:
+    checker = OrderChecker(4, 5, has_database=False)
+    checker.ledger([*SOUND, entry(9, "confirmed", 1, 2)])
+    assert list(checker.decided_us) == [0, 3_000, 4_000, 4_000, 0]
+
+
+def test_a_log_that_cannot_be_counted_stops_the_count() -> None:
+    for line in ("a 1 2", "a 9 1", "x 2 1", "a 2", "a", "a 2 one"):
+        checker = OrderChecker(4, 5, has_database=False)
+        checker.answer("a 1 2")
+        with pytest.raises(SegmentedError, match=f"the submitter's log cannot be counted: '{line}'"):
+            checker.answer(line)
+
+
+def test_a_message_that_nobody_took_and_that_is_not_in_the_queue_was_lost() -> None:
+    messages = MessageTracker(6)
+    messages.feed(0, ["p 10 A 1 2", "p 20 B 3 4", "p 30 C 5 6"])
+    messages.feed(1, ["w 5", "r 40 A", "b 41 A 1 2", "s 1", "s 2", "d 50 A"])
+    assert messages.lost(["C"]) == 1
+
+
+def test_what_a_killed_worker_had_is_recovered_from_the_moment_of_its_death() -> None:
+    messages = MessageTracker(4)
+    messages.feed(0, ["p 10 A 1 2", "p 20 B 3", "p 30 C 4"])
+    messages.feed(1, ["w 5", "r 40 A", "b 41 A 1 2", "s 1", "r 42 B"])
+    messages.kill(1, 1_000_000_000)
+    messages.feed(2, ["p 50 D 1 2 3", "r 60 D", "b 61 D 1 2 3", "s 1", "s 2", "s 3", "d 70 D", "b 71 C 4", "s 4"])
+    assert messages.lost([]) == 0
+    # order 1 was decided before the kill, by the server's clock, which is 500 us ahead of ours
+    found = messages.recovery([0, 1_000_499, 3_000_500, 5_000_500, 9_000_500], 500)
+    assert (found.orders, found.p50_s, found.max_s, found.orders_of_several, found.of_one_max_s) == (
+        2,
+        4.0,
+        4.0,
+        0,
+        4.0,
+    )
+    assert (messages.worked, messages.works_repeated) == (5, 1)
+    assert (messages.published, messages.published_again) == (4, 3)
+    assert messages.duplicates_absorbed == 1  # 1 and 2 were told twice, and 1 alone was worked for twice
+
+
+def test_orders_of_a_lost_message_count_from_the_kill_after_what_came_before_it() -> None:
+    messages = MessageTracker(3)
+    messages.feed(0, ["p 10 A 1", "p 20 B 2", "p 30 C 3"])
+    messages.feed(1, [])
+    messages.kill(1, 15)
+    messages.feed(2, ["r 1000 A", "b 1001 A 1", "d 1002 A"])
+    messages.kill(2, 3_000_000_000)  # it had popped B, and not noted it
+    messages.feed(3, ["r 4000000000 C", "b 4000000001 C 3"])
+    assert messages.lost([]) == 1
+    found = messages.recovery([0, 1, 4_500_000, 4_000_000], 0)
+    assert (found.orders, found.max_s) == (1, 1.5)
+
+
+def test_a_lost_message_was_hit_by_the_first_kill_after_all_earlier_ones_were_taken() -> None:
+    messages = MessageTracker(3)
+    messages.feed(0, ["p 10 A 1", "p 20 B 2", "p 30 C 3"])
+    messages.feed(1, ["r 500 B", "d 501 B"])
+    messages.feed(2, [])
+    messages.kill(2, 700)  # before A was taken
+    messages.feed(3, ["r 1000 A", "d 1001 A"])
+    messages.feed(4, [])
+    messages.kill(4, 3_000_000_000)
+    assert messages.lost([]) == 1
+    found = messages.recovery([0, 1, 1, 4_000_000], 0)
+    assert (found.orders, found.max_s) == (1, 1.0)
+
+
+def test_an_order_that_met_two_kills_is_timed_from_the_last_in_any_order_of_finding() -> None:
+    messages = MessageTracker(1)
+    messages.feed(0, ["p 10 A 1", "p 20 B 1"])
+    messages.feed(1, [])
+    messages.kill(1, 1_000_000_000)
+    messages.feed(2, ["r 2000000000 B", "b 2000000001 B 1"])
+    messages.kill(2, 3_000_000_000)
+    assert messages.lost([]) == 1  # A, at the first kill, which is found after the second
+    found = messages.recovery([0, 4_500_000], 0)
+    assert (found.orders, found.max_s, found.orders_of_several, found.first_max_s) == (1, 1.5, 1, 3.5)
+
+
+def test_half_a_line_of_a_killed_worker_is_not_read_and_the_rest_is(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    tail = LogTail(path)
+    assert list(tail.lines()) == []
+    writer = LogWriter(path)
+    writer.write("a 1 2", "a 2 1")
+    assert list(tail.lines()) == ["a 1 2", "a 2 1"]
+    with path.open("a") as file:
+        file.write("a 3")
+    assert list(tail.lines()) == []
+    writer.write(" 2")
+    assert list(tail.lines()) == ["a 3 2"]
+    writer.close()
+
+
+def test_a_busy_worker_is_killed_a_moment_after_enough_orders_and_no_other() -> None:
+    schedule = KillSchedule(2, 1_000, random.Random(1))  # one each 300 orders
+    workers = {1: WorkerState(is_ready=True), 2: WorkerState(is_ready=True, begun={"A"}), 3: WorkerState(begun={"B"})}
+    assert schedule.choose(299, 0.0, workers) is None
+    assert schedule.choose(300, 1.0, workers) is None
+    assert schedule.choose(400, 1.04, workers) is None
+    assert schedule.choose(400, 1.2, {1: workers[1], 3: workers[3]}) is None  # nobody is ready and busy
+    assert schedule.choose(430, 1.3, workers) == 2
+    assert schedule.choose(599, 2.0, workers) is None
+    assert schedule.choose(600, 3.0, workers) is None
+    assert schedule.choose(600, 3.2, workers) == 2
+    assert schedule.is_over
+    assert schedule.choose(1_000, 9.0, workers) is None
+
+
+def test_bad_options_are_refused_with_one_sentence() -> None:
+    for options, sentence in (
+        ({"orders": 1_000, "kills": 6}, "--orders 1000 is too few for --kills 6: 200 orders a kill are needed"),
+        ({"decides": "later"}, "--decides 'later' is not one of 'at acceptance', 'in the worker'"),
+        ({"effect": "mysql"}, "--effect 'mysql' is not one of 'redis', 'postgresql'"),
+        ({"workers": 0}, "--workers 0 must be between 1 and 64"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            OrdersOptions(**options)
+
+
+def test_quick_is_a_tenth_of_orders_and_kills_and_the_stock_is_too_small_for_all() -> None:
+    options = OrdersOptions(is_quick=True)
+    assert (options.order_count, options.kill_count) == (2_000, 4)
+    asked = [quantity_of(number, 1) for number in range(1, 2_001)]
+    assert set(asked) == {1, 2, 3}
+    assert options.stock() == sum(asked) * 975 // 1_000
+
+
+def test_only_our_own_ids_have_numbers() -> None:
+    assert [number_of(name) for name in ("o-17", "17", "o-", "o--1", "p-1", "")] == [17, 0, 0, 0, 0, 0]
+
+
+def results_of(verdict: OrdersVerdict, *, kills: int = 40) -> Report:
+    counts = dict.fromkeys(
+        ("messages_published", "messages_lost_by_the_broker", "orders_published_again", "duplicates_absorbed"), 0
+    )
+    counted = {"kills": kills, **counts, "steps_repeated": 0, "seconds": 30.0, "orders_per_s": 1.0}
+    conditions = {"versions": {}, "cores": 2, "cpu_model": "any", "commit": None}
+    return report_of(OrdersOptions(), verdict, [], counted, Recovery(), conditions)
+
+
+def test_a_run_that_broke_a_promise_shows_no_other_figures() -> None:
+    verdict = OrdersVerdict(accepted=20_000, confirmed=19_000)
+    verdict.lost.add("o-17")
+    found, said = results_of(verdict), io.StringIO()
+    found.show(Console(file=said))
+    assert said.getvalue().splitlines()[5] == "BROKEN: lost (accepted, not decided): 1, must be 0 (o-17)"
+    assert (found.is_kept, found.as_json()["figures"]) == (False, {})
+    few = results_of(OrdersVerdict(accepted=20_000, confirmed=20_000), kills=39)
+    assert few.broken == ["only 39 of 40 workers could be killed"]
+
+
+def test_bad_input_of_the_command_is_one_sentence_and_nothing_is_started(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, sentence in (
+        (["orders", "--effect", "mysql"], "--effect 'mysql' is not one of 'redis', 'postgresql'"),
+        (["locks", "--seconds", "nan"], "--seconds nan must be between 1 and 86,400"),
+    ):
+        assert run(["torture", *words]) == 2
+        assert capsys.readouterr().err == f"segmented: {sentence}\n"

@@ -1,0 +1,296 @@
+"""The judge of a torture, with logs written by hand: each broken promise is found, and nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tests.torture.judge import LOCKS_MUST_BE_ZERO, LockVerdict, check
+from tests.torture.locks.options import KINDS
+from tests.torture.locks.resource import (
+    EXCLUSIVE,
+    PERMIT,
+    SHARED,
+    Began,
+    Cancelled,
+    Died,
+    Ended,
+    Entered,
+    Event,
+    FaultInjected,
+    Finished,
+    Left,
+    Missed,
+    PermitsSeen,
+    Restarted,
+    Wrote,
+    line_of,
+    read_events,
+)
+from tests.torture.locks.run import LEFT, report_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.torture.locks.options import Kind
+
+LOCK: Final = KINDS["lock"]
+READ_WRITE: Final = KINDS["read_write"]
+SEMAPHORE: Final = KINDS["semaphore"]
+QUORUM: Final = KINDS["quorum"]
+
+
+def entered(  # one field each
+    access: int,
+    at: float,
+    *,
+    token: int | None,
+    holder: str = "",
+    mode: str = EXCLUSIVE,
+    until: float | None = None,
+    held_since: float | None = None,
+) -> Entered:
+    """Enter at once after acquiring, with a lease that is trusted for a second."""
+    since = at if held_since is None else held_since
+    trusted_until = since + 1.0 if until is None else until
+    return Entered(
+        at,
+        access,
+        "a",
+        token,
+        holder or f"holder-{access}",
+        mode,
+        process=1,
+        held_since=since,
+        trusted_until=trusted_until,
+        waited=0.5,
+        is_accepted=True,
+    )
+
+
+def refused(entry: Entered) -> Entered:
+    return replace(entry, is_accepted=False)
+
+
+def left(entry: Entered, at: float, *, is_accepted: bool = True) -> Left:
+    return Left(at, entry.access, entry.trusted_until, is_accepted)
+
+
+def wrote(entry: Entered, at: float, *, is_accepted: bool = True) -> Wrote:
+    return Wrote(at, entry.access, entry.trusted_until, is_accepted)
+
+
+def broken(verdict: LockVerdict) -> dict[str, int]:
+    """Return what must be 0 and is not."""
+    return {name: getattr(verdict, name) for name in LOCKS_MUST_BE_ZERO if getattr(verdict, name)}
+
+
+FIRST: Final = entered(1, 10.0, token=100)
+"""Trusted until 11."""
+
+
+SECOND: Final = entered(2, 11.2, token=101)
+"""After the end of `FIRST`."""
+OVERSLEPT: Final = entered(1, 10.0, token=None)
+OWNER: Final = [entered(access, 10.0 + access, token=100, holder="owner") for access in (1, 2)]
+READERS: Final = [entered(access, 10.0 + access / 10, token=100, mode=SHARED) for access in range(5)]
+PERMITS: Final = [entered(access, 10.0, token=100 - access, mode=PERMIT) for access in range(4)]
+
+CLEAN: Final[dict[str, tuple[Kind, list[Event], tuple[int, int]]]] = {
+    "one after the other": (LOCK, [FIRST, wrote(FIRST, 10.1), left(FIRST, 10.3), entered(2, 10.4, token=101)], (2, 0)),
+    "late writes of a holder that overslept are refused": (
+        LOCK,
+        [FIRST, SECOND, wrote(FIRST, 11.3, is_accepted=False), left(FIRST, 11.4, is_accepted=False)],
+        (2, 2),
+    ),
+    "a holder that overslept is refused at the door": (
+        LOCK,
+        [SECOND, refused(entered(3, 11.3, token=100, held_since=10.0)), left(SECOND, 11.5)],
+        (1, 1),
+    ),
+    "a lease that was over when it was handed over": (LOCK, [FIRST, entered(2, 10.5, token=101, until=10.5)], (2, 0)),
+    "the successor of a refused one": (
+        LOCK,
+        [entered(2, 8.0, token=101), refused(entered(1, 10.0, token=100, held_since=9.5)), entered(3, 10.1, token=102)],
+        (2, 1),
+    ),
+    "an owner twice with one token": (KINDS["reentrant"], [*OWNER], (2, 0)),
+    "readers of one phase": (READ_WRITE, [*READERS], (5, 0)),
+    "as many permits as there are, in any order": (SEMAPHORE, [*PERMITS[:3]], (3, 0)),
+    "a permit after the end of others": (SEMAPHORE, [*PERMITS[:3], entered(9, 11.0, token=200, mode=PERMIT)], (4, 0)),
+}
+OVERLAP: Final = {"leases_overlapping": 1}
+WRONGLY: Final = {"refused_wrongly": 1}
+BROKEN: Final[dict[str, tuple[Kind, list[Event], dict[str, int]]]] = {
+    "a successor while the lease is trusted": (LOCK, [FIRST, entered(2, 10.9, token=101)], OVERLAP),
+    "a successor of a killed holder while its lease is trusted": (
+        LOCK,
+        [FIRST, Died(10.1, 1), entered(2, 10.9, token=101)],
+        OVERLAP,
+    ),
+    "a lease that began before the other one ended": (
+        LOCK,
+        [FIRST, left(FIRST, 10.5), entered(2, 10.6, token=101, held_since=10.4)],
+        OVERLAP,
+    ),
+    "a successor of a renewed lease": (
+        LOCK,
+        [FIRST, Wrote(10.8, 1, 11.8, is_accepted=True), entered(2, 11.2, token=101)],
+        OVERLAP,
+    ),
+    "an older end of trust does not shorten a lease": (
+        LOCK,
+        [FIRST, Wrote(10.1, 1, 10.2, is_accepted=True), entered(2, 10.5, token=101)],
+        OVERLAP,
+    ),
+    "two holders of one token at once": (
+        LOCK,
+        [entered(1, 10.0, token=100, until=10.0), entered(2, 10.5, token=100)],
+        {"tokens_shared": 1, "accesses_overlapping": 1},
+    ),
+    "two holders of one token": (LOCK, [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=100)], {"tokens_shared": 1}),
+    "a token that goes back": (LOCK, [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=99)], {"tokens_backwards": 1}),
+    "a token that goes back beside its successor": (
+        LOCK,
+        [FIRST, entered(2, 11.5, token=99)],
+        {"tokens_backwards": 1, "accesses_overlapping": 1},
+    ),
+    "late writes that are accepted": (
+        LOCK,
+        [FIRST, SECOND, wrote(FIRST, 11.3), left(FIRST, 11.4)],
+        {"late_accepted": 2},
+    ),
+    "an entry refused without a reason": (LOCK, [refused(FIRST)], WRONGLY),
+    "a write refused without a reason": (LOCK, [FIRST, wrote(FIRST, 10.1, is_accepted=False)], WRONGLY),
+    "an end refused without a reason": (LOCK, [FIRST, left(FIRST, 10.1, is_accepted=False)], WRONGLY),
+    "a writer beside a reader": (READ_WRITE, [READERS[1], entered(9, 10.5, token=101)], OVERLAP),
+    "a reader beside a writer": (READ_WRITE, [FIRST, entered(2, 10.5, token=101, mode=SHARED)], OVERLAP),
+    "a reader with the token of a writer": (
+        READ_WRITE,
+        [FIRST, left(FIRST, 10.1), entered(2, 10.5, token=100, mode=SHARED)],
+        {"tokens_shared": 1},
+    ),
+    "one permit more": (SEMAPHORE, [*PERMITS], OVERLAP),
+    "two permits with one token": (
+        SEMAPHORE,
+        [entered(access, 10.0, token=100, mode=PERMIT) for access in (1, 2)],
+        {"tokens_shared": 1},
+    ),
+    "one permit more, seen on the server": (
+        SEMAPHORE,
+        [PermitsSeen(10.0, "a", 3), PermitsSeen(10.1, "a", 4)],
+        {"permits_exceeded": 1},
+    ),
+    "leases without a fence": (QUORUM, [OVERSLEPT, entered(2, 10.9, token=None)], OVERLAP),
+    "a cancellation that a task ignored": (
+        LOCK,
+        [Cancelled(1.0, "release", 1, is_heeded=False)],
+        {"cancellations_lost": 1},
+    ),
+    "what a closed store left": (
+        LOCK,
+        [Finished(1.0, 1, 0, 0), Finished(1.0, 2, 2, 1), Finished(1.0, 3, 1, 0)],
+        {"tasks_left": 3, "connections_open": 1},
+    ),
+}
+
+
+def test_a_torture_in_which_nothing_is_wrong_is_clean() -> None:
+    verdicts = {name: check(log, kind) for name, (kind, log, _) in CLEAN.items()}
+    found = {name: (broken(one), (one.acquisitions, one.late_refused)) for name, one in verdicts.items()}
+    assert found == {name: ({}, counts) for name, (_, _, counts) in CLEAN.items()}
+
+
+def test_each_way_to_break_a_promise_is_found_and_no_other() -> None:
+    found = {name: broken(check(log, kind)) for name, (kind, log, _) in BROKEN.items()}
+    assert found == {name: expected for name, (_, _, expected) in BROKEN.items()}
+    assert {name for counts in found.values() for name in counts} == set(LOCKS_MUST_BE_ZERO)
+
+
+def test_without_a_fence_late_writes_are_counted_and_no_promise_is_broken() -> None:
+    log: list[Event] = [OVERSLEPT, wrote(OVERSLEPT, 10.9), entered(2, 11.1, token=None), wrote(OVERSLEPT, 11.2)]
+    verdict = check(log, QUORUM)
+    assert (broken(verdict), verdict.late_unfenced) == ({}, 1)
+    renewed: list[Event] = [OVERSLEPT, Wrote(11.1, 1, 12.0, is_accepted=True)]
+    assert check(renewed, QUORUM).late_unfenced == 0
+
+
+def test_the_longest_time_without_an_entry_counts_from_begin_to_end_on_every_name() -> None:
+    assert check([Began(10.0, ["a"]), entered(1, 13.0, token=1), Ended(14.0)], LOCK).gap_max == 3.0
+    assert check([Began(10.0, ["a"]), entered(1, 11.0, token=1), Ended(14.0)], LOCK).gap_max == 3.0
+    assert check([entered(1, 3.0, token=1), Began(10.0, ["a"]), Ended(14.0)], LOCK).gap_max == 4.0
+    assert check([Began(10.0, ["a", "b"]), entered(1, 12.0, token=1), Ended(14.0)], LOCK).gap_max == 4.0
+
+
+def test_faults_misses_and_permits_are_counted() -> None:
+    deeds = ["killed", "killed", "paused", "resumed", "cut", "cut", "cut"]
+    log: list[Event] = [FaultInjected(1.0, deed, 1) for deed in deeds]
+    log += [Missed(1.0, "a", "timeout", 0.1), Missed(1.0, "a", "timeout", 0.1), Missed(1.0, "a", "late", 0.1)]
+    log += [Cancelled(1.0, moment, 1, is_heeded=True) for moment in ("acquire", "acquire", "body")]
+    verdict = check([*log, PermitsSeen(10.0, "a", 3)], SEMAPHORE)
+    assert (verdict.kills, verdict.pauses, verdict.cuts, dict(verdict.missed)) == (2, 1, 3, {"timeout": 2, "late": 1})
+    assert (broken(verdict), dict(verdict.cancellations)) == ({}, {"acquire": 2, "body": 1})
+    assert verdict.permits_seen_max == 3
+
+
+def test_a_server_that_was_away_allows_that_much_more_time_without_an_entry() -> None:
+    verdict = check([Began(10.0, ["a"]), Restarted(12.0, 0.7), Restarted(14.0, 0.2), Ended(16.1)], LOCK)
+    assert (verdict.restarts, verdict.away_max) == (2, 0.7)
+    verdict.acquisitions = 1
+    assert judged(verdict) == []
+    verdict.gap_max = 6.3
+    assert judged(verdict) == ["no holder got in for 6.3 s; the maximum is 6.2 s"]
+
+
+def test_a_log_is_read_as_it_was_written() -> None:
+    log: list[Event] = [
+        Began(1.0, ["a"]),
+        FIRST,
+        wrote(FIRST, 10.1),
+        left(FIRST, 10.2),
+        Died(10.3, 1),
+        Missed(10.4, "a", "timeout", 0.5),
+        FaultInjected(10.5, "killed", 3),
+        Cancelled(10.5, "body", 3, is_heeded=True),
+        Restarted(10.55, 0.7),
+        Finished(10.56, 3, 0, 0),
+        PermitsSeen(10.6, "a", 2),
+        Ended(11.0),
+    ]
+    assert list(read_events(map(line_of, log))) == log
+
+
+def judged(verdict: LockVerdict, *, left: dict[str, int] | None = None, crashes: Sequence[str] = ()) -> list[str]:
+    report = report_of(LOCK, verdict, left or {}, {}, crashes=crashes)
+    assert report.is_kept == (not report.broken)
+    return report.broken
+
+
+def test_a_torture_in_which_every_promise_held_is_kept() -> None:
+    assert judged(LockVerdict(acquisitions=1, pauses=1, late_refused=1, gap_max=5.5)) == []
+
+
+def test_every_count_that_must_be_0_breaks_it() -> None:
+    for name in LOCKS_MUST_BE_ZERO:
+        verdict = LockVerdict(acquisitions=1)
+        setattr(verdict, name, 2)
+        (sentence,) = judged(verdict)
+        assert sentence.endswith(": 2, must be 0")
+
+
+def test_whatever_is_left_breaks_it() -> None:
+    for name in LEFT.keys() - {"crashes"}:
+        (sentence,) = judged(LockVerdict(acquisitions=1), left={name: 1})
+        assert sentence.endswith(": 1, must be 0")
+
+
+def test_it_is_broken_without_entries_or_a_known_fence_or_when_a_process_ended() -> None:
+    assert judged(LockVerdict()) == ["no holder got in"]
+    assert judged(LockVerdict(acquisitions=1, gap_max=5.6)) == ["no holder got in for 5.6 s; the maximum is 5.5 s"]
+    assert judged(LockVerdict(acquisitions=1, pauses=1)) == [
+        "no late write was refused: nothing is known about the fence"
+    ]
+    assert judged(LockVerdict(acquisitions=1), crashes=["process 3 ended with code 4: KeyError"]) == [
+        "processes that ended by themselves: 1, must be 0",
+        "process 3 ended with code 4: KeyError",
+    ]

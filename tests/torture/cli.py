@@ -1,0 +1,167 @@
+"""`segmented torture`: real processes that die, servers that forget, and promises that must hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.cli.tools import JsonOption, finish
+from bench.display import display_on
+from bench.results import check_writable
+from segmented import files
+from segmented.cli.console import console_beside
+from tests.torture.durability.cells import QUICK_TRIALS, DurabilityOptions
+from tests.torture.durability.page import render
+from tests.torture.durability.run import torture_durability
+from tests.torture.locks.options import DEFAULT_FAULTS, KINDS, TortureOptions
+from tests.torture.locks.run import torture_locks
+from tests.torture.orders.options import OrdersOptions
+from tests.torture.orders.run import torture_orders
+from tests.torture.rebuild.run import torture_rebuild
+from tests.torture.rebuild.sale import RebuildOptions
+
+torture = typer.Typer(no_args_is_help=True, help="Inject faults, and check that the guarantees hold.")
+
+
+@torture.callback()
+def _group() -> None:
+    """Inject faults, and check that the guarantees hold."""
+
+
+@torture.command()
+def locks(  # noqa: PLR0913  # an option each
+    *,
+    seconds: Annotated[float, typer.Option(help="Duration of the fault injection.", metavar="S")] = 30.0,
+    processes: Annotated[int, typer.Option(help="Number of contending processes.", metavar="N")] = 8,
+    threads: Annotated[int, typer.Option(help="Threads per process.", metavar="N")] = 8,
+    kind: Annotated[str, typer.Option(help=f"Kind of lock: {', '.join(KINDS)}.")] = "lock",
+    url: Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the faults.", metavar="N")] = 1,
+    faults: Annotated[
+        str,
+        typer.Option(
+            help="Faults to inject, separated by commas, or all: kill (a process), pause (a process), "
+            "cut (connections), cancel (asyncio tasks; as many as threads), restart (the embedded server).",
+            metavar="LIST",
+        ),
+    ] = DEFAULT_FAULTS,
+    log: Annotated[
+        Path | None, typer.Option(help="Keep the log of every access to the resource.", metavar="FILE")
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """Contend for a few names, with holders that are killed, paused past their lease, or hold longer than it.
+
+    A resource that checks fencing tokens logs every access. Exit code 0 only if accepted accesses never overlapped,
+    leases never overlapped while they were trusted, tokens only grew, entries never stalled, cancelled tasks ended,
+    and nothing is left behind.
+    """
+    options = TortureOptions(
+        kind=kind,
+        seconds=seconds,
+        processes=processes,
+        threads=threads,
+        seed=seed,
+        url=url,
+        faults=faults,
+        log=log,
+    )
+    check_writable(json)
+    files.check_kept(log, "--log")
+    console = console_beside(json)
+    results = torture_locks(options, display_on(console))
+    finish(results, console, json)
+
+
+@torture.command()
+def orders(  # an option each
+    *,
+    orders: Annotated[int, typer.Option(help="Number of orders to submit.", metavar="N")] = 20_000,
+    kills: Annotated[int, typer.Option(help="Number of workers to kill during the run.", metavar="N")] = 40,
+    decides: Annotated[
+        str, typer.Option(help='Place where stock is decided: "at acceptance", or "in the worker".', metavar="WHERE")
+    ] = ("at acceptance"),
+    effect: Annotated[
+        str, typer.Option(help="Store where orders take effect: redis, or postgresql as well.", metavar="WHERE")
+    ] = "redis",
+    workers: Annotated[int, typer.Option(help="Number of worker processes.", metavar="N")] = 2,
+    seed: Annotated[int, typer.Option(help="Random seed of the orders and the kills.", metavar="N")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a tenth of the orders and kills.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Submit orders to Celery workers, kill busy workers with SIGKILL, and check what happened to every order.
+
+    A log outside Redis has the answers to the submitter; it is compared with the pool's ledger and the order database.
+    Exit code 0 only if no order was lost, doubled, oversold or refused wrongly. The long profile: --orders 1000000
+    --kills 1000.
+    """
+    options = OrdersOptions(
+        orders=orders,
+        kills=kills,
+        decides=decides,
+        effect=effect,
+        workers=workers,
+        seed=seed,
+        is_quick=quick,
+    )
+    check_writable(json)
+    console = console_beside(json)
+    results = torture_orders(options, display_on(console))
+    finish(results, console, json)
+
+
+@torture.command()
+def durability(
+    *,
+    trials: Annotated[int, typer.Option(help="Trials per cell.", metavar="N")] = 30,
+    cell: Annotated[
+        str,
+        typer.Option(
+            help='Cells to run, as a pattern such as "database-*/*" or "everysec/power-loss".', metavar="PATTERN"
+        ),
+    ] = "*",
+    seed: Annotated[int, typer.Option(help="Random seed of the moments of the faults.", metavar="N")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help=f"Run at most {QUICK_TRIALS} trials per cell.")] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Write the tables as Markdown to this file; - is standard output.", metavar="FILE"),
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """Sell under crashes, power failures, failovers and old backups, and count the acknowledged orders that are lost.
+
+    Each cell is a set-up of the stock's server with one fault. Exit code 0 only if every loss was noticed by a process
+    that had seen the lost orders, and if nothing was lost or sold twice where an order database decides.
+    """
+    options = DurabilityOptions(trials=trials, cell=cell, seed=seed, is_quick=quick)
+    check_writable(json)
+    if page is not None:
+        files.check_writable(page, "--page")
+        files.check_apart({"--json": json, "--page": page})
+    console = console_beside(json, page)
+    results = torture_durability(options, display_on(console))
+    if page is not None:
+        files.write_whole(page, "\n".join(render(results.as_json())))
+    finish(results, console, json)
+
+
+@torture.command()
+def rebuild(
+    *,
+    orders: Annotated[int, typer.Option(help="Confirmed orders of the pool.", metavar="N")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(help="Number of losses, each followed by a rebuild.", metavar="N")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="Run one round with a 500th of the orders.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Rebuild a pool with many orders from its order database, after its server was started with an old copy.
+
+    Another pool on the same servers sells meanwhile. Exit code 0 only if every number is exact on both sides, each
+    rebuild took less than 30 s, and the other pool's p99 during rebuilds was less than twice that before them.
+    """
+    options = RebuildOptions(orders=orders, rounds=rounds, is_quick=quick)
+    check_writable(json)
+    console = console_beside(json)
+    results = torture_rebuild(options, display_on(console))
+    finish(results, console, json)

@@ -1,0 +1,306 @@
+"""The asyncio contenders of one process: tasks that take locks, and are cancelled at random moments.
+
+A task is cancelled before its first step, in the acquire, in the body, or in the release; or it belongs to a task group
+of which another task fails. It uses the lock as a program would, with a `with` block or `try` and `finally`. Only its
+requests to the resource are never cut in two: a holder that was cancelled leaves the resource, and then releases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from segmented.clock import SystemClock
+from segmented.stores.quorum import AsyncQuorumStore
+from segmented.stores.redis import AsyncRedisStore
+from tests.torture.locks.resource import ServerGone
+from tests.torture.locks.rounds import NOT_ACQUIRED, NOT_RELEASED, draw_round, lock_of, reason_of
+from tests.torture.locks.servers import called
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Coroutine
+
+    from segmented.plans.drivers import AsyncStore
+    from tests.torture.locks.resource import AccessRequest
+    from tests.torture.locks.rounds import Assignment, ContendedLock, Round
+
+OutcomeT = TypeVar("OutcomeT")
+
+BEFORE, ACQUIRE, BODY, RELEASE = "before", "acquire", "body", "release"
+GROUP, NEVER = "group", "never"
+MOMENTS: Final = (NEVER, BEFORE, ACQUIRE, BODY, RELEASE, GROUP)
+WEIGHTS: Final = (3, 1, 5, 3, 4, 2)
+SOON: Final = 0.5
+"""Share of cancellations that come a few steps of the event loop after the moment. The rest come some time after it."""
+STEPS_MAX: Final = 30
+SECONDS_MAX: Final = {ACQUIRE: 0.1, BODY: 0.02, RELEASE: 0.003}
+TWICE: Final = 0.2
+"""Share of cancelled tasks that are cancelled again."""
+BLOCKS: Final = 0.5
+"""Share of tasks that use a `with` block."""
+GROUP_SIZE: Final = 3
+GROUP_SECONDS: Final = 0.1
+"""Maximum seconds to the failure of a group's task."""
+UNAVAILABLE_SECONDS: Final = 0.1
+"""Seconds to the next round if the server could not be reached."""
+END_SECONDS: Final = 30.0
+"""Seconds for a task to end; the longest wait takes ten."""
+GONE_SECONDS: Final = 30.0
+"""Seconds for the tasks of a closed store to end: a keeper notices within five."""
+LOOK_SECONDS: Final = 0.02
+
+_clock = SystemClock()
+
+
+class GroupFailed(Exception):
+    """Raised by a task, so that its group fails."""
+
+
+class TaskStuck(Exception):
+    """A task did not end."""
+
+
+class Unasked(Exception):
+    """A task was cancelled, and nobody had cancelled it."""
+
+
+async def to_the_end(asked: Coroutine[Any, Any, OutcomeT]) -> OutcomeT:
+    """Await a coroutine that no cancellation interrupts; raise the cancellation after it."""
+    task = asyncio.ensure_future(asked)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    found = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return found
+
+
+class TaskClient:
+    """A contender's connection to the resource."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Use an open connection."""
+        self._reader = reader
+        self._writer = writer
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    async def connect(cls, assignment: Assignment) -> TaskClient:
+        """Connect, and identify the process."""
+        client = cls(*await asyncio.open_unix_connection(assignment.socket_path))
+        await client.ask("hello", {"process": assignment.process})
+        return client
+
+    async def ask(self, do: str, said: dict[str, Any]) -> Any:  # noqa: ANN401  # whatever the server answers
+        """Send a request, and return the answer. Raises ServerGone. Call it where no cancellation can come."""
+        async with self._turn:
+            try:
+                self._writer.write(json.dumps({"do": do, **said}).encode() + b"\n")
+                await self._writer.drain()
+                line = await self._reader.readline()
+            except OSError as error:
+                raise ServerGone from error
+        if not line:
+            raise ServerGone
+        return json.loads(line)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+
+class LockUse:
+    """One use of a lock, by one task."""
+
+    def __init__(self, client: TaskClient, drawn: Round, lock: ContendedLock, *, is_block: bool) -> None:
+        """Acquire `lock` as `drawn`."""
+        self._client = client
+        self._drawn = drawn
+        self._lock = lock
+        self._is_block = is_block
+        self._asked_at = 0.0
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self.phase = BEFORE
+        self.is_used = False
+        """Whether it came to its end, and released."""
+
+    async def run(self) -> None:
+        """Acquire, use the resource, and release."""
+        self._reach(ACQUIRE)
+        self._asked_at = _clock.now()
+        try:
+            if self._is_block:
+                async with self._lock.acquire() as lease:
+                    await self._use(lease)
+            else:
+                lease = await self._lock.acquire()
+                try:
+                    await self._use(lease)
+                finally:
+                    await lease.release()
+        except NOT_ACQUIRED + NOT_RELEASED as error:
+            if self.phase == ACQUIRE:
+                reason, waited = reason_of(error), _clock.now() - self._asked_at
+                missed = {"name": self._drawn.request.name, "reason": reason, "waited": waited}
+                await to_the_end(self._client.ask("miss", missed))
+                if reason == "unavailable":
+                    await asyncio.sleep(UNAVAILABLE_SECONDS)
+        else:
+            self.is_used = True
+
+    async def when(self, phase: str, task: asyncio.Task[None]) -> None:
+        """Return once it has reached `phase`, or `task`, which runs it, has ended."""
+        reached = self._waiting.setdefault(phase, asyncio.get_running_loop().create_future())
+        if self.phase != phase:
+            await asyncio.wait({reached, task}, return_when=asyncio.FIRST_COMPLETED)
+
+    def _reach(self, phase: str) -> None:
+        self.phase = phase
+        if phase in self._waiting and not self._waiting[phase].done():
+            self._waiting[phase].set_result(None)
+
+    async def _use(self, lease: Any, *, is_again: bool = False) -> None:  # noqa: ANN401  # leases of several kinds
+        open_ones: list[int] = []
+        try:
+            asked = self._lock.requests(lease, now=_clock.now(), asked_at=self._asked_at)
+            await to_the_end(self._enter(asked, open_ones))
+            self._reach(BODY)
+            for step in range(1 if is_again else 2):
+                await asyncio.sleep(0.0 if is_again else self._drawn.hold_s / 2)
+                await to_the_end(self._tell("write", open_ones, lease))
+                if step == 0 and self._lock.is_entered_again and not is_again:
+                    with suppress(*NOT_ACQUIRED, *NOT_RELEASED):
+                        async with self._lock.acquire() as inner:
+                            await self._use(inner, is_again=True)
+        finally:
+            await to_the_end(self._tell("leave", open_ones, lease))
+            if not is_again:
+                self._reach(RELEASE)
+
+    async def _enter(self, asked: list[AccessRequest], open_ones: list[int]) -> None:
+        for one in asked:
+            access = (await self._client.ask("enter", asdict(one)))["access"]
+            if access is not None:
+                open_ones.append(access)
+
+    async def _tell(self, do: str, open_ones: list[int], lease: Any) -> None:  # noqa: ANN401  # as above
+        for access in open_ones:
+            await self._client.ask(do, {"access": access, "trusted_until": lease.trusted_until})
+
+
+class TaskContender:
+    """Lets tasks use locks, one after another or in groups, and cancels them."""
+
+    def __init__(self, assignment: Assignment, index: int, store: AsyncStore, client: TaskClient) -> None:
+        """Create contender number `index` of the process."""
+        self._assignment = assignment
+        self._random = Random(f"{assignment.seed}/{assignment.process}/task {index}")
+        self._store = store
+        self._client = client
+
+    async def run(self, stop: threading.Event) -> None:
+        """Let tasks use locks until it is asked to stop."""
+        while not stop.is_set():
+            (moment,) = self._random.choices(MOMENTS, WEIGHTS)
+            if moment == GROUP:
+                await self._group()
+            else:
+                await self._one(moment)
+
+    def _drawn_use(self) -> LockUse:
+        drawn = draw_round(self._random, self._assignment)
+        lock = lock_of(self._assignment.kind, self._store, drawn.request, self._random, in_task=True)
+        return LockUse(self._client, drawn, lock, is_block=self._random.random() < BLOCKS)
+
+    async def _one(self, moment: str) -> None:
+        use = self._drawn_use()
+        task = asyncio.create_task(use.run())
+        cancelled_in: str | None = None
+        if moment not in {NEVER, BEFORE}:
+            await use.when(moment, task)
+            await self._some_time(moment)
+        if moment != NEVER and not task.done():
+            cancelled_in = use.phase
+            task.cancel()
+            if self._random.random() < TWICE:
+                await self._some_time(RELEASE)
+                task.cancel()
+        await self._ended([task])
+        if task.cancelled():
+            if cancelled_in is None:
+                raise Unasked
+        else:
+            task.result()
+        if cancelled_in is not None:
+            await self._note(cancelled_in, is_heeded=not use.is_used)
+
+    async def _group(self) -> None:
+        uses = [self._drawn_use() for _ in range(GROUP_SIZE)]
+        tasks: list[asyncio.Task[None]] = []
+        fails_after = self._random.uniform(0.0, GROUP_SECONDS)
+
+        async def together() -> None:
+            async with asyncio.TaskGroup() as group:
+                tasks.extend(group.create_task(use.run()) for use in uses)
+                await asyncio.sleep(fails_after)
+                raise GroupFailed
+
+        whole = asyncio.create_task(together())
+        await self._ended([whole])
+        try:
+            whole.result()
+        except* GroupFailed:
+            pass
+        for task in tasks:
+            if task.cancelled():
+                await self._note(GROUP, is_heeded=True)
+
+    async def _some_time(self, moment: str) -> None:
+        if self._random.random() < SOON:
+            for _ in range(self._random.randrange(STEPS_MAX)):
+                await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(self._random.uniform(0.0, SECONDS_MAX[moment]))
+
+    async def _ended(self, tasks: list[asyncio.Task[None]]) -> None:
+        _, going = await asyncio.wait(tasks, timeout=END_SECONDS)
+        if going:
+            message = f"a task did not end in {END_SECONDS:g} s: {going}"
+            raise TaskStuck(message)
+
+    async def _note(self, moment: str, *, is_heeded: bool) -> None:
+        await self._client.ask("cancelled", {"moment": moment, "is_heeded": is_heeded})
+
+
+async def contend(assignment: Assignment, stop: threading.Event, answer_timeout: float) -> int:
+    """Contend with all tasks of the process until `stop`; return how many tasks are left after the store was closed."""
+    async with AsyncExitStack() as stack:
+        clients = [await TaskClient.connect(assignment) for _ in range(assignment.tasks)]
+        for client in clients:
+            stack.push_async_callback(client.close)
+        stores = [
+            await stack.enter_async_context(AsyncRedisStore(called(url, assignment.client_name)))
+            for url in assignment.urls
+        ]
+        store: AsyncStore = stores[0]
+        if len(stores) > 1:
+            quorum = AsyncQuorumStore(stores, answer_timeout=answer_timeout)
+            store = await stack.enter_async_context(quorum)
+        contenders = [TaskContender(assignment, index, store, client) for index, client in enumerate(clients)]
+        with suppress(ServerGone):
+            await asyncio.gather(*(contender.run(stop) for contender in contenders))
+    until = _clock.now() + GONE_SECONDS
+    while len(asyncio.all_tasks()) > 1 and _clock.now() < until:  # noqa: ASYNC110  # tasks of others have no event
+        await asyncio.sleep(LOOK_SECONDS)  # a keeper ends by itself
+    return len(asyncio.all_tasks()) - 1

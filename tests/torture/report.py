@@ -1,0 +1,53 @@
+"""The report of a torture: its counts, the guarantees that did not hold, and its conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bench.results import show_end, show_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.console import Console
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The report of one run."""
+
+    benchmark: str
+    broken: list[str]
+    """One sentence per guarantee that did not hold."""
+    figures: dict[str, Any]
+    """The counts that are not guarantees."""
+    conditions: dict[str, Any]
+    must_be_zero: dict[str, int] = field(default_factory=dict)
+    heads: Sequence[str] = ()
+    """The heads of the table's columns; empty for a table without heads."""
+    rows: Sequence[Sequence[str]] = ()
+    line: Callable[..., str] = "{}: {}".format
+    """How a row is printed into a pipe."""
+    notes: Sequence[str] = ()
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether every guarantee held."""
+        return not self.broken
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of the results file."""
+        return {
+            "benchmark": self.benchmark,
+            "is_kept": self.is_kept,
+            "broken": self.broken,
+            "must_be_zero": self.must_be_zero,
+            "figures": self.figures,
+            "conditions": self.conditions,
+        }
+
+    def show(self, console: Console) -> None:
+        """Print a table on a terminal, or lines into a pipe."""
+        show_rows(console, self.heads, self.rows, self.line)
+        show_end(console, self.broken, self.conditions, *self.notes)
