@@ -17,30 +17,27 @@ FIRST_OF_OURS: Final = "Lock"
 INTRODUCTION: Final = """\
 # Locks under faults, compared
 
-Every lock library fails somewhere. This page shows where, for the locks of `segmented` and of other Python libraries.
-The same code, our conformance suite (`tests/support/contract/locks/`), was run on each of them. A row is a fault that
-has been seen in some lock: a lease that expires, a lost reply, a waiter that dies. The suite causes the fault on a real
-server, through a connection that it can cut, hold or delay. The row passes if what must hold still holds.
+Every lock library fails somewhere. This page shows where, for the locks of `segmented` and of other Python libraries. The
+same conformance suite (`tests/support/contract/locks/`) ran on each. A row is a fault that has been seen in some lock: a
+lease that expires, a lost reply, a waiter that dies. The suite causes it on a real server, through a connection that it can
+cut, hold or delay. A command writes this page from its own measurements; [how to run it](../how-to/compare-locks.md).
 
-A command generates this page from its own measurements; [how to run it](../how-to/compare-locks.md).
-
-✓ passed, ✗ failed, - does not apply, because the lock does not offer the feature that the row tests.
-Threads and asyncio share a column if their results agree.
+✓ passed, ✗ failed, - does not apply: the lock does not offer the feature that the row tests. Threads and asyncio share
+a column if their results agree.
 """
 
 RESERVATIONS: Final = """\
 ## How far to trust it
 
-- The rows and the suite are ours. Most rows were written after a fault had been seen in one of these libraries. So
-  the libraries that we examined most have the most rows against them. Choose the rows that matter to you.
+- The rows are ours. Most were written after a fault had been seen in one of these libraries, so the libraries that we
+  examined most have the most rows against them. Choose the rows that matter to you.
 - A lock passes a row if one way of causing the fault did it no harm. That is not a proof.
 - A bound in a row ("within 5 s") is far above what a lock needs. It does not separate fast locks from slow ones.
-- Each library is used with its own defaults. redis-py's client is created by its constructor, which retries by
-  default; pottery's by `from_url`, as in its manual. pottery and `QuorumLock` run on three servers, and a network
-  fault affects all three, unless the row says otherwise.
-- `SqlRowLock` and `ZooKeeperLock` run the rows that apply to them in `make test-full`, but not here, because their
-  servers come from the system's packages.
-- A fault may have been fixed since. The measured versions are listed below.
+- Each library has its own defaults. redis-py's client comes from its constructor, which retries; pottery's from `from_url`,
+  as in its manual. pottery and `QuorumLock` use three servers, and a network fault affects all three, unless the row says
+  otherwise.
+- `SqlRowLock` and `ZooKeeperLock` run their rows in `make test-full` only: their servers are system packages.
+- A fault may have been fixed since. The measured versions are below.
 """
 
 
@@ -52,7 +49,7 @@ def render(comparison: dict[str, Any]) -> str:
     others = [group for group in groups if group[0]["is_ours"] and group[0]["title"] != FIRST_OF_OURS]
     parts = [INTRODUCTION, "## Results\n", _table(comparison["rows"], first)]
     if others:
-        parts += ["## The other locks of segmented\n", _table(comparison["rows"], others)]
+        parts += ["## The other locks of segmented\n", _ours(others)]
     parts += ["## What failed\n", *_failures(groups), "## What does not apply\n", _reasons(groups)]
     parts += [RESERVATIONS, "## Conditions\n", _conditions(comparison["conditions"], contenders)]
     return "\n".join(parts)
@@ -75,6 +72,12 @@ def _table(rows: Sequence[dict[str, str]], groups: Sequence[list[Contender]]) ->
     return table(
         rows, heads, lambda place, row_id: _cell(groups[place], row_id), "**passed, of those that apply**", *totals
     )
+
+
+def _ours(groups: Sequence[list[Contender]]) -> str:
+    """Return a table of the locks alone: the next sections name the rows that failed or do not apply."""
+    head = "| lock | passed, of the rows that apply |\n| --- | --- |\n"
+    return head + "".join(f"| `{group[0]['title']}` | {_total(group)} |\n" for group in groups)
 
 
 def _cell(group: Sequence[Contender], row_id: str) -> str:
@@ -109,7 +112,16 @@ def _failures_of(group: Sequence[Contender]) -> Iterator[str]:
                 why.setdefault(result["why"], []).append(contender["colour"])
         for sentence, colours in why.items():
             where = "" if len(colours) == len(group) else f" ({', '.join(colours)})"
-            yield f"- {row_id}{where}: {sentence}."
+            yield f"- {row_id}{where}: {_grouped_by_end(sentence)}."
+
+
+def _grouped_by_end(sentence: str) -> str:
+    """Write "0 fails; 1 fails" as "0, 1 fails"."""
+    starts: dict[str, list[str]] = {}
+    for part in sentence.split("; "):
+        start, _, rest = part.partition(" ")
+        starts.setdefault(rest, []).append(start)
+    return "; ".join(f"{', '.join(first)} {rest}" for rest, first in starts.items())
 
 
 def _reasons(groups: Sequence[list[Contender]]) -> str:
