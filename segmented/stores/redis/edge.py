@@ -88,6 +88,9 @@ def our_error(raised: Exception, where: str) -> StoreError:
             return StoreRefused(f"{where} refused the operation: {error}")
 
 
+NO_INFO: Final = "the server at {} answers INFO with something else: is it a proxy? Name the server itself"
+
+
 class Translated:
     """A context that translates the driver's errors into ours. A class, for speed: each operation enters one."""
 
@@ -120,6 +123,8 @@ def guarded(url: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, RedisClusterException) else None  # the last node's error
         message = _first_contact(masked(url), _meant(cause if isinstance(cause, Exception) else error))
         raise (StoreUnavailable if _is_away(error, message) else InvalidInput)(message) from error
+    except AttributeError as error:  # the driver reads the answer to INFO as a text, whatever it is
+        raise InvalidInput(NO_INFO.format(masked(url))) from error
     except (ValueError, TypeError) as error:  # TypeError: the driver has no such option for this kind of URL
         named = {name for name, _ in parse_qsl(url.partition("?")[2]) if repr(name) in str(error)}
         # The driver's message may quote a part of the password, if there is one.
@@ -178,7 +183,9 @@ def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool, ev
     if role != "master":
         message = f"the server at {where} is a replica, which takes no locks and no stock: give its master's address"
         raise InvalidInput(message)
-    version = text(found.get("redis_version", "of unknown version"))
+    if "redis_version" not in found:
+        raise InvalidInput(NO_INFO.format(where))
+    version = text(found["redis_version"])
     major = version.partition(".")[0]
     if not major.isdecimal() or int(major) < MAJOR_MIN:
         message = f"the server at {where} speaks Redis {version}; 7.0 or newer is needed (Valkey: any)"

@@ -25,7 +25,7 @@ SECRET: Final = "open sesame/#1"
     [
         ({"redis_version": "6.2.14"}, "speaks Redis 6.2.14; 7.0 or newer is needed (Valkey: any)"),
         ({"redis_version": "255.255.255"}, None),  # a build from the source
-        ({"redis_version": None}, "speaks Redis of unknown version; 7.0 or newer is needed (Valkey: any)"),
+        ({"redis_version": None}, "answers INFO with something else: is it a proxy?"),
         ({"redis_version": "unstable"}, "speaks Redis unstable; 7.0 or newer is needed (Valkey: any)"),
         ({"cluster_enabled": 1, "server_mode": None, "redis_mode": None}, "is a node of a cluster: give redis+cluster"),
         ({"server_mode": "sentinel"}, "is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socketserver
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -209,3 +211,36 @@ def test_the_first_contact_with_a_server_that_hangs_takes_no_longer_than_asked(
             connect(server.url, 0.2)
     finally:
         os.kill(server.pid, signal.SIGCONT)
+
+
+class Impostor(socketserver.StreamRequestHandler):
+    """Reads commands as Redis does, and answers what its server is told to."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            words = []
+            for _ in range(int(line[1:])):
+                words.append(self.rfile.read(int(self.rfile.readline()[1:])))
+                self.rfile.read(2)
+            self.wfile.write(self.server.answers.get(words[0].upper(), self.server.answers[b""]))  # type: ignore[attr-defined]  # the test's own
+
+
+IMPOSTORS: Final = {
+    "answers PING only": ({b"PING": b"+PONG\r\n", b"": b"-ERR unknown command\r\n"}, "is not usable: unknown command"),
+    "answers with errors to everything": ({b"": b"-ERR not here\r\n"}, "is not usable: not here"),
+    "agrees to everything": ({b"": b"+OK\r\n"}, "answers INFO with something else: is it a proxy?"),
+    "knows nothing": ({b"": b"$-1\r\n"}, "answers INFO with something else: is it a proxy?"),
+    "is a web server": ({b"": b"HTTP/1.1 400 Bad Request\r\n\r\n"}, "is not usable: Protocol error"),
+}
+
+
+@pytest.mark.parametrize(("answers", "sentence"), IMPOSTORS.values(), ids=IMPOSTORS)
+@both_colours
+def test_a_server_or_proxy_that_is_none_of_redis_is_refused(
+    connect: Callable[[str], None], answers: dict[bytes, bytes], sentence: str
+) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Impostor) as server:
+        server.daemon_threads, server.answers = True, answers  # type: ignore[attr-defined]  # the test's own
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert sentence in sentence_of(connect, f"redis://127.0.0.1:{server.server_address[1]}/0")
+        server.shutdown()
