@@ -97,6 +97,7 @@ docs: $(STAMP) ## write the generated pages and charts, then check every link
 	done
 	@$(BIN)/python -m segmented.cli.lock_kinds > docs/reference/lock-kinds.new
 	@mv docs/reference/lock-kinds.new docs/reference/lock-kinds.md
+	@$(BIN)/python -m tests.support.glossary
 	@$(BIN)/python -m tests.support.proofs > docs/reference/proofs.new
 	@mv docs/reference/proofs.new docs/reference/proofs.md
 	@$(BIN)/python -m bench.readme_chart docs/results/2026-11-28 docs/charts >/dev/null

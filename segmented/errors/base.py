@@ -11,7 +11,10 @@ FOREIGN: Final = (ValueError, TypeError, LookupError, AttributeError, Arithmetic
 
 
 class SegmentedError(rebuildable.RebuildableError):
-    """The operation failed."""
+    """The operation failed.
+
+    Cure: Catch it for every error of the library; the subclass and its message say what to do.
+    """
 
     def __init__(self, message: str | None = None) -> None:
         """Create the error with one clear sentence, or the class docstring's first line."""
@@ -19,4 +22,7 @@ class SegmentedError(rebuildable.RebuildableError):
 
 
 class InvalidInput(SegmentedError, ValueError):
-    """The input is not usable."""
+    """The input is not usable.
+
+    Cure: Correct the value that the message names; nothing was changed.
+    """

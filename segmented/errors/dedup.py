@@ -8,7 +8,10 @@ from segmented.errors.base import SegmentedError
 
 
 class DedupError(SegmentedError):
-    """The call was not run."""
+    """The call was not run.
+
+    Cure: Catch it for every refusal of a deduplicated call; `key` names the record.
+    """
 
     def __init__(self, message: str, key: str) -> None:
         """Create the error with its sentence and the key."""
@@ -17,7 +20,10 @@ class DedupError(SegmentedError):
 
 
 class InFlight(DedupError):
-    """Another call with the key is waiting or running; in HTTP, 409."""
+    """Another call with the key is waiting or running; in HTTP, 409.
+
+    Cure: Ask again later, or choose `on_publish="return"` to get the handle of the first call.
+    """
 
     def __init__(self, key: str, message_id: str, state: str, free_in: float | None) -> None:
         """Create the error with the message that holds the key, its state, and the seconds until it expires."""
@@ -29,7 +35,10 @@ class InFlight(DedupError):
 
 
 class OtherPayload(DedupError):
-    """The key was used with another payload; in HTTP, 422."""
+    """The key was used with another payload; in HTTP, 422.
+
+    Cure: Use a new key for a new call, or send the arguments of the first one.
+    """
 
     def __init__(self, key: str, message_id: str) -> None:
         """Create the error with the id of the message that used the key first."""
@@ -38,7 +47,10 @@ class OtherPayload(DedupError):
 
 
 class EffectUnknown(DedupError):
-    """It is unknown whether the work was done: its holder died, or the other side did not answer."""
+    """It is unknown whether the work was done: its holder died, or the other side did not answer.
+
+    Cure: Find out at the provider whether it was done, then settle the key by hand or with a resolver.
+    """
 
     def __init__(self, key: str, message_id: str) -> None:
         """Create the error with the id of the message whose holder died."""
@@ -48,7 +60,10 @@ class EffectUnknown(DedupError):
 
 
 class CallCancelled(DedupError):
-    """The message was cancelled before it began."""
+    """The message was cancelled before it began.
+
+    Cure: Nothing to do; publish the call again if it should run.
+    """
 
     def __init__(self, key: str) -> None:
         """Create the error for a key."""
@@ -56,7 +71,10 @@ class CallCancelled(DedupError):
 
 
 class AttemptSuperseded(DedupError):
-    """A later attempt of the same message was already published, so this copy is not run."""
+    """A later attempt of the same message was already published, so this copy is not run.
+
+    Cure: Nothing to do: the later attempt runs.
+    """
 
     def __init__(self, key: str, attempt: int) -> None:
         """Create the error with the number of the attempt that is expected."""
@@ -65,7 +83,10 @@ class AttemptSuperseded(DedupError):
 
 
 class FailedBefore(DedupError):
-    """The first call with the key failed, and repeats get its error."""
+    """The first call with the key failed, and repeats get its error.
+
+    Cure: Correct what `kind` and `detail` name, then free the key or wait until the kept failure ends.
+    """
 
     def __init__(self, key: str, kind: str, detail: str) -> None:
         """Create the error with the type and the text of the first call's error."""
@@ -75,7 +96,10 @@ class FailedBefore(DedupError):
 
 
 class ResultUnkept(DedupError):
-    """The first call with the key ended, but its result could not be kept for repeats."""
+    """The first call with the key ended, but its result could not be kept for repeats.
+
+    Cure: The work is done; make its result smaller or serializable, or raise `size_max`.
+    """
 
     def __init__(self, key: str, detail: str) -> None:
         """Create the error with the reason why the result was not kept."""
@@ -84,7 +108,10 @@ class ResultUnkept(DedupError):
 
 
 class RunLost(DedupError):
-    """The outcome was not kept: another holder has the run, an operator freed it, or its record is gone."""
+    """The outcome was not kept: another holder has the run, an operator freed it, or its record is gone.
+
+    Cure: Check whether the effect happened; raise `ttl` if runs last longer than the lease is renewed.
+    """
 
     def __init__(self, key: str) -> None:
         """Create the error for a key."""
@@ -109,7 +136,10 @@ class Kept(Protocol):
 
 
 class AlreadyDone(DedupError):
-    """The effect under this key was committed before: roll the transaction back and use the stored outcome."""
+    """The effect under this key was committed before: roll the transaction back and use the stored outcome.
+
+    Cure: Roll your transaction back and use `result`.
+    """
 
     def __init__(self, key: str, replay: Kept) -> None:
         """Create the error with the stored outcome."""

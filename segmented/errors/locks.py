@@ -11,11 +11,17 @@ if TYPE_CHECKING:
 
 
 class LeaseError(SegmentedError):
-    """The lease is not usable."""
+    """The lease is not usable.
+
+    Cure: Catch it for every error of a lock or lease.
+    """
 
 
 class LeaseLost(LeaseError):
-    """The lease has expired or was taken away, so the work that it protected must stop."""
+    """The lease has expired or was taken away, so the work that it protected must stop.
+
+    Cure: Stop the work; choose a longer `ttl` or `renew=True`, and check fencing tokens where you write.
+    """
 
     def __init__(
         self,
@@ -31,7 +37,10 @@ class LeaseLost(LeaseError):
 
 
 class AcquireTimeout(LeaseError, TimeoutError):
-    """The lock was not free before the deadline."""
+    """The lock was not free before the deadline.
+
+    Cure: Try again later, wait longer, or use `try_acquire` for an answer instead of an error.
+    """
 
     def __init__(
         self,
@@ -56,7 +65,10 @@ class AcquireTimeout(LeaseError, TimeoutError):
 
 
 class ReplicasMissing(LeaseError):
-    """Too few replicas acknowledged the lock, so it was released again."""
+    """Too few replicas acknowledged the lock, so it was released again.
+
+    Cure: Bring the replicas back, or ask for fewer.
+    """
 
     def __init__(self, name: str, wanted: int, acknowledged: int) -> None:
         """Create the error with the lock and the numbers of replicas wanted and acknowledged."""
@@ -65,7 +77,10 @@ class ReplicasMissing(LeaseError):
 
 
 class PermitsMismatch(InvalidInput):
-    """The semaphore is in use with another number of permits."""
+    """The semaphore is in use with another number of permits.
+
+    Cure: Give every user of the semaphore the same number of permits.
+    """
 
     def __init__(self, name: str, permits: int, wanted: int) -> None:
         """Create the error with the semaphore, its current number of permits, and this handle's number."""
@@ -75,7 +90,10 @@ class PermitsMismatch(InvalidInput):
 
 
 class PartlyReleased(LeaseError):
-    """Some of the names could not be released; release again, or wait for their leases to expire."""
+    """Some of the names could not be released; release again, or wait for their leases to expire.
+
+    Cure: Release again, or let the leases of the names in `failures` expire.
+    """
 
     def __init__(self, failures: Mapping[str, SegmentedError]) -> None:
         """Create the error with the failure of each name."""
@@ -85,7 +103,10 @@ class PartlyReleased(LeaseError):
 
 
 class StaleToken(LeaseError):
-    """A higher fencing token has reached the resource, so this holder must stop."""
+    """A higher fencing token has reached the resource, so this holder must stop.
+
+    Cure: Stop: a later holder has written. Acquire the lock again.
+    """
 
     def __init__(self, resource: str, token: int, newest: int | None) -> None:
         """Create the error with the resource, the refused token, and the newest one."""
@@ -94,7 +115,10 @@ class StaleToken(LeaseError):
 
 
 class LoaderFailed(SegmentedError):
-    """The loader of a value failed recently, and that failure is kept for a while."""
+    """The loader of a value failed recently, and that failure is kept for a while.
+
+    Cure: Correct what `kind` and `detail` name; the loader runs again when the kept failure ends.
+    """
 
     def __init__(self, name: str, kind: str, detail: str) -> None:
         """Create the error with the value's name, and the type and message of the loader's error."""

@@ -32,7 +32,10 @@ class Ended(Protocol):
 
 
 class AlreadySettled(StockError):
-    """The order or cart has ended otherwise than asked: nothing changed."""
+    """The order or cart has ended otherwise than asked: nothing changed.
+
+    Cure: Read `state`: a confirmed order is sold, any other has returned its units; use a new order id.
+    """
 
     def __init__(self, settled: Ended) -> None:
         """Create the error with the answer that says how it ended."""
@@ -43,7 +46,10 @@ class AlreadySettled(StockError):
 
 
 class GrantLost(LeaseError):
-    """The order ended while the body of its grant's `with` statement ran, so it is not sold."""
+    """The order ended while the body of its grant's `with` statement ran, so it is not sold.
+
+    Cure: Undo what the body did, or choose a longer `hold`; order again with a new id.
+    """
 
     def __init__(self, order_id: str, state: str) -> None:
         """Create the error with the order and the state in which it ended."""
@@ -54,7 +60,10 @@ class GrantLost(LeaseError):
 
 
 class NotGranted(StockError):
-    """The order was refused, so the body of the `with` statement did not run."""
+    """The order was refused, so the body of the `with` statement did not run.
+
+    Cure: Handle `refusal`; outside of `with`, `grant` returns it as a value.
+    """
 
     def __init__(self, refusal: Refused) -> None:
         """Create the error with the refusal."""
@@ -63,7 +72,10 @@ class NotGranted(StockError):
 
 
 class NotConfirmed(StockError):
-    """The order was not confirmed by this call, so the body of the `with` statement did not run."""
+    """The order was not confirmed by this call, so the body of the `with` statement did not run.
+
+    Cure: Handle `answer`: the database had decided the order before, or refused it.
+    """
 
     def __init__(self, order_id: str, answer: object) -> None:
         """Create the error with the gate's answer."""
@@ -73,7 +85,10 @@ class NotConfirmed(StockError):
 
 
 class OrderMismatch(StockError):
-    """An order id was used again with other content."""
+    """An order id was used again with other content.
+
+    Cure: Use a new order id, or repeat the order with its stored content.
+    """
 
     def __init__(self, order_id: str, detail: str = "") -> None:
         """Create the error with the order and, if known, the difference."""
@@ -82,7 +97,10 @@ class OrderMismatch(StockError):
 
 
 class OrderUnknown(StockError):
-    """The pool knows no such order."""
+    """The pool knows no such order.
+
+    Cure: Check the id and the pool; a forgotten or archived order is no longer in the pool.
+    """
 
     def __init__(self, order_id: str) -> None:
         """Create the error with the order id."""
@@ -91,7 +109,10 @@ class OrderUnknown(StockError):
 
 
 class OrderQueued(StockError):
-    """The order was submitted, and no worker has decided it yet."""
+    """The order was submitted, and no worker has decided it yet.
+
+    Cure: Wait for a worker (`handle.wait`), or cancel the order.
+    """
 
     def __init__(self, order_id: str) -> None:
         """Create the error with the order id."""
@@ -100,7 +121,10 @@ class OrderQueued(StockError):
 
 
 class OrderInHand(SegmentedError):
-    """Another delivery of the order is in progress, or its worker died and its lease has not expired."""
+    """Another delivery of the order is in progress, or its worker died and its lease has not expired.
+
+    Cure: Let the message be delivered again after `seconds`.
+    """
 
     def __init__(self, seconds: float) -> None:
         """Create the error with the seconds after which the lease may have expired."""
@@ -109,11 +133,17 @@ class OrderInHand(SegmentedError):
 
 
 class NoSegmentFree(SegmentedError, TimeoutError):
-    """No segment became free within a task's maximum wait."""
+    """No segment became free within a task's maximum wait.
+
+    Cure: Add segments or workers, shorten the step, or wait longer; the task is retried.
+    """
 
 
 class GrantSuperseded(StockError):
-    """A later grant reached the order database first, so this holder must stop."""
+    """A later grant reached the order database first, so this holder must stop.
+
+    Cure: Stop: another worker finishes the order.
+    """
 
     def __init__(self, order_id: str, fence: int) -> None:
         """Create the error with the order and the newer fencing token."""
@@ -123,7 +153,10 @@ class GrantSuperseded(StockError):
 
 
 class CartMismatch(StockError):
-    """A cart id was used again with other content."""
+    """A cart id was used again with other content.
+
+    Cure: Use a new cart id, or repeat the cart with its stored content.
+    """
 
     def __init__(self, home: str, cart_id: str, detail: str = "") -> None:
         """Create the error with the cart, the pool that keeps it and, if known, the difference."""
@@ -134,7 +167,10 @@ class CartMismatch(StockError):
 
 
 class CartUnknown(StockError):
-    """The pool knows no such cart."""
+    """The pool knows no such cart.
+
+    Cure: Name the first of the cart's skus as its home, and check the id.
+    """
 
     def __init__(self, home: str, cart_id: str) -> None:
         """Create the error with the cart and the pool that would keep it."""
@@ -144,7 +180,10 @@ class CartUnknown(StockError):
 
 
 class CartDiverged(StockError):
-    """A line of a cart was ended against the cart's decision, by something other than the cart."""
+    """An order of a cart was ended against the cart's decision, by something other than the cart.
+
+    Cure: Compare the cart with its orders; if one is sold, the cart can only be confirmed.
+    """
 
     def __init__(self, cart_id: str, state: str, sku: str, detail: str) -> None:
         """Create the error with the cart, its decision, the line's sku, and the difference."""

@@ -13,11 +13,17 @@ if TYPE_CHECKING:
 
 
 class StockError(SegmentedError):
-    """The stock pool cannot do this."""
+    """The stock pool cannot do this.
+
+    Cure: Catch it for every error of a pool, an order or a cart.
+    """
 
 
 class PoolMissing(StockError):
-    """The pool is not open: it was never opened, or its keys vanished. It is never reopened silently."""
+    """The pool is not open: it was never opened, or its keys vanished. It is never reopened silently.
+
+    Cure: Open the pool, or check the store's address and the sku.
+    """
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
@@ -29,7 +35,10 @@ class PoolMissing(StockError):
 
 
 class PoolDiffers(StockError):
-    """The pool stands with other numbers than it was to be opened with, or is closed; nothing changed."""
+    """The pool is open already with another stock or other settings than asked, or is closed; nothing changed.
+
+    Cure: Open it with its own settings, or change it with restock, withdraw, resize or assign.
+    """
 
     def __init__(self, sku: str, differing: Sequence[str]) -> None:
         """Create the error with the pool, and each difference as "segments 4 instead of 8"."""
@@ -45,7 +54,10 @@ class PoolDiffers(StockError):
 
 
 class PoolArchived(PoolMissing):
-    """The pool is being archived, or was: its records are in a file or in a table, and it takes no more orders."""
+    """The pool is being archived, or was: its records are in a file or in a table, and it takes no more orders.
+
+    Cure: Sell from another pool, or open this one again in a later epoch.
+    """
 
     def __init__(
         self,
@@ -72,7 +84,10 @@ class PoolArchived(PoolMissing):
 
 
 class PoolInShards(StockError):
-    """The sku is already sold in shards or in one hash slot, so it cannot be opened in the other form."""
+    """The sku is already sold in shards or in one hash slot, so it cannot be opened in the other form.
+
+    Cure: Use `find_pool`, or the class with which the pool was opened.
+    """
 
     def __init__(
         self,
@@ -87,7 +102,10 @@ class PoolInShards(StockError):
 
 
 class ShardVanished(StockError):
-    """A shard of an open pool has no keys, or the pool's directory is gone: it is never opened again silently."""
+    """A shard of an open pool has no keys, or the pool's directory is gone: it is never opened again silently.
+
+    Cure: Bring the server's data back; do not open the pool again.
+    """
 
     def __init__(self, sku: str) -> None:
         """Create the error with the name of the shard or the pool."""
@@ -98,7 +116,10 @@ class ShardVanished(StockError):
 
 
 class PoolDrifted(StoreRefused):
-    """The numbers of the pool do not add up, because another client wrote to it: audit and repair it."""
+    """The numbers of the pool do not add up, because another client wrote to it: audit and repair it.
+
+    Cure: Run `segmented pool audit` and `segmented pool repair`, and find the other client.
+    """
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
@@ -107,7 +128,10 @@ class PoolDrifted(StoreRefused):
 
 
 class PoolGated(StoreRefused):
-    """The pool is gated: its order database must decide an order before the pool confirms it or returns its units."""
+    """The pool is gated: its order database must decide an order before the pool confirms it or returns its units.
+
+    Cure: Pass `gate=` to the pool, or use the functions of `segmented.orders`.
+    """
 
     def __init__(self, sku: str, order_id: str | None, verb: str = "void") -> None:
         """Create the error with the pool, the order, or None for all that are due, and what the database must do."""
@@ -120,7 +144,10 @@ class PoolGated(StoreRefused):
 
 
 class ChangeGated(PoolGated):
-    """The pool is gated: its order database must store its opening, or a change of its stock or segments, as well."""
+    """The pool is gated: its order database must store its opening, or a change of its stock or segments, as well.
+
+    Cure: Pass `gate=` to the pool, or use the function of `segmented.orders` that the message names.
+    """
 
     def __init__(self, sku: str, change: str) -> None:
         """Create the error with the pool and the change, as a verb."""
@@ -132,7 +159,10 @@ class ChangeGated(PoolGated):
 
 
 class CartGated(PoolGated):
-    """The pool is gated: its order database must decide a cart before the cart's record and its pools do."""
+    """The pool is gated: its order database must decide a cart before the cart's record and its pools do.
+
+    Cure: Use `Carts(store, gate=gate)`.
+    """
 
     def __init__(self, sku: str, cart_id: str) -> None:
         """Create the error with the pool and the cart."""
@@ -145,7 +175,10 @@ class CartGated(PoolGated):
 
 
 class TransferGated(PoolGated):
-    """The pool in shards is gated: its order database must store the units that go from one shard to another."""
+    """The pool in shards is gated: its order database must store the units that go from one shard to another.
+
+    Cure: Use `ShardedPool(store, sku, gate=gate)`.
+    """
 
     def __init__(self, sku: str) -> None:
         """Create the error with the shard."""
@@ -157,7 +190,10 @@ class TransferGated(PoolGated):
 
 
 class ThawGated(PoolGated):
-    """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed."""
+    """The pool is gated: its order database knows what is sold, so it is rebuilt and not thawed.
+
+    Cure: Run `segmented pool rebuild SKU --database URL`.
+    """
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool."""
@@ -171,7 +207,10 @@ class ThawGated(PoolGated):
 
 
 class PoolNotGated(StockError):
-    """The pool was opened without a gate, so no order database may decide its orders."""
+    """The pool was opened without a gate, so no order database may decide its orders.
+
+    Cure: Use the pool without a gate, or open a gated pool under another sku.
+    """
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
@@ -180,7 +219,11 @@ class PoolNotGated(StockError):
 
 
 class PoolDiverged(StockError):
-    """The pool and its order database disagree, so this order cannot be decided."""
+    """The pool and its order database disagree, so this order cannot be decided.
+
+    Cure: Run `segmented pool verify` and `segmented pool audit` with the database; see [recover a
+    pool](how-to/recover-a-pool.md).
+    """
 
     def __init__(self, sku: str, order_id: str, detail: str) -> None:
         """Create the error with the pool, the order, and both sides' states."""
@@ -190,7 +233,11 @@ class PoolDiverged(StockError):
 
 
 class ChangeDiverged(StockError):
-    """The pool and its order database disagree, so this change cannot be finished."""
+    """The pool and its order database disagree, so this change cannot be finished.
+
+    Cure: Run `segmented pool audit` with the database, then decide by hand; see [recover a
+    pool](how-to/recover-a-pool.md).
+    """
 
     def __init__(self, sku: str, change: str, detail: str) -> None:
         """Create the error with the pool, the change, and both sides' states."""
@@ -200,7 +247,10 @@ class ChangeDiverged(StockError):
 
 
 class ChangeMismatch(StockError):
-    """The id of a restock or a withdrawal was used again for another change."""
+    """The id of a restock or a withdrawal was used again for another change.
+
+    Cure: Use a new id for each restock and withdrawal.
+    """
 
     def __init__(self, sku: str, change_id: str) -> None:
         """Create the error with the pool and the change."""
@@ -210,7 +260,10 @@ class ChangeMismatch(StockError):
 
 
 class PoolFrozen(StockError):
-    """The stock's server lost acknowledged changes of the pool: only reads and the audit go on until it is mended."""
+    """The stock's server lost acknowledged changes of the pool: only reads and the audit go on until it is mended.
+
+    Cure: Run `segmented pool rebuild` with an order database, `segmented pool thaw` without one.
+    """
 
     def __init__(
         self,
@@ -235,7 +288,10 @@ class PoolFrozen(StockError):
 
 
 class PoolNotFrozen(StockError):
-    """The pool sells, so there is nothing to rebuild or to thaw."""
+    """The pool sells, so there is nothing to rebuild or to thaw.
+
+    Cure: Nothing to do.
+    """
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
@@ -244,7 +300,10 @@ class PoolNotFrozen(StockError):
 
 
 class PoolUnverified(StockError):
-    """The gated pool must be compared with its order database before it sells; nothing changed."""
+    """The gated pool must be compared with its order database before it sells; nothing changed.
+
+    Cure: Start a worker, or run `segmented pool verify SKU --database URL`.
+    """
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
@@ -254,7 +313,10 @@ class PoolUnverified(StockError):
 
 
 class PoolVanished(StockError):
-    """The pool was open and its keys are gone: it is not opened again in the same epoch."""
+    """The pool was open and its keys are gone: it is not opened again in the same epoch.
+
+    Cure: Bring the server's data back, or open what is unsold with `segmented pool reopen`.
+    """
 
     def __init__(self, sku: str, epoch: int) -> None:
         """Create the error with the pool and the epoch in which it was open."""
@@ -268,7 +330,10 @@ class PoolVanished(StockError):
 
 
 class LayoutUnknown(StockError):
-    """The pool's keys have the layout of another release of segmented, so this one neither reads nor changes them."""
+    """The pool's keys have the layout of another release of segmented, so this one neither reads nor changes them.
+
+    Cure: Upgrade `segmented` in this process.
+    """
 
     def __init__(self, sku: str, found: str, known: str) -> None:
         """Create the error with the pool, the layout of its keys, and the only one that this release knows."""
@@ -282,7 +347,10 @@ class LayoutUnknown(StockError):
 
 
 class EpochEnded(StockError):
-    """The pool was rebuilt in a later epoch since the order database decided an order or a change; nothing changed."""
+    """The pool was rebuilt in a later epoch since the order database decided an order or a change; nothing changed.
+
+    Cure: Ask the order database again.
+    """
 
     def __init__(self, sku: str, epoch: int) -> None:
         """Create the error with the pool and its epoch."""
@@ -294,7 +362,10 @@ class EpochEnded(StockError):
 
 
 class AnotherDatabase(InvalidInput):
-    """The order database has another sale under the pool's sku; nothing changed."""
+    """The order database has another sale under the pool's sku; nothing changed.
+
+    Cure: Name the database that the pool was opened with.
+    """
 
     def __init__(self, sku: str, database: str = "this order database") -> None:
         """Create the error with the pool, and what the database is called."""
@@ -307,7 +378,10 @@ class AnotherDatabase(InvalidInput):
 
 
 class AssignedElsewhere(StockError):
-    """The pool names another queue for its submitted orders than this worker's, or a step that the worker lacks."""
+    """The pool names another queue for its submitted orders than this worker's, or a step that the worker lacks.
+
+    Cure: Start a worker of that queue and step, or run `segmented pool assign`.
+    """
 
     def __init__(self, sku: str, queue: str, step: str) -> None:
         """Create the error with the pool, and the queue and the step that it names, each empty if it names none."""
@@ -325,7 +399,10 @@ class AssignedElsewhere(StockError):
 
 
 class RowsMissing(InvalidInput):
-    """The order database has no rows for the pool; nothing changed."""
+    """The order database has no rows for the pool; nothing changed.
+
+    Cure: Name the database that the pool was opened with.
+    """
 
     def __init__(self, sku: str, database: str = "this order database") -> None:
         """Create the error with the pool, and what the database is called."""

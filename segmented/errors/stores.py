@@ -6,19 +6,31 @@ from segmented.errors.base import SegmentedError
 
 
 class StoreError(SegmentedError):
-    """The store did not answer."""
+    """The store did not answer.
+
+    Cure: Catch it for every failure of a server or database.
+    """
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached; whether the operation ran is unknown."""
+    """The store cannot be reached; whether the operation ran is unknown.
+
+    Cure: Repeat the call with the same id: it takes effect once.
+    """
 
 
 class StoreBusy(StoreUnavailable):
-    """No connection to the store was free in time, so nothing was sent: allow more connections, or wait longer."""
+    """No connection to the store was free in time, so nothing was sent: allow more connections, or wait longer.
+
+    Cure: Allow more connections or a longer wait, and repeat the call.
+    """
 
 
 class AcknowledgementUnknown(StoreUnavailable):
-    """The pool has made the change, but too few replicas or disks acknowledged it in time: repeat the same id."""
+    """The pool has made the change, but too few replicas or disks acknowledged it in time: repeat the same id.
+
+    Cure: Repeat the call with the same id.
+    """
 
     def __init__(self, sku: str, order_id: str | None, wanted: int, counted: int, detail: str) -> None:
         """Create the error with the pool, the id to repeat, the acknowledgements wanted and counted, and the reason."""
@@ -28,7 +40,10 @@ class AcknowledgementUnknown(StoreUnavailable):
 
 
 class LockUnreachable(StoreUnavailable):
-    """The lock could not be acquired because its store cannot be reached; the protected work has not begun."""
+    """The lock could not be acquired because its store cannot be reached; the protected work has not begun.
+
+    Cure: Try again later, or record the work: see [when Redis is down](how-to/when-redis-is-down.md).
+    """
 
     def __init__(self, name: str, detail: str) -> None:
         """Create the error with the lock's name and the store's message."""
@@ -37,19 +52,31 @@ class LockUnreachable(StoreUnavailable):
 
 
 class StoreRefused(StoreError):
-    """The store refused the operation; nothing changed."""
+    """The store refused the operation; nothing changed.
+
+    Cure: Correct the setting, right or memory limit that the message names, and repeat the call.
+    """
 
 
 class WrongKind(StoreRefused):
-    """The key holds another type: another kind of lock, or something else, uses the name."""
+    """The key holds another type: another kind of lock, or something else, uses the name.
+
+    Cure: Use another name for one of the two.
+    """
 
 
 class DatabaseUnavailable(StoreError):
-    """The order database cannot be reached; whether the statement ran is unknown."""
+    """The order database cannot be reached; whether the statement ran is unknown.
+
+    Cure: Repeat the call with the same id.
+    """
 
 
 class TransactionConflict(StoreRefused):
-    """The database rolled the transaction back because it conflicts with another: run it again from its start."""
+    """The database rolled the transaction back because it conflicts with another: run it again from its start.
+
+    Cure: Run the transaction again from its start.
+    """
 
     def __init__(self, what: str, detail: str) -> None:
         """Create the error with the request and the database's message."""
