@@ -122,7 +122,10 @@ def table(facts: Facts) -> str:
     """Return the README's four rows: strategy, locks, orders per second, ratio to one lock."""
     spots = spots_of(facts)
     one = spots[ONE_LOCK].mean
-    lines = ["| each order works 20 ms under the lock | locks | orders/s [95 %] | times one lock |", "| --- | --: | --: | --: |"]
+    lines = [
+        "| each order works 20 ms under the lock | locks | orders/s [95 %] | times one lock |",
+        "| --- | --: | --: | --: |",
+    ]
     for key, name in ROWS.items():
         locks = "0" if key[0] == "one-script" else str(key[1])
         lines.append(f"| {name} | {locks} | {with_interval(spots[key])} | {spots[key].mean / one:.3g} |")

@@ -57,7 +57,9 @@ def test_a_published_table_is_drawn_again_from_the_results_to_the_last_character
 
 
 def test_the_page_has_each_verdict_that_the_session_published() -> None:
-    published = re.findall(r"^\| (H\d+) \| [^|]+ \| (\w+) \|", (PUBLISHED / "verdicts.md").read_text("utf-8"), re.MULTILINE)
+    published = re.findall(
+        r"^\| (H\d+) \| [^|]+ \| (\w+) \|", (PUBLISHED / "verdicts.md").read_text("utf-8"), re.MULTILINE
+    )
     on_page = re.findall(r"^\| (H\d+) \| [^|]+ \| (\w+):", PAGE.read_text("utf-8"), re.MULTILINE)
     assert (on_page, len(on_page)) == (published, 13)
 

@@ -18,18 +18,18 @@ COUNTED: Final = ("passes", "fails", "not offered")
 INTRODUCTION: Final = """\
 # Celery deduplication under faults, compared
 
-The same tasks, deduplicated in several ways, meet situations that have caused real damage: messages that arrive twice,
-workers and publishers that are killed, repeats that come early, late or with another payload. Each case starts its own
-`celery worker` processes and servers, kills with SIGKILL, and counts effects in a file outside all stores. One command
-counts and writes this page:
+The same tasks, deduplicated in several ways, meet situations that have caused real damage: messages that arrive
+twice, workers and publishers that are killed, repeats that come early, late or with another payload. Each case starts
+its own `celery worker` processes and servers, kills with SIGKILL, and counts effects in a file outside all stores.
+One command counts and writes this page:
 
 ```console
 $ .venv/bin/python -m tests.conformance dedup compare
 ```
 
-It creates an environment for each library under `.peers/` (pinned in `tests/conformance/dedup/requirements-*.txt`; this
-needs a package index) and takes about five minutes per contender. `--only celery-once` runs one contender and keeps the
-others' results. `--only celery-once --case F4` shows one case and changes no results.
+It creates an environment for each library under `.peers/` (pinned in `tests/conformance/dedup/requirements-*.txt`;
+this needs a package index) and takes about five minutes per contender. `--only celery-once` runs one contender and
+keeps the others' results. `--only celery-once --case F4` shows one case and changes no results.
 
 ✓ passes; ✗ fails; - does not hold either, but the contender does not offer it.
 """
@@ -37,29 +37,32 @@ others' results. `--only celery-once --case F4` shows one case and changes no re
 RESERVATIONS: Final = """\
 ## How far to trust it
 
-- The cases are ours. Most were written after a defect had been seen in one of these libraries, so the libraries that we
-  examined most have the most cases against them. Choose the rows that matter to you.
+- The cases are ours. Most were written after a defect had been seen in one of these libraries, so the libraries that
+  we examined most have the most cases against them. Choose the rows that matter to you.
 - A contender passes a row if one way of causing the situation did no harm. That is not a proof.
-- Celery without a library passes some rows because it has no key that could stay behind or be mixed up. The same order
-  then runs as often as it is submitted.
-- F1 is about an effect outside every store. A library that records before or after the body cannot guarantee exactly one.
-- celery-once and celery-singleton are judged by two runs of an order at the same time (F4, F6, F7), not by messages that
-  come again later (F8 fork, F18): their documentation promises no more. In F8 fork an order of celery-singleton has no
-  effect at all, because of the defect of F8.
-- celery-once and celery-singleton accept a shorter lock time than their defaults (an hour, and no end). F13 and F12 killed
-  then end sooner, at the cost of F7.
-- `Once` runs with shorter times than its defaults (a lease of 30 s, 60 s until a message is sent again). With the defaults,
-  F13 and F12 killed would take longer than their rows allow.
+- Celery without a library passes some rows because it has no key that could stay behind or be mixed up. The same
+  order then runs as often as it is submitted.
+- F1 is about an effect outside every store. A library that records before or after the body cannot guarantee exactly
+  one.
+- celery-once and celery-singleton are judged by two runs of an order at the same time (F4, F6, F7), not by messages
+  that come again later (F8 fork, F18): their documentation promises no more. In F8 fork an order of celery-singleton
+  has no effect at all, because of the defect of F8.
+- celery-once and celery-singleton accept a shorter lock time than their defaults (an hour, and no end). F13 and F12
+  killed then end sooner, at the cost of F7.
+- `Once` runs with shorter times than its defaults (a lease of 30 s, 60 s until a message is sent again). With the
+  defaults, F13 and F12 killed would take longer than their rows allow.
 - A defect may have been fixed since. The measured versions are below.
 
 ## How each is set up
 
-All: late acknowledgement, `task_reject_on_worker_lost`, one message at a time, results in Redis, a visibility timeout of an
-hour unless the row names one. F13 and F19 use early acknowledgement, Celery's default. If a message has to arrive a second
-time and the row does not test the timeout itself, the message's age at the broker is set to the timeout.
+All: late acknowledgement, `task_reject_on_worker_lost`, one message at a time, results in Redis, a visibility timeout
+of an hour unless the row names one. F13 and F19 use early acknowledgement, Celery's default. If a message has to
+arrive a second time and the row does not test the timeout itself, the message's age at the broker is set to the
+timeout.
 
 - segmented `Once`: keyed by the order, `until_executed`, answers kept for an hour, a 5 s lease, sent again after 2 s.
-- celery-once: `QueueOnce`, `keys` of the order, `graceful`, so that a repeat raises no exception; its default lock time.
+- celery-once: `QueueOnce`, `keys` of the order, `graceful`, so that a repeat raises no exception; its default lock
+  time.
 - celery-singleton: `Singleton`, `unique_on` the order; its defaults.
 - Celery, deduplicating: `worker_deduplicate_successful_tasks`.
 - Celery: none of these.

@@ -17,13 +17,14 @@ FIRST_OF_OURS: Final = "Lock"
 INTRODUCTION: Final = """\
 # Locks under faults, compared
 
-Every lock library fails somewhere. This page shows where, for the locks of `segmented` and of other Python libraries. The
-same conformance suite (`tests/support/contract/locks/`) ran on each. A row is a fault that has been seen in some lock: a
-lease that expires, a lost reply, a waiter that dies. The suite causes it on a real server, through a connection that it can
-cut, hold or delay. A command writes this page from its own measurements; [how to run it](../how-to/compare-locks.md).
+Every lock library fails somewhere. This page shows where, for the locks of `segmented` and of other Python libraries.
+The same conformance suite (`tests/support/contract/locks/`) ran on each. A row is a fault that has been seen in some
+lock: a lease that expires, a lost reply, a waiter that dies. The suite causes it on a real server, through a
+connection that it can cut, hold or delay. A command writes this page from its own measurements; [how to run
+it](../how-to/compare-locks.md).
 
-✓ passed, ✗ failed, - does not apply: the lock does not offer the feature that the row tests. Threads and asyncio share
-a column if their results agree.
+✓ passed, ✗ failed, - does not apply: the lock does not offer the feature that the row tests. Threads and asyncio
+share a column if their results agree.
 """
 
 RESERVATIONS: Final = """\
@@ -33,9 +34,9 @@ RESERVATIONS: Final = """\
   examined most have the most rows against them. Choose the rows that matter to you.
 - A lock passes a row if one way of causing the fault did it no harm. That is not a proof.
 - A bound in a row ("within 5 s") is far above what a lock needs. It does not separate fast locks from slow ones.
-- Each library has its own defaults. redis-py's client comes from its constructor, which retries; pottery's from `from_url`,
-  as in its manual. pottery and `QuorumLock` use three servers, and a network fault affects all three, unless the row says
-  otherwise.
+- Each library has its own defaults. redis-py's client comes from its constructor, which retries; pottery's from
+  `from_url`, as in its manual. pottery and `QuorumLock` use three servers, and a network fault affects all three,
+  unless the row says otherwise.
 - `SqlRowLock` and `ZooKeeperLock` run their rows in `make test-full` only: their servers are system packages.
 - A fault may have been fixed since. The measured versions are below.
 """

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 import segmented.errors
 from tests.support.glossary import PAGE, section
-
-if TYPE_CHECKING:
-    from pytest import MonkeyPatch
 
 
 def test_the_section_of_errors_is_what_the_docstrings_say() -> None:
@@ -18,7 +13,7 @@ def test_the_section_of_errors_is_what_the_docstrings_say() -> None:
     assert section().count("\n| `") == len(segmented.errors.__all__)
 
 
-def test_an_error_without_a_cure_is_noticed(monkeypatch: MonkeyPatch) -> None:
+def test_an_error_without_a_cure_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segmented.errors.PoolMissing, "__doc__", "The pool is not open.")
     with pytest.raises(LookupError, match="PoolMissing needs a second paragraph that begins with 'Cure: '"):
         section()
