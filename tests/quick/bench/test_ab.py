@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -10,11 +9,9 @@ import numpy as np
 import pytest
 
 from bench.ab.measure import AbResults, CellRecord
-from bench.ab.power import table
 from bench.ab.statistics import Observed, Round, compare
 from segmented.cli.main import run
 from tests.support.bench.records import CELL
-from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,9 +128,3 @@ def test_a_bad_option_is_one_sentence_and_exit_code_two(capsys: pytest.CaptureFi
     ):
         assert run(["bench", "ab", *options]) == 2
         assert capsys.readouterr().err.startswith(f"segmented: {sentence}")
-
-
-def test_the_page_has_the_table_of_the_measured_power() -> None:
-    results = json.loads((ROOT / "bench" / "ab" / "power.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "how-to" / "guard-against-regressions.md").read_text(encoding="utf-8")
-    assert "\n".join(table(results)) in page
