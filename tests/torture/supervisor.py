@@ -227,7 +227,7 @@ def wait_for_end(pipe: Connection) -> None:
     """Return when the supervisor asks this process to stop."""
     try:
         pipe.recv()
-    except EOFError:
+    except (EOFError, ConnectionError):  # the latter if the supervisor has not read what this process sent
         return
 
 
