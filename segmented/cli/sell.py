@@ -6,6 +6,7 @@ Ctrl-C and similar signals raise one exception in the main thread, once, so that
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,15 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from segmented.celery.selling.orders_file import DEFAULT_SKU, SIZE_MAX, OrdersFile, read_orders
+from segmented.celery.selling.order_formats import FIELDS, NAMES, SIZE_MAX, Reading
+from segmented.celery.selling.orders_file import DEFAULT_SKU, Fate, OrdersFile, read_orders
 from segmented.celery.selling.report import SaleReport, write_json, write_results
 from segmented.celery.selling.sale import Sale
 from segmented.celery.selling.servers import Choices, servers
 from segmented.cli.console import console_beside
-from segmented.cli.output import ELSEWHERE, address, data_folder, output_file
+from segmented.cli.output import ELSEWHERE, address, data_folder, output_file, print_table
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
 from segmented.masking import masked
+from segmented.models import QUANTITY_MAX
 from segmented.models.ids import counted, visible
 
 if TYPE_CHECKING:
@@ -33,14 +36,58 @@ OrdersArgument = Annotated[
     Path,
     typer.Argument(
         metavar="ORDERS.csv",
-        help="CSV file of orders, may be gzipped: columns order_id, quantity, and optionally customer_id and sku.",
+        help=(
+            "CSV or Excel file of orders, may be gzipped: columns order_id, quantity, and optionally customer_id and "
+            "sku, or the export of a shop."
+        ),
     ),
 ]
-StockOption = Annotated[int, typer.Option(metavar="N", help="Units to sell per sku.")]
-SegmentsOption = Annotated[int, typer.Option(metavar="K", help="Number of segments per sku.")]
+StockOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Units to sell per sku. [required, but for --check]")
+]
+SegmentsOption = Annotated[
+    int | None, typer.Option(metavar="K", help="Number of segments per sku. [required, but for --check]")
+]
+CheckOption = Annotated[
+    bool, typer.Option("--check", help="Show line by line what would be sold, start no server and sell nothing.")
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format", metavar="NAME", help=f"Format of the file: {', '.join(NAMES)}. [default: known by its header]"
+    ),
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="FIELD=COLUMN,...", help=f"Columns of the fields {', '.join(FIELDS)}."),
+]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN=VALUE", help="Lines to sell, or COLUMN!=VALUE; repeatable, and each must hold."),
+]
 SkuOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help=f"Sku of a file without a sku column. [default: {DEFAULT_SKU}]"),
+    typer.Option(
+        metavar="NAME",
+        help=f"The only sku to sell; or the sku of a file without a sku column. [default: all, or {DEFAULT_SKU}]",
+    ),
+]
+QuantityOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, max=QUANTITY_MAX, help="Units of each row, instead of a column.")
+]
+SumOption = Annotated[bool, typer.Option("--sum-lines", help="Sum the lines of an order.")]
+RefundsOption = Annotated[
+    bool, typer.Option("--skip-refunds", help="Leave out refunds, cancelled orders and negative quantities.")
+]
+DelimiterOption = Annotated[
+    str | None,
+    typer.Option(metavar="CHAR", help="Delimiter of the columns. [default: the one of , ; tab | that splits most]"),
+]
+EncodingOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Encoding of the text. [default: by its mark, or utf-8]")
+]
+SheetOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Sheet of an Excel file. [default: its only one]")
 ]
 SizeOption = Annotated[
     int,
@@ -106,9 +153,19 @@ EXIT_BY_SIGNAL: Final = 128
 def sell(  # noqa: PLR0913  # an option each
     file: OrdersArgument,
     *,
-    stock: StockOption,
-    segments: SegmentsOption,
+    stock: StockOption = None,
+    segments: SegmentsOption = None,
+    check: CheckOption = False,
+    format_name: FormatOption = None,
+    columns: MapOption = None,
+    where: WhereOption = None,
     sku: SkuOption = None,
+    quantity: QuantityOption = None,
+    sum_lines: SumOption = False,
+    skip_refunds: RefundsOption = False,
+    delimiter: DelimiterOption = None,
+    encoding: EncodingOption = None,
+    sheet: SheetOption = None,
     size_max: SizeOption = SIZE_MAX,
     workers: WorkersOption = 2,
     url: UrlOption = None,
@@ -126,12 +183,30 @@ def sell(  # noqa: PLR0913  # an option each
     finishes what the first one left, and decides no order twice. Ends with an audit; exit code 0 only if nothing was
     oversold, no order was refused wrongly, every order is decided, and Redis and the database agree.
     """
+    reading = Reading(
+        format=format_name,
+        map=tuple(columns or ()),
+        where=tuple(where or ()),
+        sku=sku,
+        quantity=quantity,
+        sum_lines=sum_lines,
+        skip_refunds=skip_refunds,
+        delimiter=delimiter,
+        encoding=encoding,
+        sheet=sheet,
+        size_max=size_max,
+    )
+    if check:
+        _check(file, reading)
+        return
+    if stock is None or segments is None:
+        message = f"--{'segments K' if stock else 'stock N'} is missing: it is needed for a sale, not for --check"
+        raise InvalidInput(message)
     choices = Choices(
         file=file,
         stock=stock,
         segment_count=segments,
-        sku=sku,
-        size_max=size_max,
+        reading=reading,
         worker_count=workers,
         url=url,
         database=database,
@@ -152,11 +227,31 @@ def sell(  # noqa: PLR0913  # an option each
         raise typer.Exit(EXIT_BROKEN_PROMISE)
 
 
+def _check(file: Path, reading: Reading) -> None:
+    """Print what would become of each line. Raises InvalidInput after that if the file cannot be sold."""
+    fates: list[Fate] = []
+    try:
+        orders = read_orders(file, reading, tell=fates.append)
+    finally:
+        rows = [(str(one.line), one.order_id, one.sku, one.quantity, one.fate) for one in fates]
+        if rows:
+            print_table(
+                ("line", "order", "sku", "quantity", "what becomes of it"), [tuple(map(visible, row)) for row in rows]
+            )
+    _note_oddities(orders)
+    units = Counter[str]()
+    for one in orders.orders.values():
+        units[one.sku] += one.order.quantity
+    by_sku = ", ".join(f"{sku} {count:,}" for sku, count in units.items())
+    total = counted(sum(units.values()), "unit")
+    typer.echo(f"would sell {counted(len(orders.orders), 'order')} of {total}, by sku: {visible(by_sku)}", err=True)
+
+
 def _sell(choices: Choices) -> tuple[SaleReport, bool]:
     """Return the report, and whether the files that were asked for are written."""
     clock = SystemClock()
     since = clock.now()
-    orders = read_orders(choices.file, sku=choices.sku, size_max=choices.size_max)
+    orders = read_orders(choices.file, choices.reading)
     _note_oddities(orders)
     sale: Sale | None = None
     try:
@@ -201,6 +296,8 @@ def _note_half_kept(choices: Choices) -> None:
 
 
 def _note_oddities(orders: OrdersFile) -> None:
+    for note in orders.notes:
+        typer.echo(f"{orders.path}: {visible(note)}", err=True)
     if orders.ignored_columns:
         typer.echo(f"{orders.path}: columns not used: {visible(', '.join(orders.ignored_columns))}", err=True)
     if orders.repeated:

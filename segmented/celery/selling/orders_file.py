@@ -1,40 +1,40 @@
-"""The orders file: a CSV with a header, read and checked completely before anything is sold.
+"""The orders file: read and checked completely before anything is sold.
 
-Required columns: `order_id` and `quantity`; optional: `customer_id` and `sku`; others are ignored. Accepts what
-spreadsheets and exports write: a byte order mark, CRLF, quoted fields, blank lines, gzip. Everything else is refused
-with the file, the line and the value in one sentence, because a misread order would still be sold.
+Each line is an order, is summed into one, or is left out, and what decides that is asked for: nothing is merged or
+dropped silently. Everything else is refused with the file, the line, the value and the option to type, because a
+misread order would still be sold.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
-import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from segmented.celery.selling.order_formats import OWN, UNSOLD, Columns, Reading, find_columns, typed
+from segmented.celery.selling.order_rows import read_rows
 from segmented.errors import InvalidInput
-from segmented.files import bounded_lines
 from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Order, check_own_id
-from segmented.models.ids import is_unseen, plain_text
+from segmented.models.ids import counted, is_unseen, plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Sequence
     from pathlib import Path
-    from typing import BinaryIO
 
-REQUIRED: Final = ("order_id", "quantity")
-KNOWN: Final = (*REQUIRED, "customer_id", "sku")
 DEFAULT_SKU: Final = "default"
-GZIP_MAGIC: Final = b"\x1f\x8b"
-BYTE_ORDER_MARK: Final = "\ufeff"
-SIZE_MAX: Final = 100
-"""Maximum MiB of a file, unpacked, unless the caller allows more: a gzip file unpacks to a thousand times its size."""
 SHOWN_MAX: Final = 60
 """Maximum characters of a wrong value that an error repeats."""
+SHOWN: Final = ("order_id", "sku", "quantity")
+"""The fields of a line's fate."""
+TOTALS: Final = frozenset(
+    ("total", "totals", "grand total", "subtotal", "sum", "summe", "gesamt", "gesamtsumme", "somme", "suma", "totale")
+)
+"""What stands first in a row that sums the others."""
 
-_WHOLE: Final = re.compile(r"[0-9]{1,18}")
+_WHOLE: Final = re.compile(r"([0-9]{1,18})(?:\.0{1,2})?")
+_NEGATIVE: Final = re.compile(r"-[0-9]{1,18}(?:\.0{1,2})?|\([0-9]{1,18}\)")
+_SCIENTIFIC: Final = re.compile(r"[0-9](?:[.,][0-9]+)?E\+?[0-9]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,9 @@ class FileOrder:
     line: int
 
 
+PLAIN: Final = Reading()
+
+
 @dataclass(frozen=True, slots=True)
 class OrdersFile:
     """A file that was read to its end and is valid."""
@@ -54,8 +57,10 @@ class OrdersFile:
     orders: dict[str, FileOrder]
     """By order id, in the file's order."""
     repeated: int
-    """Number of lines that repeat an earlier line; each order counts once."""
+    """Number of lines that repeat an earlier line in every column; each order counts once."""
     ignored_columns: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """How the file was read, and what was left out."""
 
     @property
     def skus(self) -> tuple[str, ...]:
@@ -63,113 +68,251 @@ class OrdersFile:
         return tuple(dict.fromkeys(line.sku for line in self.orders.values()))
 
 
-def read_orders(path: Path, *, sku: str | None = None, size_max: int = SIZE_MAX) -> OrdersFile:
-    """Read the whole file, of at most `size_max` MiB unpacked; without a sku column its orders are for `sku`.
+class Fate(NamedTuple):
+    """What becomes of a line, with its fields as they are in the file."""
+
+    line: int
+    order_id: str
+    sku: str
+    quantity: str
+    fate: str
+
+
+def read_orders(path: Path, reading: Reading = PLAIN, *, tell: Callable[[Fate], None] | None = None) -> OrdersFile:
+    """Read the whole file. `tell` gets each line's fate, and lines after a wrong one are then read as well.
 
     Raises InvalidInput.
     """
-    try:
-        with path.open("rb") as raw:
-            is_packed = raw.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
-            if not is_packed:
-                return _read(path, raw, sku, size_max)
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                return _read(path, unpacked, sku, size_max)
-    except FileNotFoundError as error:
-        message = f"{path} does not exist"
-        raise InvalidInput(message) from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        message = f"{path} is not a whole gzip file: {error}"
-        raise InvalidInput(message) from error
-    except OSError as error:
-        message = f"{path} cannot be read: {error.strerror or error}"
-        raise InvalidInput(message) from error
+    with closing(read_rows(path, reading)) as rows:
+        line, header = next(rows, (0, []))
+        if not header:
+            message = f"{path} is empty"
+            raise InvalidInput(message)
+        found = _Orders(path, find_columns(f"{path}, line {line}", header, reading), reading)
+        for number, row in rows:
+            found.add(number, row, tell)
+    return found.whole()
 
 
-def _read(path: Path, raw: BinaryIO | gzip.GzipFile, sku: str | None, size_max: int) -> OrdersFile:
-    rows = _rows(path, _lines(path, raw, size_max))
-    header_line, header = next(rows, (0, []))
-    if not header:
-        message = f"{path} is empty"
-        raise InvalidInput(message)
-    columns = _Columns(path, header_line, header, sku)
-    orders: dict[str, FileOrder] = {}
-    repeated = 0
-    for line, row in rows:
-        found = columns.order(line, row)
-        known = orders.setdefault(found.order.order_id, found)
-        if known is not found:
-            _check_same(path, known, found)
-            repeated += 1
-    if not orders:
-        message = f"{path} has a header and no order after it"
-        raise InvalidInput(message)
-    return OrdersFile(path, orders, repeated, columns.ignored)
+class _LeftOutError(Exception):
+    """A line is not sold, as was asked for, or since it is no order."""
 
 
-def _lines(path: Path, raw: BinaryIO | gzip.GzipFile, size_max: int) -> Iterator[str]:
-    for number, line in bounded_lines(raw, path, size_max=size_max, of="orders"):
-        try:
-            decoded = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            message = f"{path}, line {number}: byte 0x{line[error.start]:02x} is not UTF-8"
-            raise InvalidInput(message) from error
-        yield decoded.removeprefix(BYTE_ORDER_MARK) if number == 1 else decoded
+@dataclass(slots=True)
+class _Need:
+    """An option that the file needs: why, at its first line, and for how many lines."""
+
+    why: str
+    option: str
+    lines: int = 0
 
 
-def _rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield each non-blank row with the number of its first line."""
-    reader = csv.reader(lines, strict=True)
-    while True:
-        first = reader.line_num + 1
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            message = f"{path}, line {first}: not a row of comma-separated values: {error}"
-            raise InvalidInput(message) from error
-        if row is None:
-            return
-        if len(row) > 1 or any(field.strip() for field in row):
-            yield first, [field.strip() for field in row]
+class _Orders:
+    """The orders of the rows that were added."""
 
-
-class _Columns:
-    """Which field of a row has which meaning."""
-
-    def __init__(self, path: Path, line: int, header: list[str], sku: str | None) -> None:
+    def __init__(self, path: Path, columns: Columns, reading: Reading) -> None:
         self._path = path
-        self._count = len(header)
-        names = [name.casefold() for name in header]
-        for name in KNOWN:
-            if names.count(name) > 1:
-                message = f"{path}, line {line}: the header names the column {name} {names.count(name)} times"
-                raise InvalidInput(message)
-        missing = [name for name in REQUIRED if name not in names]
-        if missing:
-            lacks = f"column{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
-            message = f"{path}, line {line}: the header {_shown(','.join(header))} lacks the {lacks}"
-            raise InvalidInput(message)
-        self._order_id, self._quantity = names.index("order_id"), names.index("quantity")
-        self._customer = names.index("customer_id") if "customer_id" in names else None
-        self._sku = names.index("sku") if "sku" in names else None
-        if self._sku is not None and sku is not None:
-            message = f"{path} has a sku column, so one sku {sku!r} for all its orders cannot be given"
-            raise InvalidInput(message)
-        self._default_sku = sku or DEFAULT_SKU
-        self.ignored = tuple(name for name, plain in zip(header, names, strict=True) if plain not in KNOWN)
+        self._columns = columns
+        self._reading = reading
+        filtered = {one.at for one in columns.filters}
+        self._statuses = [at for at in columns.statuses if at not in filtered]
+        self._undone = [at for at in columns.undone if at not in filtered]
+        self._carried = [*filtered, *columns.statuses, *columns.undone] if columns.format.continues else []
+        self._last: dict[str, dict[int, str]] = {}
+        """Order id -> column -> the text that its further lines leave out."""
+        self._orders: dict[str, FileOrder] = {}
+        self._rows: dict[str, int] = {}
+        """Order id -> the hash of its first row, to tell a repeated line from a second one."""
+        self._repeated = self._summed = 0
+        self._left_out: dict[str, int] = {}
+        self._needs: dict[str, _Need] = {}
+        self._wrong: list[str] = []
+        self._other_skus: dict[str, None] = {}
 
-    def order(self, line: int, row: list[str]) -> FileOrder:
-        """Return the order of a row. Raises InvalidInput."""
-        if len(row) != self._count:
-            count = f"{len(row)} fields, but the header has {self._count}"
-            message = f"{self._path}, line {line}: {count}: {_shown(','.join(row))}"
+    def add(self, line: int, row: list[str], tell: Callable[[Fate], None] | None) -> None:
+        """Add a row. Raises InvalidInput for a wrong one, unless its fate is told."""
+        try:
+            fate = self._fate(line, row)
+        except _LeftOutError as left_out:
+            kind = str(left_out).partition(":")[0]
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            fate = f"left out: {left_out}"
+        except InvalidInput as error:
+            if tell is None:
+                raise
+            self._wrong.append(str(error))
+            fate = f"refused: {str(error).removeprefix(f'{self._path}, line {line}: ')}"
+        if tell is not None:
+            shown = dict(enumerate(row))
+            order_id, sku, quantity = (shown.get(self._columns.at.get(name, -1), "") for name in SHOWN)
+            tell(Fate(line, order_id, sku, quantity or str(self._reading.quantity or ""), fate))
+
+    def whole(self) -> OrdersFile:
+        """Return what was read. Raises InvalidInput for wrong lines, for options that are missing, for no order."""
+        if self._wrong:
+            message = self._wrong[0]
+            if len(self._wrong) > 1:
+                message += f" (and {counted(len(self._wrong) - 1, 'more line')})"
             raise InvalidInput(message)
-        order_id = self._text(line, "order_id", row[self._order_id])
-        quantity = self._whole(line, row[self._quantity])
-        customer = None
-        if self._customer is not None and row[self._customer]:
-            customer = self._text(line, "customer_id", row[self._customer])
-        sku = self._default_sku if self._sku is None else self._text(line, "sku", row[self._sku])
+        if self._needs:
+            reasons = "; ".join(
+                need.why + (f", as {counted(need.lines - 1, 'further line')}" if need.lines > 1 else "")
+                for need in self._needs.values()
+            )
+            options = " ".join(need.option for need in self._needs.values())
+            message = f"{self._path}, {reasons}: add {options} ({self._read_as}--check shows each line)"
+            raise InvalidInput(message)
+        if not self._orders:
+            raise InvalidInput(self._nothing())
+        used = {*self._columns.at.values(), *self._columns.statuses}
+        names = enumerate(self._columns.header if self._columns.format is OWN else ())
+        ignored = tuple(name for at, name in names if at not in used and name)
+        return OrdersFile(self._path, self._orders, self._repeated, ignored, self._notes())
+
+    def _nothing(self) -> str:
+        if not self._left_out:
+            return f"{self._path} has a header and no order after it"
+        if self._other_skus and self._reading.sku is not None:
+            skus = ", ".join(map(_shown, list(self._other_skus)[:5]))
+            return f"{self._path} has no order with --sku {self._reading.sku}: its skus are {skus}"
+        return f"{self._path}: no order is left to sell: {self._said_left_out()}"
+
+    def _said_left_out(self) -> str:
+        return ", ".join(f"{count:,} left out as {kind}" for kind, count in self._left_out.items())
+
+    @property
+    def _read_as(self) -> str:
+        return "" if self._columns.format is OWN else f"read as {self._columns.format.name}; "
+
+    def _notes(self) -> tuple[str, ...]:
+        columns, notes = self._columns, []
+        if columns.format is not OWN:
+            read = ", ".join(f"{name} {columns.header[columns.at[name]]!r}" for name in SHOWN if name in columns.at)
+            notes.append(f"read as {columns.format.name}: {read} (--format or --map changes it)")
+        if self._left_out:
+            notes.append(f"lines not sold: {self._said_left_out()} (--check shows each)")
+        if self._summed:
+            notes.append(f"{counted(self._summed, 'line')} summed into an earlier line of the same order")
+        return tuple(notes)
+
+    def _fate(self, line: int, row: list[str]) -> str:
+        row = self._fields(line, row)
+        columns, reading = self._columns, self._reading
+        own = dict(enumerate(row)) | self._carry(row) if self._carried else row
+        for one in columns.filters:
+            if (own[one.at].casefold() == one.value) is not one.is_equal:
+                reason = f"--where: {columns.header[one.at]} {_shown(own[one.at])}"
+                raise _LeftOutError(reason)
+        sku = row[columns.at["sku"]] if "sku" in columns.at else None
+        if sku is not None and reading.sku is not None and sku != reading.sku:
+            self._other_skus.setdefault(sku)
+            reason = f"another sku: {_shown(sku)}"
+            raise _LeftOutError(reason)
+        refund = self._refund(row, own)
+        if refund is not None:
+            return self._skipped(line, refund)
+        found = self._order(line, row)
+        return self._merged(found, row)
+
+    def _fields(self, line: int, row: list[str]) -> list[str]:
+        count = len(self._columns.header)
+        first = dict(enumerate(row)).get(self._columns.at["order_id"]) or next(filter(None, row))
+        if first.casefold().rstrip(" :") in TOTALS:
+            reason = f"a total: {_shown(first)}"
+            raise _LeftOutError(reason)
+        while len(row) > count and not row[-1]:
+            row = row[:-1]
+        if len(row) != count:
+            fields = f"{counted(len(row), 'field')}, but the header has {count}"
+            message = f"{self._path}, line {line}: {fields}: {_shown(','.join(row))}"
+            raise InvalidInput(message)
+        return row
+
+    def _carry(self, row: Sequence[str]) -> dict[int, str]:
+        """Return the columns that an order's further lines leave to its first one."""
+        kept = self._last.setdefault(row[self._columns.at["order_id"]], {})
+        for at in self._carried:
+            if row[at]:
+                kept[at] = row[at]
+        return kept
+
+    def _refund(self, row: Sequence[str], own: Sequence[str] | dict[int, str]) -> str | None:
+        """Return why a line is a refund, a cancelled order or another correction, if it is one."""
+        columns = self._columns
+        for at in self._statuses:
+            if UNSOLD.search(own[at].casefold()):
+                return f"{columns.header[at]} {_shown(own[at])}"
+        for at in self._undone:
+            if own[at].strip("0.,-") not in {"", "false", "FALSE"}:
+                return f"{columns.header[at]} {_shown(own[at])}"
+        order_id = row[columns.at["order_id"]]
+        if order_id[:1].upper() in columns.format.refund_ids and order_id[1:].isdecimal():
+            return f"{columns.header[columns.at['order_id']]} {_shown(order_id)} begins with {order_id[0]}"
+        quantity = row[columns.at["quantity"]] if "quantity" in columns.at else ""
+        if _NEGATIVE.fullmatch(quantity):
+            return f"quantity {_shown(quantity)} is negative"
+        if (zero := _WHOLE.fullmatch(quantity)) is not None and int(zero[1]) == 0:
+            return f"quantity {_shown(quantity)} leaves nothing to sell"
+        return None
+
+    def _skipped(self, line: int, refund: str) -> str:
+        if self._reading.skip_refunds:
+            reason = f"refunds: {refund}"
+            raise _LeftOutError(reason)
+        why = f"line {line} is a refund or a cancelled order: {refund}"
+        self._need("--skip-refunds", why)
+        return f"refused: a refund or a cancelled order: {refund} (--skip-refunds leaves it out)"
+
+    def _need(self, option: str, why: str) -> None:
+        self._needs.setdefault(option.split(maxsplit=1)[0], _Need(why, option)).lines += 1
+
+    def _merged(self, found: FileOrder, row: Sequence[str]) -> str:
+        """Add an order, or the second line of one."""
+        order_id, content = found.order.order_id, hash(tuple(row))
+        known = self._orders.setdefault(order_id, found)
+        if known is found:
+            self._rows[order_id] = content
+            return "sold"
+        if known.sku != found.sku:
+            skus = f"sku {found.sku!r} here and {known.sku!r} in line {known.line}"
+            self._need(f"--sku {typed(known.sku)}", f"line {found.line}: order_id {order_id!r} has {skus}")
+            return f"refused: {skus} (--sku sells one of them)"
+        if self._reading.sum_lines:
+            self._sum(known, found)
+            return f"sold: summed into line {known.line}"
+        if content == self._rows[order_id] and self._reading.quantity is None:
+            self._repeated += 1
+            return f"left out: repeats line {known.line}"
+        second = f"a second line of order_id {order_id!r}, after line {known.line}"
+        self._need("--sum-lines", f"line {found.line} is {second}")
+        return f"refused: {second} (--sum-lines sums them)"
+
+    def _sum(self, known: FileOrder, found: FileOrder) -> None:
+        quantity = known.order.quantity + found.order.quantity
+        customers = {known.order.customer_id, found.order.customer_id} - {None}
+        where = f"{self._path}, line {found.line}: order_id {found.order.order_id!r}"
+        if len(customers) > 1:
+            here = f"customer_id {found.order.customer_id!r} here and {known.order.customer_id!r}"
+            message = f"{where} has {here} in line {known.line}"
+            raise InvalidInput(message)
+        if quantity > QUANTITY_MAX:
+            message = f"{where} has more than {QUANTITY_MAX:,} units in its lines"
+            raise InvalidInput(message)
+        order = Order(found.order.order_id, quantity, next(iter(customers), None))
+        self._orders[order.order_id] = replace(known, order=order)
+        self._summed += 1
+
+    def _order(self, line: int, row: Sequence[str]) -> FileOrder:
+        at, reading = self._columns.at, self._reading
+        order_id = self._text(line, "order_id", row[at["order_id"]])
+        if _SCIENTIFIC.fullmatch(order_id):
+            said = "a spreadsheet has rounded it: format the column as text, and export it again"
+            message = f"{self._path}, line {line}: order_id {_shown(order_id)}: {said}"
+            raise InvalidInput(message)
+        quantity = self._whole(line, row[at["quantity"]]) if "quantity" in at else reading.quantity or 0
+        named = row[at["customer_id"]] if "customer_id" in at else ""
+        customer = self._text(line, "customer_id", named) if named else None
+        sku = self._text(line, "sku", row[at["sku"]]) if "sku" in at else reading.sku or DEFAULT_SKU
         try:
             check_own_id(order_id)
         except InvalidInput as error:
@@ -189,25 +332,13 @@ class _Columns:
         return plain_text(value)
 
     def _whole(self, line: int, value: str) -> int:
-        quantity = int(value) if _WHOLE.fullmatch(value) else 0
+        whole = _WHOLE.fullmatch(value)
+        quantity = int(whole[1]) if whole is not None else 0
         if not 1 <= quantity <= QUANTITY_MAX:
             rule = f"must be a whole number from 1 to {QUANTITY_MAX:,}"
             message = f"{self._path}, line {line}: quantity {_shown(value)} {rule}"
             raise InvalidInput(message)
         return quantity
-
-
-def _check_same(path: Path, known: FileOrder, found: FileOrder) -> None:
-    for name, before, now in (
-        ("quantity", known.order.quantity, found.order.quantity),
-        ("customer_id", known.order.customer_id, found.order.customer_id),
-        ("sku", known.sku, found.sku),
-    ):
-        if before != now:
-            order_id = found.order.order_id
-            said = f"has {name} {now!r} here and {before!r} in line {known.line}"
-            message = f"{path}, line {found.line}: order_id {order_id!r} {said}"
-            raise InvalidInput(message)
 
 
 def _shown(value: str) -> str:

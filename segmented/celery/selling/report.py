@@ -270,7 +270,10 @@ class Screen:
         """Show the progress, if an update is due."""
         counts = self._book.counts
         done = len(self._book.outcomes)
-        text = f"{counts['confirmed']:,} confirmed, {counts['refused']:,} refused"
+        is_begun = done > self._book.replayed
+        text = (
+            f"{counts['confirmed']:,} confirmed, {counts['refused']:,} refused" if is_begun else "workers are starting"
+        )
         if self._console.is_terminal:
             self._progress.update(self._task, completed=done, counts=text)
         elif self._clock.now() >= self._line_due:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from segmented.celery.selling.order_formats import Reading
+
 WORKERS_MAX: Final = 64
 STOCK_SCHEMES: Final = ("redis://", "rediss://", "unix://")
 REPUBLISH_SECONDS_MIN: Final = 1.0
@@ -40,9 +42,8 @@ class Choices:
     file: Path
     stock: int
     segment_count: int
-    sku: str | None
-    size_max: int
-    """MiB of the file, unpacked."""
+    reading: Reading
+    """How to read the file."""
     worker_count: int
     url: str | None
     database: str | None
@@ -64,7 +65,7 @@ class Choices:
         _check_range("--stock", self.stock, STOCK_MAX)
         _check_range("--segments", self.segment_count, SEGMENT_COUNT_MAX)
         _check_range("--workers", self.worker_count, WORKERS_MAX)
-        if self.sku is not None and not self.sku.strip():
+        if self.reading.sku is not None and not self.reading.sku.strip():
             message = "--sku names no sku"
             raise InvalidInput(message)
         if not self.republish_after >= REPUBLISH_SECONDS_MIN:

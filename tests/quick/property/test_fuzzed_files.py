@@ -9,6 +9,7 @@ from unicodedata import category
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from segmented.celery.selling.order_formats import Reading
 from segmented.celery.selling.orders_file import read_orders
 from segmented.errors import InvalidInput
 from segmented.models import Order
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.fuzz
 
-SENTENCE_MAX: Final = 700
+SENTENCE_MAX: Final = 900
 HEADERS: Final = (
     "order_id",
+    "Name;Lineitem quantity",
+    "sep=|",
     "quantity",
     "customer_id",
     "sku",
@@ -81,7 +84,7 @@ def read(tmp_path: Path) -> Callable[[bytes], object]:
 
     def read_one(data: bytes) -> object:
         path.write_bytes(data)
-        return read_orders(path, sku="mug")
+        return read_orders(path, Reading(sku="mug"))
 
     return read_one
 

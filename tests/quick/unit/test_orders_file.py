@@ -6,20 +6,22 @@ from typing import Final
 
 import pytest
 
-from segmented.celery.selling.orders_file import FileOrder, read_orders
+from segmented.celery.selling.order_formats import Reading
+from segmented.celery.selling.orders_file import PLAIN, FileOrder, read_orders
 from segmented.errors import InvalidInput
 from segmented.models import Order
 from tests.support.paths import CDNOW
 
+SUM: Final = "add --sum-lines (--check shows each line)"
 WHOLE: Final = "must be a whole number from 1 to 1,000,000,000"
 
 
-def refusal(folder: Path, content: bytes, *, sku: str | None = None) -> str:
+def refusal(folder: Path, content: bytes, reading: Reading = PLAIN) -> str:
     """Return the one sentence with which a file is refused, its path shortened to its name."""
     path = folder / "orders.csv"
     path.write_bytes(content)
     with pytest.raises(InvalidInput) as refused:
-        read_orders(path, sku=sku)
+        read_orders(path, reading)
     return str(refused.value).replace(f"{folder}/", "")
 
 
@@ -55,13 +57,29 @@ def test_an_order_knows_its_line_its_customer_and_its_sku(tmp_path: Path) -> Non
         b" Order_ID , QUANTITY \n a , 1 \nb,002\n",
         b"order_id,quantity\na,1\nb,2",
         gzip.compress(b"order_id,quantity\na,1\nb,2\n", mtime=0),
+        b"sep=;\r\norder_id;quantity\r\na;1\r\nb;2\r\n",
+        b"order_id\tquantity\na\t1.0\nb\t2.00\n",
+        b"order_id|quantity\na|1\nb|2\n",
+        "order_id,quantity\na,1\nb,2\n".encode("utf-16"),
+        b"order_id,quantity,,\na,1\n,,,\nb,2,,,,\n".replace(b"a,1", b"a,1,,"),
+        b"order_id,quantity,price\na,1,5\nb,2,5\nTotal,3\n",
+        b"order_id,quantity,price\na,1,5\nb,2,5\n,,Total:\n",
     ],
-    ids=["byte order mark", "CRLF", "quoted", "blank lines", "spaces and capitals", "no last newline", "gzip"],
+    ids=[
+        "byte order mark",
+        "CRLF",
+        "quoted",
+        "blank lines",
+        "spaces and capitals",
+        "no last newline",
+        "gzip",
+        *["sep", "tab", "pipe", "UTF-16", "empty", "total", "label"],
+    ],
 )
 def test_what_spreadsheets_and_exports_write_is_read(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "orders.csv"
     path.write_bytes(content)
-    file = read_orders(path, sku="mug")
+    file = read_orders(path, Reading(sku="mug"))
     assert [line.order for line in file.orders.values()] == [Order("a", 1), Order("b", 2)]
     assert file.skus == ("mug",)
 
@@ -82,9 +100,9 @@ def test_a_small_gzip_file_that_unpacks_to_more_than_allowed_is_refused_on_the_w
         path = tmp_path / "orders.csv"
         path.write_bytes(content)
         with pytest.raises(InvalidInput) as refused:
-            read_orders(path, size_max=1)
+            read_orders(path, Reading(size_max=1))
         assert str(refused.value).replace(f"{tmp_path}/", "") == sentence
-        assert read_orders(path, size_max=2).repeated == 1_024
+        assert read_orders(path, Reading(size_max=2)).repeated == 1_024
 
 
 def test_a_file_without_line_ends_is_refused_at_its_first_65_536_bytes() -> None:
@@ -94,7 +112,7 @@ def test_a_file_without_line_ends_is_refused_at_its_first_65_536_bytes() -> None
 
 def test_the_same_order_twice_is_one_order(tmp_path: Path) -> None:
     path = tmp_path / "orders.csv"
-    path.write_text("order_id,quantity,seen\na,1,x\nb,2,x\na,1,y\na,1,z\n")
+    path.write_text("order_id,quantity,seen\na,1,x\nb,2,x\na,1,x\na,1,x\n")
     file = read_orders(path)
     assert (list(file.orders), file.repeated) == (["a", "b"], 2)
     assert file.orders["a"].line == 2
@@ -107,17 +125,30 @@ def test_the_same_order_twice_is_one_order(tmp_path: Path) -> None:
         (b"\n \n", "orders.csv is empty"),
         (gzip.compress(b"", mtime=0), "orders.csv is empty"),
         (b"order_id,quantity\n", "orders.csv has a header and no order after it"),
-        (b"a,1\nb,2\n", "orders.csv, line 1: the header 'a,1' lacks the columns order_id and quantity"),
-        (b"order_id,qty\na,1\n", "orders.csv, line 1: the header 'order_id,qty' lacks the column quantity"),
         (
-            b"order_id;quantity\na;1\n",
-            "orders.csv, line 1: the header 'order_id;quantity' lacks the columns order_id and quantity",
+            b"a,1\nb,2\n",
+            (
+                "orders.csv, line 1: the header lacks the columns order_id and quantity: add --map order_id=COLUMN,"
+                "quantity=COLUMN, or --map order_id=COLUMN --quantity 1 if each row is one unit; the header is 'a, 1'"
+            ),
+        ),
+        (
+            b"Bestellnr;SKU;Menge je Zeile\na;m;1\n",
+            (
+                "orders.csv, line 1: the header lacks the columns order_id and quantity: add --map order_id=Bestellnr,"
+                "quantity='Menge je Zeile',sku=SKU; the header is 'Bestellnr, SKU, Menge je Zeile'"
+            ),
         ),
         (b"order_id,quantity,quantity\na,1,2\n", "orders.csv, line 1: the header names the column quantity 2 times"),
-        (b"order_id,quantity\na,1\nb,0\n", f"orders.csv, line 3: quantity '0' {WHOLE}"),
-        (b"order_id,quantity\na,-2\n", f"orders.csv, line 2: quantity '-2' {WHOLE}"),
+        (
+            b"order_id,quantity\na,1\nb,0\nc,-2\n",
+            (
+                "orders.csv, line 3 is a refund or a cancelled order: quantity '0' leaves nothing to sell, "
+                "as 1 further line: add --skip-refunds (--check shows each line)"
+            ),
+        ),
         (b"order_id,quantity\na,two\n", f"orders.csv, line 2: quantity 'two' {WHOLE}"),
-        (b"order_id,quantity\na,1.0\n", f"orders.csv, line 2: quantity '1.0' {WHOLE}"),
+        (b"order_id,quantity\na,1.000\n", f"orders.csv, line 2: quantity '1.000' {WHOLE}"),
         (b"order_id,quantity\na,\n", f"orders.csv, line 2: quantity '' {WHOLE}"),
         ("order_id,quantity\na,\u0663\n".encode(), f"orders.csv, line 2: quantity '\u0663' {WHOLE}"),
         (b"order_id,quantity\na,1000000001\n", f"orders.csv, line 2: quantity '1000000001' {WHOLE}"),
@@ -138,24 +169,45 @@ def test_the_same_order_twice_is_one_order(tmp_path: Path) -> None:
         (b"order_id,quantity,sku\na,1,\n", "orders.csv, line 2: sku '' must have 1 to 256 characters"),
         (
             b"order_id,quantity\na,1\n\nb,2\na,3\n",
-            "orders.csv, line 5: order_id 'a' has quantity 3 here and 1 in line 2",
+            f"orders.csv, line 5 is a second line of order_id 'a', after line 2: {SUM}",
         ),
         (
-            b"order_id,quantity,customer_id\na,1,x\na,1,y\n",
-            "orders.csv, line 3: order_id 'a' has customer_id 'y' here and 'x' in line 2",
+            b"order_id,quantity,note\na,1,x\na,1,y\n",
+            f"orders.csv, line 3 is a second line of order_id 'a', after line 2: {SUM}",
         ),
         (
             b"order_id,quantity,sku\na,1,x\na,1,y\n",
-            "orders.csv, line 3: order_id 'a' has sku 'y' here and 'x' in line 2",
+            (
+                "orders.csv, line 3: order_id 'a' has sku 'y' here and 'x' in line 2: "
+                "add --sku x (--check shows each line)"
+            ),
         ),
-        (b"order_id,quantity\na\n", "orders.csv, line 2: 1 fields, but the header has 2: 'a'"),
+        (b"order_id,quantity\na\n", "orders.csv, line 2: 1 field, but the header has 2: 'a'"),
         (b"order_id,quantity\na,1,2\n", "orders.csv, line 2: 3 fields, but the header has 2: 'a,1,2'"),
         (
             b'order_id,quantity\na,1\n"b,2\n',
             "orders.csv, line 3: not a row of comma-separated values: unexpected end of data",
         ),
-        (b"order_id,quantity\na,1\n\xff,2\n", "orders.csv, line 3: byte 0xff is not UTF-8"),
-        ("order_id,quantity\na,1\n".encode("utf-16"), "orders.csv, line 1: byte 0xff is not UTF-8"),
+        (
+            b"order_id,quantity\na,1\n\xff,2\n",
+            "orders.csv, line 3: byte 0xff is not UTF-8: name its encoding, as --encoding cp1252",
+        ),
+        (
+            "order_id,quantity\na,1\n".encode("utf-16-le"),
+            "orders.csv, line 1: it has NUL characters: if it is UTF-16, add --encoding utf-16-le",
+        ),
+        (
+            b"order_id,quantity\n1.12E+11,1\n",
+            (
+                "orders.csv, line 2: order_id '1.12E+11': a spreadsheet has rounded it: format the column as text, and "
+                "export it again"
+            ),
+        ),
+        (b"\xd0\xcf\x11\xe0", "orders.csv is an Excel file of the old kind, .xls: save it as .xlsx or CSV"),
+        (
+            b"PK\x03\x04orders",
+            "orders.csv is a zip file, but not an Excel file that can be read: BadZipFile",
+        ),
         (
             gzip.compress(b"order_id,quantity\na,1\n", mtime=0)[:-10],
             "orders.csv is not a whole gzip file: Compressed file ended before the end-of-stream marker was reached",
@@ -164,11 +216,6 @@ def test_the_same_order_twice_is_one_order(tmp_path: Path) -> None:
 )
 def test_a_wrong_file_is_refused_with_line_and_value(tmp_path: Path, content: bytes, sentence: str) -> None:
     assert refusal(tmp_path, content) == sentence
-
-
-def test_a_sku_column_and_a_sku_for_all_exclude_each_other(tmp_path: Path) -> None:
-    sentence = "orders.csv has a sku column, so one sku 'mug' for all its orders cannot be given"
-    assert refusal(tmp_path, b"order_id,quantity,sku\na,1,cup\n", sku="mug") == sentence
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from segmented.celery.selling.order_formats import Reading
 from segmented.celery.selling.servers import Choices
 from segmented.errors import InvalidInput
 
@@ -12,8 +13,7 @@ CHOICES = Choices(
     file=Path("orders.csv"),
     stock=10,
     segment_count=2,
-    sku=None,
-    size_max=100,
+    reading=Reading(),
     worker_count=2,
     url=None,
     database=None,
@@ -35,7 +35,7 @@ CHOICES = Choices(
         ({"worker_count": 0}, "--workers 0 must be between 1 and 64"),
         ({"republish_after": 0.0}, "--republish-after 0 must be 1 second or more"),
         ({"republish_after": float("nan")}, "--republish-after nan must be 1 second or more"),
-        ({"sku": " "}, "--sku names no sku"),
+        ({"reading": Reading(sku=" ")}, "--sku names no sku"),
         ({"json": Path("/")}, "--json / is a folder, not a file"),
         ({"results": Path("orders.csv")}, "--results orders.csv is the file of the orders: name another file"),
         ({"json": Path("./orders.csv")}, "--json orders.csv is the file of the orders: name another file"),

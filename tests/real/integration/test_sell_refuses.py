@@ -60,8 +60,8 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
 
 
 def test_a_wrong_line_is_refused_before_any_server_is_asked(tmp_path: Path, refuse: Refuse) -> None:
-    file = one_order(tmp_path, quantity=0)
-    sentence = f"{file}, line 2: quantity '0' must be a whole number from 1 to 1,000,000,000"
+    file = one_order(tmp_path, quantity=1_000_000_001)
+    sentence = f"{file}, line 2: quantity '1000000001' must be a whole number from 1 to 1,000,000,000"
     assert refuse(file, *TEN_IN_TWO, "--url", "redis://127.0.0.1:1") == sentence
 
 
