@@ -28,10 +28,10 @@ GIVES_BACK: Final = """\
 
 - [Trimming the ledger](../how-to/audit-a-pool.md) gives back the part in the ledger, while the pool sells. Records
   stay.
-- [Archiving a closed pool](../how-to/archive-a-pool.md) writes everything to a file or a table, and gives back
+- [Archiving a closed pool](../how-to/export-and-drop.md#archive-a-finished-sale) writes everything to a file or a table, and gives back
   everything but a note of a few hundred bytes, which goes after 30 days.
   <!-- set: segmented/stock/archiving/plan.py::NOTE_MS -->
-- [Forgetting finished orders](../how-to/forget-orders.md) gives back their records, while a gated pool sells. After a
+- [Forgetting finished orders](../how-to/export-and-drop.md#drop-finished-orders) gives back their records, while a gated pool sells. After a
   trim of the ledger nothing is left of them. A step of up to 1,000 orders takes the server less than 10 ms.
   <!-- shown: tests/real/integration/test_forget_steps.py::test_no_step_takes_the_server_ten_milliseconds -->
 - Nothing else removes single records from an open pool: while it is open, a late repeat of any order finds its answer.
