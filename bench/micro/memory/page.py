@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.micro.memory.kinds import BATCH
 from bench.micro.memory.measure import SEGMENTS, WARM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHOWN: Final = "<!-- shown: bench/micro/memory/results.json -->"
-BATCHES: Final = "<!-- set: bench/micro/memory/kinds.py::BATCH -->"
 SCALES: Final = ((1_000, "1 thousand"), (1_000_000, "1 million"), (100_000_000, "100 million"))
 SCALED: Final = ("sold", "sold in batches", "gated", "submitted")
 
@@ -19,49 +16,38 @@ INTRODUCTION: Final = """\
 # How much memory a sale needs
 
 Every order of a pool keeps a record as long as the pool exists, unless an order database answers for it, so that a
-repeat of its id gets the same answer. The ledger keeps an entry for every change. This page shows what that costs, and
-what gives it back. `python -m bench.micro.memory --write` measures it on a real server and writes this page.
+repeat gets the same answer. The ledger keeps an entry for every change. `python -m bench.micro.memory --write`
+measures what that costs on a real server and writes this page.
 """
 
 GIVES_BACK: Final = """\
 ## What gives memory back
 
-- [Trimming the ledger](../how-to/audit-a-pool.md) gives back the part in the ledger, while the pool sells. Records
-  stay.
-- [Archiving a closed pool](../how-to/export-and-drop.md#archive-a-finished-sale) writes everything to a file or a table, and gives back
-  everything but a note of a few hundred bytes, which goes after 30 days.
-  <!-- set: segmented/stock/archiving/plan.py::NOTE_MS -->
-- [Forgetting finished orders](../how-to/export-and-drop.md#drop-finished-orders) gives back their records, while a gated pool sells. After a
-  trim of the ledger nothing is left of them. A step of up to 1,000 orders takes the server less than 10 ms.
-  <!-- shown: tests/real/integration/test_forget_steps.py::test_no_step_takes_the_server_ten_milliseconds -->
-- Nothing else removes single records from an open pool: while it is open, a late repeat of any order finds its answer.
-  Ids of restocks and withdrawals, carts, refused orders and pools without an order database are kept in the same way.
-  For a sale without end, open a pool for each period, such as a day, and archive the pool of the period before.
+- [Trimming the ledger](../how-to/audit-a-pool.md) gives back the part in the ledger, while the pool sells.
+- [Archiving a closed pool](../how-to/export-and-drop.md#archive-a-finished-sale) gives back everything but a note of a
+  few hundred bytes, which goes after 30 days.
+- [Forgetting finished orders](../how-to/export-and-drop.md#drop-finished-orders) gives back their records, while a
+  gated pool sells. A step of up to 1,000 orders takes the server less than 10 ms.
+- Nothing else removes single records from an open pool, so that a late repeat of any order finds its answer. For a sale
+  without end, open a pool for each period, such as a day, and archive the pool of the period before.
 - A lock's fencing token goes by itself, a day after it was last used.
 
-Redis keeps the memory that was freed for new keys: the size of its process may stay the same.
+Redis keeps freed memory for new keys: the size of its process may stay the same.
 """
 
-WITHOUT_MEMORY: Final = (
-    "<!-- shown: tests/quick/contract/stores/test_redis_trouble.py::"
-    "test_without_memory_what_was_taken_is_renewed_confirmed_cancelled_and_expired -->"
-)
-CHOOSING: Final = f"""\
+CHOOSING: Final = """\
 ## Choose `maxmemory`
 
-1. Multiply the orders that a pool will have by the bytes of their kind, and add up the pools that exist at the same
-   time. Count orders that expire as well: their records stay.
+1. Multiply the orders that a pool will have, expired ones included, by the bytes of their kind. Add up the pools that
+   exist at the same time.
 2. Add half of it, for hash tables that grow, fragmentation, connections and replicas.
 3. Leave as much memory free on the machine as the pool changes while the append-only file is rewritten. In a busy sale
    that may be as much again.
-4. Set `maxmemory-policy noeviction`. Another policy would drop stock, so a store refuses pools there unless the URL
-   has `allow_eviction=yes`. If
-   memory is full, new orders are refused with an error. Confirms, cancels, expiries, trims and archives still work.
-   <!-- shown: tests/real/integration/test_archive_steps.py::test_an_archive_works_when_memory_is_full -->
-   {WITHOUT_MEMORY}
+4. Set `maxmemory-policy noeviction`. A store refuses pools under another one unless the URL has `allow_eviction=yes`.
+   If memory is full, new orders are refused with an error. Confirms, cancels, expiries, trims and archives still work.
 
-The append-only file grows with every command. The server rewrites it, by default, when it has doubled. After that it is
-about as large as the memory. Provide room for the old and the new file: three times the memory.
+The append-only file grows with every command, and by default the server rewrites it when it has doubled. Provide disk
+for three times the memory.
 """
 
 
@@ -86,7 +72,7 @@ def _table(results: dict[str, Any]) -> Iterator[str]:
     for kind in results["kinds"]:
         names = ("memory", "ledger", "disk", "after_archive", "archive_file")
         yield f"| {kind['name']} | {' | '.join(_bytes(kind[name]) for name in names)} |"
-    yield f"{SHOWN}\n"
+    yield ""
 
 
 def _bytes(number: float | None) -> str:
@@ -99,8 +85,7 @@ def _legend(results: dict[str, Any]) -> str:
 
 
 def _described(kind: dict[str, Any]) -> str:
-    marker = f"\n  {BATCHES}" if str(BATCH) in kind["summary"] else ""
-    return f"- *{kind['name']}*: {kind['summary']}.{marker}"
+    return f"- *{kind['name']}*: {kind['summary']}."
 
 
 def _scaled(results: dict[str, Any]) -> Iterator[str]:
@@ -113,7 +98,7 @@ def _scaled(results: dict[str, Any]) -> Iterator[str]:
             for one in SCALED
         )
         yield f"| {name} | {' | '.join(cells)} |"
-    yield f"{SHOWN}\n"
+    yield ""
 
 
 def _size(number: float) -> str:
@@ -129,5 +114,5 @@ def _conditions(results: dict[str, Any]) -> str:
     return (
         f"{results['orders']:,} orders of each kind, fewer of granted ones and carts, after {WARM:,} to begin with.\n"
         f"Order ids have 14 characters, orders one unit, pools {SEGMENTS} segments. {versions};\n"
-        f"commit {found['commit'] or 'unknown'}.\n{SHOWN}\n"
+        f"commit {found['commit'] or 'unknown'}.\n"
     )
