@@ -28,7 +28,7 @@ from segmented.errors import InvalidInput
 from segmented.ledger_lines import parse_record
 from segmented.orders.tables import CONFIRMED
 from segmented.orders.verifying import own_totals, when_verified
-from segmented.protocol.forgetting.wire import cannot_forget
+from segmented.protocol.forgetting.operations import cannot_forget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

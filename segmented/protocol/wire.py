@@ -27,15 +27,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from importlib import resources
 from json import JSONEncoder
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from segmented.models.locks import Lost, Released, Renewed
+from segmented.models.locks import Lost, Released
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -88,6 +88,14 @@ def plain_call(*arguments: str | int) -> Call:
     return Call(None, (), arguments)
 
 
+SCAN_COUNT: Final = 1_000
+
+
+def scan_call(command: str, key: str, cursor: int, count: int = SCAN_COUNT) -> Call:
+    """Create a call of HSCAN or ZSCAN for one page of a key."""
+    return plain_call(command, key, cursor, "COUNT", count)
+
+
 json_text: Final[Callable[[Any], str]] = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Encodes many values as one argument, which a script reads in a third of the time that many arguments take."""
 
@@ -102,6 +110,15 @@ def readable(value: Reply) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
+def pairs_in(found: Reply) -> Iterable[tuple[Reply, Reply]]:
+    """Return the pairs in a reply that is a map, or that HSCAN or ZSCAN has returned, in any of its shapes."""
+    if isinstance(found, dict):
+        return found.items()
+    if found and isinstance(found[0], list | tuple):  # of a sorted set, in RESP3
+        return found  # type: ignore[no-any-return]  # a list of pairs
+    return zip(found[::2], found[1::2], strict=True)
+
+
 def position(said: str) -> tuple[int, int]:
     """Read an epoch and a sequence number, joined by "-"; zeros if another program wrote something else."""
     found = POSITION.fullmatch(said)
@@ -114,76 +131,14 @@ def optional_number(value: Reply) -> int | None:
     return None if found in ("", "-1") else int(found)
 
 
-class Timed(Protocol):
-    """An operation that requests a time to live, in milliseconds."""
-
-    @property
-    def ttl_ms(self) -> int:
-        """The lease's time to live."""
-
-
-def renewed_or_lost(operation: Timed, reply: Reply) -> Renewed | Lost:
-    """Read the answer to a renewal of any kind of lock."""
-    return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
-
-
-def released_or_lost(_: object, reply: Reply) -> Released | Lost:
-    """Read the answer to a release of any kind of lock."""
-    return Released() if text(reply[0]) == "released" else Lost()
-
-
 def unsure_if_lost(answer: Released | Lost) -> Released | Lost:
     """Read the answer to a repeated release: the first one, whose reply was lost, may have released the lock."""
     return replace(answer, is_unsure=True) if isinstance(answer, Lost) else answer
 
 
-def always(_: object, *, is_gated: bool) -> bool:  # noqa: ARG001  # as `Codec.acknowledges` is called
-    """Return True: what `Codec.acknowledges` says of an operation whose every answer may promise a change."""
+def always(_: object, *, is_gated: bool) -> bool:  # noqa: ARG001  # as `Operation.acknowledges` is called
+    """Return True: `acknowledges` of an operation whose every answer may promise a change."""
     return True
-
-
-Encode = Callable[[Any], Call]
-Decode = Callable[[Any, Reply], Any]
-"""Takes the operation and the reply; returns the answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Native:
-    """An operation as plain commands of the server, where its dialect has them."""
-
-    encode: Callable[[Any, Dialect], Sequence[Command]]
-    """Returns the commands, the one that decides first; none if this operation needs the script."""
-    decode: Callable[[Any, Sequence[Reply]], Any]
-    """Returns the answer; None if only the script can give it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """How one kind of operation is sent and read."""
-
-    encode: Encode
-    decode: Decode
-    native: Native | None = None
-    finish: Callable[[Any, Any], Finish] | None = None
-    """Continues on the same connection: takes the operation and its answer, yields what to send or an operation to
-    perform, and returns the final answer.
-    """
-    finishes: Callable[[Any], object] = bool
-    """Returns whether an operation needs `finish`."""
-    wakes: Callable[[Any], tuple[str, str] | None] | None = None
-    """For a possible release: returns the waiters' channel and the holder id that its message carries."""
-    quietly: Callable[[Any], Any] | None = None
-    """Returns a release without its message, for a caller that sends the attempt of a waiter right behind it."""
-    takes: Callable[[Any], object] | None = None
-    """For an attempt: returns whether its answer says that it took something."""
-    acknowledges: Callable[..., bool] | None = None
-    """Returns whether an operation's answer promises a change to a caller, so that it waits for the pool's profile. It
-    takes the operation, and `is_gated`: whether the pool is.
-    """
-    doubt: Callable[[Any], Any] | None = None
-    """Reads the answer to a repeat after a lost reply: the first attempt may have taken effect."""
-    sight: Callable[[Reply, Any], Sight | None] | None = None
-    """Takes the reply and the answer; returns what they tell of the name's progress (`Seen` of the store)."""
 
 
 @dataclass(frozen=True, slots=True)

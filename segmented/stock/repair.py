@@ -227,7 +227,7 @@ def _mend_end_plan(sku: str, drift: Drift) -> Plan[Repair]:
     return _outcome(drift, answer)
 
 
-def _mend_number_plan(sku: str, fold: LedgerFold, drift: Drift) -> Plan[Mended | Sound | Outrun]:
+def _mend_number_plan(sku: str, fold: LedgerFold, drift: Drift) -> Plan[Mended | Sound | Differing | Outrun]:
     kind: NumberKind
     match drift.about:
         case "segment":

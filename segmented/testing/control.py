@@ -28,8 +28,9 @@ from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal
 
+from segmented import protocol
 from segmented.errors import InvalidInput
-from segmented.protocol.codecs import CODECS
+from segmented.protocol import Operation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,8 +170,8 @@ def _kill(scope: Scope) -> None:
 
 def operation_names() -> tuple[str, ...]:
     """Return the names of all operations on a store."""
-    CODECS.load_all()
-    return tuple(sorted(operation.__name__ for operation in CODECS))
+    named = ((name, getattr(protocol, name)) for name in protocol.LATE)
+    return tuple(name for name, found in sorted(named) if isinstance(found, type) and issubclass(found, Operation))
 
 
 def known_points() -> tuple[str, ...]:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
 
-from segmented.models.archives import Archiving
+from segmented.errors import InvalidInput, PoolDrifted, StoreRefused
+from segmented.keys import OUTBOXES, cart_keys, directory_keys, shard_keys
+from segmented.models.archives import ENTRIES_AT_ONCE, Archiving
+from segmented.models.ids import plural
+from segmented.models.shards import Shard, no_keys_of
 from segmented.protocol.base import Operation
+from segmented.protocol.wire import Call, pairs_in, plain_call, scan_call, script_call, text
 
 if TYPE_CHECKING:
     from segmented.models import ShardDirectory
     from segmented.models.archives import PoolKey
+    from segmented.protocol.wire import Reply
+
+RECORDS_AT_ONCE: Final = 200
+"""Records of one page: an order may have thousands of parts."""
+SETS: Final = frozenset({"free", "holds", "outbox", "unfinished"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +33,32 @@ class BeginArchive(Operation[Archiving]):
 
     sku: str
 
+    def call(self) -> Call:
+        return script_call("begin_archive", _keys_of(self.sku))
+
+    def answer(self, reply: Reply) -> Archiving:
+        match _answered(self.sku, reply):
+            case "open":
+                raise still_open(self.sku)
+            case "unsettled":
+                reserved, orders, away, carts, behind = map(int, reply[1:6])
+                raise not_archivable(self.sku, reserved=reserved, orders=orders, away=away, carts=carts, behind=behind)
+            case "removing":
+                return _complete(self.sku, reply)
+        return Archiving(self.sku, int(reply[1]))
+
 
 @dataclass(frozen=True, slots=True)
 class AbandonArchive(Operation[None]):
     """Let a pool be as it was before BeginArchive. Without effect once its removal has begun."""
 
     sku: str
+
+    def call(self) -> Call:
+        return script_call("abandon_archive", shard_keys(self.sku).listed())
+
+    def answer(self, reply: Reply) -> None:
+        _answered(self.sku, reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +72,13 @@ class CompleteExport(Operation[Archiving]):
     digest: str
     target: str
 
+    def call(self) -> Call:
+        return script_call("complete_export", shard_keys(self.sku).listed(), self.digest, quote(self.target))
+
+    def answer(self, reply: Reply) -> Archiving:
+        _answered(self.sku, reply)
+        return _complete(self.sku, reply)
+
 
 @dataclass(frozen=True, slots=True)
 class ScanRecords(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
@@ -49,6 +87,13 @@ class ScanRecords(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
     sku: str
     key: PoolKey
     cursor: int
+
+    def call(self) -> Call:
+        command = "ZSCAN" if self.key in SETS else "HSCAN"
+        return scan_call(command, _key(self.sku, self.key), self.cursor, RECORDS_AT_ONCE)
+
+    def answer(self, reply: Reply) -> tuple[int, tuple[tuple[str, str], ...]]:
+        return int(reply[0]), _fields(reply[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +104,12 @@ class ScanLedger(Operation[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]])
     after_id: str
     limit: int
 
+    def call(self) -> Call:
+        return plain_call("XRANGE", shard_keys(self.sku).ledger, f"({self.after_id}", "+", "COUNT", self.limit)
+
+    def answer(self, reply: Reply) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+        return tuple((text(entry_id), _fields(found)) for entry_id, found in reply)
+
 
 @dataclass(frozen=True, slots=True)
 class RemoveRecords(Operation[int]):
@@ -68,6 +119,13 @@ class RemoveRecords(Operation[int]):
     key: PoolKey
     names: tuple[str, ...] = ()
 
+    def call(self) -> Call:
+        return script_call("remove_records", _keys_of(self.sku), self.key, ENTRIES_AT_ONCE, *self.names)
+
+    def answer(self, reply: Reply) -> int:
+        _answered(self.sku, reply)
+        return int(reply[1])
+
 
 @dataclass(frozen=True, slots=True)
 class RemovePool(Operation[None]):
@@ -76,12 +134,25 @@ class RemovePool(Operation[None]):
     sku: str
     note_ms: int
 
+    def call(self) -> Call:
+        keys = [*_keys_of(self.sku), shard_keys(self.sku).ledger_copy]
+        return script_call("remove_pool", keys, self.note_ms)
+
+    def answer(self, reply: Reply) -> None:
+        _answered(self.sku, reply)
+
 
 @dataclass(frozen=True, slots=True)
 class DropOutbox(Operation[None]):
     """Remove a pool from those that the sweep looks at."""
 
     sku: str
+
+    def call(self) -> Call:
+        return plain_call("SREM", OUTBOXES, self.sku)
+
+    def answer(self, __: Reply) -> None:
+        """Ignore whether it was there: it is not any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +162,72 @@ class ArchiveDirectory(Operation[None]):
     directory: ShardDirectory
     copy: int
     note_ms: int
+
+    def call(self) -> Call:
+        key = directory_keys(self.directory.sku, self.copy).directory
+        return script_call("archive_directory", [key], self.directory.content, self.note_ms)
+
+    def answer(self, reply: Reply) -> None:
+        if text(reply[0]) == "differs":
+            raise PoolDrifted(self.directory.sku)
+
+
+def not_archivable(sku: str, *, reserved: int, orders: int, away: int, carts: int, behind: int = 0) -> InvalidInput:
+    """Return the error for a pool in which something is left to decide."""
+    name = sku.sku if isinstance(sku, Shard) else sku
+    left = (
+        (reserved, "unit", "reserved: confirm or cancel the orders, or let their holds expire"),
+        (orders, "submitted order", "unfinished: let the workers finish what was submitted, or cancel it"),
+        (away, "transfer", f"unfinished between shards: run 'segmented pool repair {name}'"),
+        (carts, "cart", f"unfinished: run 'segmented pool finish-carts {name}'"),
+        (behind, "change", f"not in the order database yet: run 'segmented pool relay {name} --database URL'"),
+    )
+    count, what, said = next(one for one in left if one[0])
+    return InvalidInput(f"pool {name!r} cannot be archived: {count} {plural(count, what, 'is')} {said}")
+
+
+def still_open(sku: str) -> InvalidInput:
+    """Return the error for a pool that is open."""
+    name = sku.sku if isinstance(sku, Shard) else sku
+    return InvalidInput(f"pool {name!r} is open: close it first, with 'segmented pool close {name}'")
+
+
+def not_begun(sku: str) -> StoreRefused:
+    """Return the error for a pool that nobody archives, or whose server changed meanwhile."""
+    return StoreRefused(f"the server of pool {sku!r} changed while the pool was read: archive it again")
+
+
+def _keys_of(sku: str) -> list[str]:
+    kept = cart_keys(sku)
+    return [*shard_keys(sku).listed(), kept.carts, kept.unfinished]
+
+
+def _key(sku: str, key: PoolKey) -> str:
+    return str(getattr(cart_keys(sku) if key in {"carts", "unfinished"} else shard_keys(sku), key))
+
+
+def _as_it_is(value: Reply) -> str:
+    """Decode a text so that its bytes can be restored."""
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def _fields(found: Reply) -> tuple[tuple[str, str], ...]:
+    return tuple((_as_it_is(name), _score(value)) for name, value in pairs_in(found))
+
+
+def _score(value: Reply) -> str:
+    # RESP3 has floats
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else _as_it_is(value)
+
+
+def _answered(sku: str, reply: Reply) -> str:
+    kind = text(reply[0])
+    if kind == "missing":
+        raise no_keys_of(sku)
+    if kind in {"not_begun", "not_removing", "more"}:
+        raise not_begun(sku)
+    return kind
+
+
+def _complete(sku: str, reply: Reply) -> Archiving:
+    return Archiving(sku, int(reply[1]), text(reply[2]), unquote(text(reply[3])))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from segmented.errors import PoolDrifted
+from segmented.keys import shard_keys
 from segmented.models.pools import (
     Differing,
     Inspected,
@@ -16,6 +19,13 @@ from segmented.models.pools import (
     Trimmed,
 )
 from segmented.protocol.base import Operation
+from segmented.protocol.pool.foreign import moment, whole
+from segmented.protocol.pool.operations import keys_of, kind_of
+from segmented.protocol.relay.operations import not_relayed
+from segmented.protocol.wire import Call, pairs_in, plain_call, readable, scan_call, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.wire import Finish, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,22 @@ class InspectOrders(Operation[tuple[Inspected, ...]]):
 
     sku: str
     order_ids: tuple[str, ...]
+
+    def call(self) -> Call:
+        return script_call("read_orders", keys_of(self.sku), *self.order_ids)
+
+    def answer(self, reply: Reply) -> tuple[Inspected, ...]:
+        found = zip(self.order_ids, reply[1], reply[2], strict=False)  # maybe of the first orders only
+        return tuple(
+            Inspected(order_id, None if raw is None else readable(raw), None if until is None else moment(until))
+            for order_id, raw, until in found
+        )
+
+    def continued(self, answers: tuple[Inspected, ...]) -> Finish:
+        """Read the records that one page was too short for."""
+        while left := self.order_ids[len(answers) :]:
+            answers += yield replace(self, order_ids=left)
+        return answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +60,15 @@ class ScanIds(Operation[tuple[int, tuple[str, ...]]]):
     key: ScannedKey
     cursor: int
 
+    def call(self) -> Call:
+        keys = shard_keys(self.sku)
+        key = {"orders": keys.orders, "holds": keys.holds, "customers": keys.customers}[self.key]
+        command = "ZSCAN" if self.key == "holds" else "HSCAN"
+        return scan_call(command, key, self.cursor)
+
+    def answer(self, reply: Reply) -> tuple[int, tuple[str, ...]]:
+        return int(reply[0]), tuple(readable(name) for name, _ in pairs_in(reply[1]))
+
 
 @dataclass(frozen=True, slots=True)
 class ScanChanges(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
@@ -41,6 +76,12 @@ class ScanChanges(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
 
     sku: str
     cursor: int
+
+    def call(self) -> Call:
+        return scan_call("HSCAN", shard_keys(self.sku).changes, self.cursor)
+
+    def answer(self, reply: Reply) -> tuple[int, tuple[tuple[str, str], ...]]:
+        return int(reply[0]), tuple((readable(name), readable(value)) for name, value in pairs_in(reply[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +94,13 @@ class ReadCustomers(Operation[tuple[int, tuple[int | None, ...]]]):
     sku: str
     customer_ids: tuple[str, ...]
 
+    def call(self) -> Call:
+        return script_call("read_customers", keys_of(self.sku), *self.customer_ids)
+
+    def answer(self, reply: Reply) -> tuple[int, tuple[int | None, ...]]:
+        kind_of(self.sku, reply)
+        return whole(reply[1]) or 0, tuple(0 if units is None else whole(units) for units in reply[2])
+
 
 @dataclass(frozen=True, slots=True)
 class ReadLedgerStart(Operation[int]):
@@ -62,6 +110,12 @@ class ReadLedgerStart(Operation[int]):
     """
 
     sku: str
+
+    def call(self) -> Call:
+        return plain_call("HGET", shard_keys(self.sku).meta, "ledger_start")
+
+    def answer(self, reply: Reply) -> int:
+        return 1 if reply is None else whole(reply) or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +131,37 @@ class TrimLedger(Operation[Trimmed]):
     relayed_only: bool = False
     """Delete only what was relayed, instead of refusing."""
 
+    def call(self) -> Call:
+        return script_call("trim_ledger", keys_of(self.sku), self.keep, int(self.relayed_only))
+
+    def answer(self, reply: Reply) -> Trimmed:
+        kind = kind_of(self.sku, reply)
+        if kind == "unsound":
+            raise PoolDrifted(self.sku)
+        if kind == "not_relayed":
+            relayed, last = (int(reply[1]), int(reply[2])), (int(reply[3]), int(reply[4]))
+            raise not_relayed(self.sku, relayed, last)
+        return Trimmed(int(reply[1]), int(reply[2]), text(reply[3]) == "1")
+
+
+class _Mending(Operation[Mended | Sound | Differing | Outrun]):
+    __slots__ = ()
+    sku: str
+
+    def answer(self, reply: Reply) -> Mended | Sound | Differing | Outrun:
+        match kind_of(self.sku, reply):
+            case "mended":
+                return Mended(int(reply[1]))
+            case "sound":
+                return Sound()
+            case "differing":
+                return Differing()
+            case _:
+                return Outrun()
+
 
 @dataclass(frozen=True, slots=True)
-class MendNumber(Operation[Mended | Sound | Outrun]):
+class MendNumber(_Mending):
     """Correct a number to match the ledger, by adding the difference.
 
     `expected` is the number by the ledger at change `after`; the script adds the effect of later changes. A repeat
@@ -93,9 +175,13 @@ class MendNumber(Operation[Mended | Sound | Outrun]):
     after: int
     expected: int
 
+    def call(self) -> Call:
+        arguments = (self.kind, self.name, self.after, self.expected)
+        return script_call("mend_number", keys_of(self.sku), *arguments)
+
 
 @dataclass(frozen=True, slots=True)
-class MendRecord(Operation[Mended | Sound | Differing | Outrun]):
+class MendRecord(_Mending):
     """Correct a record to match the ledger, unless the record or its part of the ledger has changed since the audit.
 
     An order's hold is corrected too: a reserved order has a hold, which starts again if it was missing; any other order
@@ -112,9 +198,14 @@ class MendRecord(Operation[Mended | Sound | Differing | Outrun]):
     """None: remove the record."""
     hold_ms: int
 
+    def call(self) -> Call:
+        seen, wanted = ("-" if found is None else f"+{found}" for found in (self.seen, self.wanted))
+        head = (self.kind, self.record_id, self.after)
+        return script_call("mend_record", keys_of(self.sku), *head, seen, wanted, self.hold_ms)
+
 
 @dataclass(frozen=True, slots=True)
-class MendLedger(Operation[Mended | Sound | Differing | Outrun]):
+class MendLedger(_Mending):
     """Remove entries that another program added after the ledger's last change, so that the pool can continue.
 
     One step removes or copies a bounded number of entries; Outrun means that more remain. Differing means that one of
@@ -122,3 +213,6 @@ class MendLedger(Operation[Mended | Sound | Differing | Outrun]):
     """
 
     sku: str
+
+    def call(self) -> Call:
+        return script_call("mend_ledger", [*keys_of(self.sku), shard_keys(self.sku).ledger_copy])

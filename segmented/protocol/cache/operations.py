@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 from segmented.keys import cache_keys
 from segmented.models import Acquired, Cached, CachedKind, Forgotten, Held, MayLoad, Outpaced, Uncached, Written
 from segmented.protocol.base import Operation
-from segmented.protocol.wire import Call, Codec, optional_number, plain_call, script_call, text
+from segmented.protocol.wire import Call, optional_number, plain_call, script_call, text
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply, Sight
@@ -22,6 +22,12 @@ class ReadCached(Operation[Cached | Uncached]):
     """Read the value cached under a name."""
 
     name: str
+
+    def call(self) -> Call:
+        return plain_call("HMGET", cache_keys(self.name).cached, "kind", "body")
+
+    def answer(self, reply: Reply) -> Cached | Uncached:
+        return Uncached() if reply[0] is None else _cached(*reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,23 @@ class ReadOrAcquire(Operation[Cached | Held | MayLoad]):
     holder_id: str
     ttl_ms: int
     hold_off_ms: int
+
+    def call(self) -> Call:
+        keys = cache_keys(self.name).listed()
+        lease = (self.ttl_ms, FENCE_IDLE_MS + self.ttl_ms)
+        return script_call("read_or_acquire", keys, self.holder_id, *lease, self.hold_off_ms)
+
+    def answer(self, reply: Reply) -> Cached | Held | MayLoad:
+        match text(reply[0]):
+            case "cached":
+                return _cached(*reply[1:])
+            case "held":
+                return Held(optional_number(reply[1]))
+        acquired = Acquired(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1")
+        return MayLoad(acquired, _cached(*reply[3:]) if text(reply[3]) else None)
+
+    def sight(self, _: Reply, answer: Cached | Held | MayLoad) -> Sight | None:
+        return (0, 0, answer.acquired.fencing_token) if isinstance(answer, MayLoad) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +77,15 @@ class WriteCached(Operation[Written | Outpaced]):
     ttl_ms: int
     refresh_in_ms: int | None = None
 
+    def call(self) -> Call:
+        value = (self.value.kind, self.value.body)
+        refresh_in_ms = "" if self.refresh_in_ms is None else self.refresh_in_ms
+        arguments = (self.holder_id, self.fencing_token, self.ttl_ms, FENCE_IDLE_MS, *value, refresh_in_ms)
+        return script_call("write_cached", cache_keys(self.name).listed(), *arguments)
+
+    def answer(self, reply: Reply) -> Written | Outpaced:
+        return Written() if text(reply[0]) == "written" else Outpaced()
+
 
 @dataclass(frozen=True, slots=True)
 class ForgetCached(Operation[Forgotten]):
@@ -65,65 +97,13 @@ class ForgetCached(Operation[Forgotten]):
     name: str
     only: Cached | None = None
 
+    def call(self) -> Call:
+        only = () if self.only is None else (self.only.kind, self.only.body)
+        return script_call("forget_cached", cache_keys(self.name).listed(), *only)
 
-# --- over the wire ---
-
-
-def _encode_read(operation: ReadCached) -> Call:
-    return plain_call("HMGET", cache_keys(operation.name).cached, "kind", "body")
-
-
-def _decode_read(_: ReadCached, reply: Reply) -> Cached | Uncached:
-    return Uncached() if reply[0] is None else _cached(*reply)
-
-
-def _encode_read_or_acquire(operation: ReadOrAcquire) -> Call:
-    keys = cache_keys(operation.name).listed()
-    lease = (operation.ttl_ms, FENCE_IDLE_MS + operation.ttl_ms)
-    return script_call("read_or_acquire", keys, operation.holder_id, *lease, operation.hold_off_ms)
-
-
-def _decode_read_or_acquire(operation: ReadOrAcquire, reply: Reply) -> Cached | Held | MayLoad:
-    match text(reply[0]):
-        case "cached":
-            return _cached(*reply[1:])
-        case "held":
-            return Held(optional_number(reply[1]))
-    acquired = Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1")
-    return MayLoad(acquired, _cached(*reply[3:]) if text(reply[3]) else None)
-
-
-def _encode_write(operation: WriteCached) -> Call:
-    value = (operation.value.kind, operation.value.body)
-    refresh_in_ms = "" if operation.refresh_in_ms is None else operation.refresh_in_ms
-    arguments = (operation.holder_id, operation.fencing_token, operation.ttl_ms, FENCE_IDLE_MS, *value, refresh_in_ms)
-    return script_call("write_cached", cache_keys(operation.name).listed(), *arguments)
-
-
-def _decode_write(_: WriteCached, reply: Reply) -> Written | Outpaced:
-    return Written() if text(reply[0]) == "written" else Outpaced()
-
-
-def _encode_forget(operation: ForgetCached) -> Call:
-    only = () if operation.only is None else (operation.only.kind, operation.only.body)
-    return script_call("forget_cached", cache_keys(operation.name).listed(), *only)
-
-
-def _decode_forget(_: ForgetCached, reply: Reply) -> Forgotten:
-    return Forgotten(was_kept=text(reply[1]) == "1")
+    def answer(self, reply: Reply) -> Forgotten:
+        return Forgotten(was_kept=text(reply[1]) == "1")
 
 
 def _cached(kind: Reply, body: Reply) -> Cached:
     return Cached(cast("CachedKind", text(kind)), text(body))
-
-
-def _sight_of_load(_: Reply, answer: Cached | Held | MayLoad) -> Sight | None:
-    return (0, 0, answer.acquired.fencing_token) if isinstance(answer, MayLoad) else None
-
-
-CODECS: Final = {
-    ReadCached: Codec(_encode_read, _decode_read),
-    ReadOrAcquire: Codec(_encode_read_or_acquire, _decode_read_or_acquire, sight=_sight_of_load),
-    WriteCached: Codec(_encode_write, _decode_write),
-    ForgetCached: Codec(_encode_forget, _decode_forget),
-}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from segmented.errors import WrongKind
 from segmented.keys import fair_keys
-from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.protocol.base import Operation, Release
-from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.wire import Call, Codec, released_or_lost, renewed_or_lost, script_call, text, unsure_if_lost
+from segmented.models import Acquired, Held
+from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
+from segmented.protocol.lock.operations import FENCE_IDLE_MS
+from segmented.protocol.wire import Call, script_call, text
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -44,66 +44,52 @@ class AcquireFair(Operation[Acquired | Held]):
     times: FairTimes
     waits: bool = True
 
+    def call(self) -> Call:
+        times = self.times
+        return script_call(
+            "acquire_fair",
+            fair_keys(self.name).listed(),
+            self.holder_id,
+            self.process,
+            self.ttl_ms,
+            "1" if self.waits else "0",
+            times.presence_ms,
+            times.look_ms,
+            times.claim_ms,
+            FENCE_IDLE_MS + self.ttl_ms,
+        )
+
+    def answer(self, reply: Reply) -> Acquired | Held:
+        match text(reply[0]):
+            case "wrong_kind":
+                message = f"the name {self.name!r} belongs to another kind of lock, not to a fair lock"
+                raise WrongKind(message)
+            case "held":
+                return Held(int(reply[1]))
+        return Acquired(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1")
+
 
 @dataclass(frozen=True, slots=True)
-class RenewFair(Operation[Renewed | Lost]):
+class RenewFair(LeaseRenewal):
     """Extend the lease to `ttl_ms` from now, if it is still the holder's. Never re-creates it."""
 
     name: str
     holder_id: str
     ttl_ms: int
 
+    def call(self) -> Call:
+        keys, fence_ttl_ms = fair_keys(self.name).listed(), FENCE_IDLE_MS + self.ttl_ms
+        return script_call("renew_fair", keys, self.holder_id, self.ttl_ms, fence_ttl_ms)
+
 
 @dataclass(frozen=True, slots=True)
-class ReleaseFair(Release[Released | Lost]):
+class ReleaseFair(LeaseRelease):
     """End the lease and hand the lock to the head of the queue; for a waiter, give up its place."""
 
     name: str
     holder_id: str
     times: FairTimes
 
-
-# --- over the wire ---
-
-
-def _encode_acquire(operation: AcquireFair) -> Call:
-    times = operation.times
-    return script_call(
-        "acquire_fair",
-        fair_keys(operation.name).listed(),
-        operation.holder_id,
-        operation.process,
-        operation.ttl_ms,
-        "1" if operation.waits else "0",
-        times.presence_ms,
-        times.look_ms,
-        times.claim_ms,
-        FENCE_IDLE_MS + operation.ttl_ms,
-    )
-
-
-def _decode_acquire(operation: AcquireFair, reply: Reply) -> Acquired | Held:
-    match text(reply[0]):
-        case "wrong_kind":
-            message = f"the name {operation.name!r} belongs to another kind of lock, not to a fair lock"
-            raise WrongKind(message)
-        case "held":
-            return Held(int(reply[1]))
-    return Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1")
-
-
-def _encode_renew(operation: RenewFair) -> Call:
-    keys, fence_ttl_ms = fair_keys(operation.name).listed(), FENCE_IDLE_MS + operation.ttl_ms
-    return script_call("renew_fair", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms)
-
-
-def _encode_release(operation: ReleaseFair) -> Call:
-    keys, claim_ms = fair_keys(operation.name).listed(), operation.times.claim_ms
-    return script_call("release_fair", keys, operation.holder_id, claim_ms, FENCE_IDLE_MS + claim_ms)
-
-
-CODECS: Final = {
-    AcquireFair: Codec(_encode_acquire, _decode_acquire),
-    RenewFair: Codec(_encode_renew, renewed_or_lost),
-    ReleaseFair: Codec(_encode_release, released_or_lost, doubt=unsure_if_lost),
-}
+    def call(self) -> Call:
+        keys, claim_ms = fair_keys(self.name).listed(), self.times.claim_ms
+        return script_call("release_fair", keys, self.holder_id, claim_ms, FENCE_IDLE_MS + claim_ms)

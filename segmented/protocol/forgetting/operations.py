@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
+from segmented.errors import InvalidInput
 from segmented.protocol.base import Operation
+from segmented.protocol.pool.operations import keys_of, kind_of
+from segmented.protocol.wire import Call, script_call
+
+if TYPE_CHECKING:
+    from segmented.protocol.wire import Reply
+
+Refused = Literal["not_gated", "not_trimmed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +46,27 @@ class ForgetOrders(Operation[Forgot]):
     notice_ms: int
     orders: tuple[tuple[str, int], ...] = ()
     """Order ids, each with the sequence number of its last change."""
+
+    def call(self) -> Call:
+        orders = [part for order_id, sequence in self.orders for part in (order_id, sequence)]
+        return script_call("forget_orders", keys_of(self.sku), self.up_to, self.notice_ms, *orders)
+
+    def answer(self, reply: Reply) -> Forgot:
+        kind = kind_of(self.sku, reply)
+        if kind == "waiting":
+            return Forgot(0, 0, 0, int(reply[1]))
+        if kind != "forgot":
+            raise cannot_forget(self.sku, "not_gated" if kind == "not_gated" else "not_trimmed")
+        return Forgot(int(reply[1]), int(reply[2]), int(reply[3]), 0)
+
+
+def cannot_forget(sku: str, reason: Refused) -> InvalidInput:
+    """Return the error for a pool whose records cannot go."""
+    why = {
+        "not_gated": "keeps its records: it has no order database, and nothing else could answer a repeat of an order",
+        "not_trimmed": (
+            "keeps its records: its ledger was not relayed and trimmed behind them; "
+            "use 'segmented pool relay' with --trim-keep"
+        ),
+    }[reason]
+    return InvalidInput(f"pool {sku!r} {why}")

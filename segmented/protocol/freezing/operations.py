@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
+from segmented.errors import AnotherDatabase, InvalidInput, PoolNotFrozen, PoolNotGated, ThawGated
+from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Transfer, Verified
+from segmented.models.ids import plural
 from segmented.protocol.base import Operation
+from segmented.protocol.pool.foreign import pool_state
+from segmented.protocol.pool.operations import keys_of, kind_of
+from segmented.protocol.wire import Call, pairs_in, position, scan_call, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.wire import Reply, Sight
+
+FATE_LETTERS: Final = {"confirmed": "c", "cancelled": "x", "reserved": "r"}
+UNITS_END: Final = 10**15
+"""From here on, a number of units may not be exact in a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +30,15 @@ class FreezePool(Operation[Frozen]):
     epoch: int
     latest: int = 0
     """An epoch in which the pool may have been since: it is thawed in a later one only."""
+
+    def call(self) -> Call:
+        return script_call("freeze_pool", keys_of(self.sku), self.epoch, self.latest)
+
+    def answer(self, reply: Reply) -> Frozen:
+        if text(reply[0]) == "late":
+            raise another_epoch(self.sku, self.epoch, int(reply[1]))
+        kind_of(self.sku, reply)
+        return Frozen(self.sku, found=(int(reply[1]), int(reply[2])), seen=position(text(reply[3])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +57,23 @@ class VerifyPool(Operation[Verified | str]):
     turn: str = ""
     sale_id: str = ""
     """Identity of the sale in the order database; empty if it has none."""
+
+    def call(self) -> Call:
+        numbers = (self.epoch, self.sequence, self.turn, self.sale_id)
+        return script_call("verify_pool", keys_of(self.sku), *numbers)
+
+    def answer(self, reply: Reply) -> Verified | str:
+        match text(reply[0]):
+            case "not_gated":
+                raise PoolNotGated(self.sku)
+            case "another_sale":
+                raise AnotherDatabase(self.sku)
+            case "late":
+                raise another_epoch(self.sku, self.epoch, int(reply[1]))
+            case "another":
+                return text(reply[1])
+        kind_of(self.sku, reply)
+        return Verified(self.sku, replay=text(reply[1]) == "1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +102,38 @@ class ThawPool(Operation[Thawed | None]):
     For a gated shard they are those of the order database, for all other shards, and replace its own numbers.
     """
 
+    def call(self) -> Call:
+        check_counts(self)
+        stocked = "" if self.stocked is None else self.stocked
+        flags = ("1" if self.is_stored else "0", "1" if self.is_last else "0", *(self.reserved or ("", "")))
+        notes = [part for one in self.transfers for part in (one.kind, one.other, one.number, one.units, one.epoch)]
+        decided = [part for order_id, state in dict(self.decided).items() for part in (order_id, FATE_LETTERS[state])]
+        numbers = (self.epoch, stocked, self.sold, *flags, len(self.transfers), *notes)
+        return script_call("thaw_pool", keys_of(self.sku), *numbers, *decided)
+
+    def answer(self, reply: Reply) -> Thawed | None:
+        sku = self.sku
+        match text(reply[0]):
+            case "sells":
+                raise PoolNotFrozen(sku)
+            case "gated":
+                raise ThawGated(sku)
+            case "not_gated":
+                raise PoolNotGated(sku)
+            case "late":
+                raise another_epoch(sku, self.epoch, int(reply[1]))
+            case "too_many":
+                raise TooManySold(sku, sold=self.sold, stocked=int(reply[1]), reserved=int(reply[2]))
+            case "counted_before":
+                raise counted_before(sku)
+            case "ending":
+                return None
+        kind_of(sku, reply)
+        return Thawed(pool_state(sku, reply[1]), replay=text(reply[2]) == "1")
+
+    def sight(self, _: Reply, answer: Thawed | None) -> Sight | None:
+        return None if answer is None else (answer.state.epoch, answer.state.sequence, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class RecountPool(Operation[bool]):
@@ -82,6 +153,22 @@ class RecountPool(Operation[bool]):
     before: tuple[int, int]
     """Units reserved and confirmed before the count, as `ReadPool` answers."""
 
+    def call(self) -> Call:
+        counted = (self.reserved, self.confirmed, self.restocked, self.withdrawn)
+        head = (*counted, self.segment_count, self.sequence)
+        return script_call("recount_pool", keys_of(self.sku), *head, *self.before)
+
+    def answer(self, reply: Reply) -> bool:
+        match text(reply[0]):
+            case "sells":
+                raise PoolNotFrozen(self.sku)
+            case "not_gated":
+                raise PoolNotGated(self.sku)
+            case "outrun":
+                return False
+        kind_of(self.sku, reply)
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class ScanHolds(Operation[tuple[int, tuple[str, ...]]]):
@@ -89,3 +176,47 @@ class ScanHolds(Operation[tuple[int, tuple[str, ...]]]):
 
     sku: str
     cursor: int
+
+    def call(self) -> Call:
+        return scan_call("ZSCAN", shard_keys(self.sku).holds, self.cursor)
+
+    def answer(self, reply: Reply) -> tuple[int, tuple[str, ...]]:
+        return int(reply[0]), tuple(text(order_id) for order_id, _ in pairs_in(reply[1]))
+
+
+def another_epoch(sku: str, epoch: int, found: int) -> InvalidInput:
+    """Return the error for an epoch that is not the one it has to be."""
+    message = f"pool {sku!r} is in epoch {found}, which does not fit epoch {epoch}: read its state and try again"
+    return InvalidInput(message)
+
+
+class TooManySold(InvalidInput):
+    """More units of a frozen pool are sold and reserved than it ever had."""
+
+    def __init__(self, sku: str, sold: int, stocked: int, reserved: int = 0) -> None:
+        """Create the error with the pool and its units. Reserved orders can be cancelled, sold ones cannot."""
+        more = f"{sold} {plural(sold, 'sold unit', 'is')}"
+        if reserved:
+            more = f"{sold} sold and {reserved} reserved units are"
+        super().__init__(
+            f"{more} more than the {stocked} {plural(stocked, 'unit')} that pool {sku!r} ever had: check the number, "
+            "or give the units ever stocked with stocked=N, in the command --stocked N"
+        )
+        self.sku = sku
+        self.sold = sold
+        self.stocked = stocked
+        self.reserved = reserved
+
+
+def counted_before(sku: str) -> InvalidInput:
+    """Return the error for a count of reserved units that another thaw has overtaken."""
+    message = f"another thaw of pool {sku!r} cancels orders: read its state and try again"
+    return InvalidInput(message)
+
+
+def check_counts(operation: ThawPool) -> None:
+    """Raise InvalidInput for numbers of units that no pool has."""
+    for what, units in (("sold", operation.sold), ("stocked", operation.stocked)):
+        if units is not None and (type(units) is not int or not 0 <= units < UNITS_END):
+            message = f"{units!r} {what} units are not a number of units: give a whole number from 0"
+            raise InvalidInput(message)

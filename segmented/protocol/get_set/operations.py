@@ -7,11 +7,11 @@ for study; use `AcquireLock` instead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from segmented.keys import lock_keys
 from segmented.protocol.base import Operation
-from segmented.protocol.wire import Call, Codec, plain_call, text
+from segmented.protocol.wire import Call, plain_call, text
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -24,12 +24,24 @@ class SetNx(Operation[bool]):
     name: str
     value: str
 
+    def call(self) -> Call:
+        return plain_call("SETNX", lock_keys(self.name).lock, self.value)
+
+    def answer(self, reply: Reply) -> bool:
+        return _decode_flag(self, reply)
+
 
 @dataclass(frozen=True, slots=True)
 class GetValue(Operation[str]):
     """GET: read the key of the lock `name`; empty if there is none."""
 
     name: str
+
+    def call(self) -> Call:
+        return plain_call("GET", lock_keys(self.name).lock)
+
+    def answer(self, reply: Reply) -> str:
+        return _decode_value(self, reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,12 @@ class GetSet(Operation[str]):
     name: str
     value: str
 
+    def call(self) -> Call:
+        return plain_call("GETSET", lock_keys(self.name).lock, self.value)
+
+    def answer(self, reply: Reply) -> str:
+        return _decode_value(self, reply)
+
 
 @dataclass(frozen=True, slots=True)
 class DeleteValue(Operation[bool]):
@@ -46,24 +64,11 @@ class DeleteValue(Operation[bool]):
 
     name: str
 
+    def call(self) -> Call:
+        return plain_call("DEL", lock_keys(self.name).lock)
 
-# --- over the wire ---
-
-
-def _encode_set_nx(operation: SetNx) -> Call:
-    return plain_call("SETNX", lock_keys(operation.name).lock, operation.value)
-
-
-def _encode_get(operation: GetValue) -> Call:
-    return plain_call("GET", lock_keys(operation.name).lock)
-
-
-def _encode_get_set(operation: GetSet) -> Call:
-    return plain_call("GETSET", lock_keys(operation.name).lock, operation.value)
-
-
-def _encode_delete(operation: DeleteValue) -> Call:
-    return plain_call("DEL", lock_keys(operation.name).lock)
+    def answer(self, reply: Reply) -> bool:
+        return _decode_flag(self, reply)
 
 
 def _decode_flag(_: SetNx | DeleteValue, reply: Reply) -> bool:
@@ -72,11 +77,3 @@ def _decode_flag(_: SetNx | DeleteValue, reply: Reply) -> bool:
 
 def _decode_value(_: GetValue | GetSet, reply: Reply) -> str:
     return "" if reply is None else text(reply)
-
-
-CODECS: Final = {
-    SetNx: Codec(_encode_set_nx, _decode_flag),
-    GetValue: Codec(_encode_get, _decode_value),
-    GetSet: Codec(_encode_get_set, _decode_value),
-    DeleteValue: Codec(_encode_delete, _decode_flag),
-}

@@ -1,14 +1,62 @@
-"""Operations for an operator, on locks of every kind: show one, revoke it, list the held names."""
+"""Operations for an operator: show a lock of any kind, revoke it, list held names, and the masters of a cluster."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from itertools import count
+from typing import TYPE_CHECKING, Final, Literal, cast
 
-from segmented.models.locks import LockState, NamesPage, Revoked
+from redis.crc import key_slot
+
+from segmented.errors import WrongKind
+from segmented.keys import (
+    lock_name,
+    lock_pattern,
+    named_lock,
+    named_lock_pattern,
+    named_operator_keys,
+    operator_keys,
+    segment_of,
+    segment_pattern,
+)
+from segmented.models.dedup import NamespacesPage
+from segmented.models.locks import HOLDER_ID_SHOWN, HolderMode, LockHolder, LockState, NamesPage, Revoked
+from segmented.once_keys import once_namespace, once_pattern
 from segmented.protocol.base import Operation
+from segmented.protocol.lock.operations import FENCE_IDLE_MS
+from segmented.protocol.wire import SCAN_COUNT, Call, load_script, optional_number, readable, script_call, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from segmented.protocol.wire import Reply
 
 Place = Literal["lock", "compat", "segment", "key"]
+SlotRanges = tuple[tuple[int, int], ...]
+"""First and last slot of each range."""
+HEADS: Final = 10
+"""Number of fields in a reply before the holders."""
+PARTS: Final = 6
+"""Number of fields of one holder."""
+OTHERS: Final = {
+    "python-redis-lock": "a lock of python-redis-lock: end it there, with reset()",
+    "Redisson": "a lock of Redisson: end it there, with forceUnlock()",
+    "segment": "a held segment of a pool: it is free when its order is confirmed or cancelled, or its lease expires",
+}
+"""Locks that are shown and not revoked: their waiters would not be notified, or their orders not be ended."""
+PATTERNS: Final[dict[Place, Callable[[str], str]]] = {
+    "lock": lock_pattern,
+    "compat": named_lock_pattern,
+    "segment": segment_pattern,
+    "key": str,
+}
+NAMES: Final[dict[Place, Callable[[str], str | None]]] = {
+    "lock": lock_name,
+    "compat": named_lock,
+    "segment": lambda key: key if segment_of(key) else None,
+    "key": lambda key: None if key.startswith("seg:") else key,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +71,30 @@ class ShowLock(Operation[LockState | None]):
     holders_max: int
     is_key: bool = False
 
+    def call(self) -> Call:
+        return script_call("show_lock", _keys(self), self.holders_max, HOLDER_ID_SHOWN, _place(self))
+
+    def answer(self, reply: Reply) -> LockState | None:
+        parts = [text(part) for part in reply]
+        if parts[0] == "free":
+            return None
+        _check_kind(self, parts)
+        _, kind, token, free_in_ms, flag, permits, waiters, listeners, holder_count, held_ms = parts[:HEADS]
+        rest = parts[HEADS:]
+        return LockState(
+            name=self.name,
+            kind=kind,
+            holders=tuple(_holder(rest[start : start + PARTS]) for start in range(0, len(rest), PARTS)),
+            holder_count=int(holder_count),
+            free_in_ms=optional_number(free_in_ms),
+            fencing_token=optional_number(token),
+            is_delayed=flag == "1",
+            held_ms=optional_number(held_ms),
+            permits=optional_number(permits),
+            waiters=optional_number(waiters),
+            listeners=optional_number(listeners),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RevokeLock(Operation[Revoked | None]):
@@ -35,6 +107,15 @@ class RevokeLock(Operation[Revoked | None]):
     name: str
     revoke_id: str
     is_key: bool = False
+
+    def call(self) -> Call:
+        return script_call("revoke_lock", _keys(self), self.revoke_id, FENCE_IDLE_MS, _place(self))
+
+    def answer(self, reply: Reply) -> Revoked | None:
+        if text(reply[0]) == "free":
+            return None
+        _check_kind(self, [text(part) for part in reply])
+        return Revoked(text(reply[1]), optional_number(reply[2]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +130,95 @@ class ListLocks(Operation[NamesPage]):
     cursor: int = 0
     slot: int | None = None
     place: Place = "lock"
+
+    def call(self) -> Call:
+        return _scan(PATTERNS[self.place](self.match), self.cursor, self.slot)
+
+    def answer(self, reply: Reply) -> NamesPage:
+        names = map(NAMES[self.place], map(readable, reply[1]))
+        return NamesPage(tuple(name for name in names if name is not None), int(text(reply[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class ListMasters(Operation[tuple[SlotRanges, ...]]):
+    """Return which hash slots each master of a cluster serves; nothing for a server outside a cluster."""
+
+    def call(self) -> Call:
+        return CallAnywhere(load_script("list_masters"), (), ())
+
+    def answer(self, reply: Reply) -> tuple[SlotRanges, ...]:
+        return tuple(
+            tuple((int(flat[index]), int(flat[index + 1])) for index in range(0, len(flat), 2)) for flat in reply
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListNamespaces(Operation[NamespacesPage]):
+    """Return some namespaces with held deduplication keys, or with a record of `key`, and the next cursor.
+
+    The cursor is 0 at the end. A namespace may appear twice. On a cluster, the master that serves `slot` answers.
+    """
+
+    key: str = ""
+    cursor: int = 0
+    slot: int | None = None
+
+    def call(self) -> Call:
+        return _scan(once_pattern(self.key), self.cursor, self.slot)
+
+    def answer(self, reply: Reply) -> NamespacesPage:
+        found = {once_namespace(readable(key)) for key in reply[1]}
+        return NamespacesPage(tuple(sorted(name for name in found if name is not None)), int(text(reply[0])))
+
+
+def _keys(operation: ShowLock | RevokeLock) -> list[str]:
+    return named_operator_keys(operation.name) if operation.is_key else operator_keys(operation.name).listed()
+
+
+def _place(operation: ShowLock | RevokeLock) -> str:
+    return ("segment" if segment_of(operation.name) else "key") if operation.is_key else ""
+
+
+def _holder(parts: Sequence[str]) -> LockHolder:
+    start, mode, remaining_ms, owner, entered, process = parts
+    return LockHolder(
+        start,
+        cast("HolderMode", mode),
+        optional_number(remaining_ms),
+        owner=owner or None,
+        count=int(entered),
+        process=process or None,
+    )
+
+
+def _check_kind(operation: ShowLock | RevokeLock, said: Sequence[str]) -> None:
+    if said[0] == "wrong_kind":
+        found = OTHERS.get(said[1], f"a {said[1]}, and not a lock that segmented knows")
+        message = (
+            f"the key {operation.name!r} is {found}"
+            if operation.is_key
+            else f"the key of the lock {operation.name!r} holds other data: it is not a lock"
+        )
+        raise WrongKind(message)
+
+
+@dataclass(slots=True)
+class CallAnywhere(Call):
+    """A call without keys of its own: on a cluster, the master of `slot` answers, or any."""
+
+    slot: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Any key of the slot."""
+        return "anywhere" if self.slot is None else _key_in(self.slot)
+
+
+def _scan(pattern: str, cursor: int, slot: int | None) -> Call:
+    # the server serves other clients between pages
+    return CallAnywhere(None, (), ("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT), slot=slot)
+
+
+@cache
+def _key_in(slot: int) -> str:
+    return next(key for key in map(str, count()) if key_slot(key.encode()) == slot)

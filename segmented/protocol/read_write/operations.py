@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from segmented.errors import WrongKind
 from segmented.keys import lock_keys, read_write_keys
-from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.protocol.base import Operation, Release
-from segmented.protocol.lock.wire import FENCE_IDLE_MS, asked_of
+from segmented.models import Acquired, Held
+from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
+from segmented.protocol.lock.operations import FENCE_IDLE_MS, asked_of
 from segmented.protocol.wire import (
     Call,
-    Codec,
     optional_number,
-    released_or_lost,
-    renewed_or_lost,
     script_call,
     text,
-    unsure_if_lost,
 )
 
 if TYPE_CHECKING:
@@ -32,6 +28,14 @@ class AcquireRead(Operation[Acquired | Held]):
     name: str
     holder_id: str
     ttl_ms: int
+
+    def call(self) -> Call:
+        keys = read_write_keys(self.name).listed()
+        fence_ttl_ms = FENCE_IDLE_MS + self.ttl_ms
+        return script_call("acquire_read", keys, self.holder_id, self.ttl_ms, fence_ttl_ms)
+
+    def answer(self, reply: Reply) -> Acquired | Held:
+        return _decoded(self, reply, next_in_ms=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,45 +52,37 @@ class AcquireWrite(Operation[Acquired | Held]):
     presence_ms: int = 0
     party: str = ""
 
+    def call(self) -> Call:
+        keys = [*read_write_keys(self.name).listed(), lock_keys(self.name).line]
+        fence_ttl_ms, how = FENCE_IDLE_MS + self.ttl_ms, (self.presence_ms, asked_of(self.party))
+        return script_call("acquire_write", keys, self.holder_id, self.ttl_ms, fence_ttl_ms, *how)
+
+    def answer(self, reply: Reply) -> Acquired | Held:
+        return _decoded(self, reply, next_in_ms=None)
+
 
 @dataclass(frozen=True, slots=True)
-class RenewReadWrite(Operation[Renewed | Lost]):
+class RenewReadWrite(LeaseRenewal):
     """Extend a reader's or the writer's lease to `ttl_ms` from now. Never re-creates it."""
 
     name: str
     holder_id: str
     ttl_ms: int
 
+    def call(self) -> Call:
+        keys = read_write_keys(self.name).listed()
+        return script_call("renew_read_write", keys, self.holder_id, self.ttl_ms)
+
 
 @dataclass(frozen=True, slots=True)
-class ReleaseReadWrite(Release[Released | Lost]):
+class ReleaseReadWrite(LeaseRelease):
     """End a reader's or the writer's lease, or a writer's waiting, and wake those that may now enter."""
 
     name: str
     holder_id: str
 
-
-# --- over the wire ---
-
-
-def _encode_read(operation: AcquireRead) -> Call:
-    keys = read_write_keys(operation.name).listed()
-    fence_ttl_ms = FENCE_IDLE_MS + operation.ttl_ms
-    return script_call("acquire_read", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms)
-
-
-def _encode_write(operation: AcquireWrite) -> Call:
-    keys = [*read_write_keys(operation.name).listed(), lock_keys(operation.name).line]
-    fence_ttl_ms, how = FENCE_IDLE_MS + operation.ttl_ms, (operation.presence_ms, asked_of(operation.party))
-    return script_call("acquire_write", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms, *how)
-
-
-def _decode_read(operation: AcquireRead, reply: Reply) -> Acquired | Held:
-    return _decoded(operation, reply, next_in_ms=0)
-
-
-def _decode_write(operation: AcquireWrite, reply: Reply) -> Acquired | Held:
-    return _decoded(operation, reply, next_in_ms=None)
+    def call(self) -> Call:
+        return script_call("release_read_write", read_write_keys(self.name).listed(), self.holder_id)
 
 
 def _decoded(operation: AcquireRead | AcquireWrite, reply: Reply, *, next_in_ms: int | None) -> Acquired | Held:
@@ -97,20 +93,3 @@ def _decoded(operation: AcquireRead | AcquireWrite, reply: Reply, *, next_in_ms:
         case "held":
             return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
     return Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1", next_in_ms=next_in_ms)
-
-
-def _encode_renew(operation: RenewReadWrite) -> Call:
-    keys = read_write_keys(operation.name).listed()
-    return script_call("renew_read_write", keys, operation.holder_id, operation.ttl_ms)
-
-
-def _encode_release(operation: ReleaseReadWrite) -> Call:
-    return script_call("release_read_write", read_write_keys(operation.name).listed(), operation.holder_id)
-
-
-CODECS: Final = {
-    AcquireRead: Codec(_encode_read, _decode_read),
-    AcquireWrite: Codec(_encode_write, _decode_write),
-    RenewReadWrite: Codec(_encode_renew, renewed_or_lost),
-    ReleaseReadWrite: Codec(_encode_release, released_or_lost, doubt=unsure_if_lost),
-}

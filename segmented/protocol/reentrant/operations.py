@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import WrongKind
 from segmented.keys import lock_keys, reentrant_keys
-from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.protocol.base import Operation, Release
-from segmented.protocol.lock.wire import FENCE_IDLE_MS, asked_of
+from segmented.models import Acquired, Held
+from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
+from segmented.protocol.lock.operations import FENCE_IDLE_MS, asked_of
 from segmented.protocol.wire import (
     Call,
-    Codec,
     optional_number,
-    released_or_lost,
-    renewed_or_lost,
     script_call,
     text,
-    unsure_if_lost,
 )
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
+
+OWNER_FIELD: Final = "owner:"
+"""Prefix of owners in the hash, so that no owner's name equals a field of another kind of lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +39,24 @@ class AcquireReentrant(Operation[Acquired | Held]):
     only_again: bool = False
     party: str = ""
 
+    def call(self) -> Call:
+        keys = [*reentrant_keys(self.name).listed(), lock_keys(self.name).line]
+        owner, fence_ttl_ms = OWNER_FIELD + self.owner, FENCE_IDLE_MS + self.ttl_ms
+        how = ("1" if self.only_again else "0", asked_of(self.party))
+        return script_call("acquire_reentrant", keys, owner, self.holder_id, self.ttl_ms, fence_ttl_ms, *how)
+
+    def answer(self, reply: Reply) -> Acquired | Held:
+        match text(reply[0]):
+            case "wrong_kind":
+                message = f"the name {self.name!r} belongs to another kind of lock, not to a reentrant lock"
+                raise WrongKind(message)
+            case "held":
+                return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
+        return Acquired(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1")
+
 
 @dataclass(frozen=True, slots=True)
-class RenewReentrant(Operation[Renewed | Lost]):
+class RenewReentrant(LeaseRenewal):
     """Extend the lock to `ttl_ms` from now, or longer if another entry needs it. Never re-creates it."""
 
     name: str
@@ -50,53 +64,20 @@ class RenewReentrant(Operation[Renewed | Lost]):
     holder_id: str
     ttl_ms: int
 
+    def call(self) -> Call:
+        keys = reentrant_keys(self.name).listed()
+        owner, fence_ttl_ms = OWNER_FIELD + self.owner, FENCE_IDLE_MS + self.ttl_ms
+        return script_call("renew_reentrant", keys, owner, self.holder_id, self.ttl_ms, fence_ttl_ms)
+
 
 @dataclass(frozen=True, slots=True)
-class ReleaseReentrant(Release[Released | Lost]):
+class ReleaseReentrant(LeaseRelease):
     """Remove this entry from the owner's count, once; the last one frees the lock and wakes a waiter."""
 
     name: str
     owner: str
     holder_id: str
 
-
-# --- over the wire ---
-
-
-OWNER_FIELD: Final = "owner:"
-"""Prefix of owners in the hash, so that no owner's name equals a field of another kind of lock."""
-
-
-def _encode_acquire(operation: AcquireReentrant) -> Call:
-    keys = [*reentrant_keys(operation.name).listed(), lock_keys(operation.name).line]
-    owner, fence_ttl_ms = OWNER_FIELD + operation.owner, FENCE_IDLE_MS + operation.ttl_ms
-    how = ("1" if operation.only_again else "0", asked_of(operation.party))
-    return script_call("acquire_reentrant", keys, owner, operation.holder_id, operation.ttl_ms, fence_ttl_ms, *how)
-
-
-def _decode_acquire(operation: AcquireReentrant, reply: Reply) -> Acquired | Held:
-    match text(reply[0]):
-        case "wrong_kind":
-            message = f"the name {operation.name!r} belongs to another kind of lock, not to a reentrant lock"
-            raise WrongKind(message)
-        case "held":
-            return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
-    return Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1")
-
-
-def _encode_renew(operation: RenewReentrant) -> Call:
-    keys = reentrant_keys(operation.name).listed()
-    owner, fence_ttl_ms = OWNER_FIELD + operation.owner, FENCE_IDLE_MS + operation.ttl_ms
-    return script_call("renew_reentrant", keys, owner, operation.holder_id, operation.ttl_ms, fence_ttl_ms)
-
-
-def _encode_release(operation: ReleaseReentrant) -> Call:
-    keys = reentrant_keys(operation.name).listed()
-    return script_call("release_reentrant", keys, OWNER_FIELD + operation.owner, operation.holder_id)
-
-
-CODECS: Final = {
-    AcquireReentrant: Codec(_encode_acquire, _decode_acquire),
-    RenewReentrant: Codec(_encode_renew, renewed_or_lost),
-    ReleaseReentrant: Codec(_encode_release, released_or_lost, doubt=unsure_if_lost),
-}
+    def call(self) -> Call:
+        keys = reentrant_keys(self.name).listed()
+        return script_call("release_reentrant", keys, OWNER_FIELD + self.owner, self.holder_id)

@@ -7,16 +7,14 @@ must not remove the vote of a later one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
 from segmented.protocol.base import Operation
-from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.wire import Call, Codec, load_script, optional_number, released_or_lost, script_call, text
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply
+from segmented.protocol.lock.operations import FENCE_IDLE_MS
+from segmented.protocol.operator.operations import CallAnywhere
+from segmented.protocol.wire import Call, Reply, load_script, optional_number, script_call, text
 
 NO_TOKEN: Final = 0
 ROUND_MAX: Final = 2**53
@@ -37,6 +35,15 @@ class AcquireVote(Operation[Acquired | Held]):
     ttl_ms: int
     round: int = 0
 
+    def call(self) -> Call:
+        keys, fence_ttl_ms = lock_keys(self.name).listed(), FENCE_IDLE_MS + self.ttl_ms
+        return script_call("acquire_vote", keys, self.holder_id, self.ttl_ms, self.round, fence_ttl_ms)
+
+    def answer(self, reply: Reply) -> Acquired | HeldBy:
+        if text(reply[0]) == "held":
+            return HeldBy(optional_number(reply[1]), holder_mark=text(reply[2]))
+        return Acquired(NO_TOKEN, self.ttl_ms, replay=text(reply[1]) == "1")
+
 
 @dataclass(frozen=True, slots=True)
 class RenewVote(Operation[Renewed | Lost]):
@@ -51,6 +58,19 @@ class RenewVote(Operation[Renewed | Lost]):
     ttl_ms: int
     reestablish: bool = False
 
+    def call(self) -> Call:
+        keys, fence_ttl_ms = lock_keys(self.name).listed(), FENCE_IDLE_MS + self.ttl_ms
+        round_anew = ROUND_REESTABLISHED if self.reestablish else 0
+        return script_call("renew_vote", keys, self.holder_id, self.ttl_ms, round_anew, fence_ttl_ms)
+
+    def answer(self, reply: Reply) -> Renewed | Lost:
+        match text(reply[0]):
+            case "renewed":
+                return Renewed(self.ttl_ms)
+            case "reestablished":
+                return Reestablished()
+        return Lost()
+
 
 @dataclass(frozen=True, slots=True)
 class ReleaseVote(Operation[Released | Lost]):
@@ -64,76 +84,28 @@ class ReleaseVote(Operation[Released | Lost]):
     round: int = ROUND_MAX
     quiet: bool = False
 
+    def call(self) -> Call:
+        keys = lock_keys(self.name).listed()
+        quiet, is_end = int(self.quiet), int(self.round == ROUND_MAX)
+        return script_call("release_vote", keys, self.holder_id, self.round, quiet, is_end)
+
+    def answer(self, reply: Reply) -> Released | Lost:
+        return Released() if text(reply[0]) == "released" else Lost()
+
 
 @dataclass(frozen=True, slots=True)
 class IdentifyServer(Operation[ServerIdentity]):
     """Return the identity of a server."""
 
+    def call(self) -> Call:
+        return CallAnywhere(load_script("identify_server"), (), ())
 
-# --- over the wire ---
-
-
-def _encode_acquire(operation: AcquireVote) -> Call:
-    keys, fence_ttl_ms = lock_keys(operation.name).listed(), FENCE_IDLE_MS + operation.ttl_ms
-    return script_call("acquire_vote", keys, operation.holder_id, operation.ttl_ms, operation.round, fence_ttl_ms)
-
-
-def _decode_acquire(operation: AcquireVote, reply: Reply) -> Acquired | HeldBy:
-    if text(reply[0]) == "held":
-        return HeldBy(optional_number(reply[1]), holder_mark=text(reply[2]))
-    return Acquired(NO_TOKEN, operation.ttl_ms, replay=text(reply[1]) == "1")
-
-
-def _encode_renew(operation: RenewVote) -> Call:
-    keys, fence_ttl_ms = lock_keys(operation.name).listed(), FENCE_IDLE_MS + operation.ttl_ms
-    round_anew = ROUND_REESTABLISHED if operation.reestablish else 0
-    return script_call("renew_vote", keys, operation.holder_id, operation.ttl_ms, round_anew, fence_ttl_ms)
-
-
-def _decode_renew(operation: RenewVote, reply: Reply) -> Renewed | Lost:
-    match text(reply[0]):
-        case "renewed":
-            return Renewed(operation.ttl_ms)
-        case "reestablished":
-            return Reestablished()
-    return Lost()
-
-
-def _encode_release(operation: ReleaseVote) -> Call:
-    keys = lock_keys(operation.name).listed()
-    quiet, is_end = int(operation.quiet), int(operation.round == ROUND_MAX)
-    return script_call("release_vote", keys, operation.holder_id, operation.round, quiet, is_end)
-
-
-class _KeylessCall(Call):
-    """A script without keys, which any server of a cluster runs."""
-
-    __slots__ = ()
-
-    @property
-    def key(self) -> str:
-        """A dummy key that routes the script to any server; the script reads no key."""
-        return "anywhere"
-
-
-def _encode_identify(_: IdentifyServer) -> Call:
-    return _KeylessCall(load_script("identify_server"), (), ())
-
-
-def _decode_identify(_: IdentifyServer, reply: Reply) -> ServerIdentity:
-    server, replication, nodes = (text(part) for part in reply)
-    node_ids = frozenset(line.split()[0] for line in nodes.splitlines() if line.strip())
-    return ServerIdentity(_field(server, "run_id"), _field(replication, "master_replid"), node_ids)
+    def answer(self, reply: Reply) -> ServerIdentity:
+        server, replication, nodes = (text(part) for part in reply)
+        node_ids = frozenset(line.split()[0] for line in nodes.splitlines() if line.strip())
+        return ServerIdentity(_field(server, "run_id"), _field(replication, "master_replid"), node_ids)
 
 
 def _field(info: str, name: str) -> str:
     lines = (line.partition(":") for line in info.splitlines())
     return next((value.strip() for key, _, value in lines if key == name), "")
-
-
-CODECS: Final = {
-    AcquireVote: Codec(_encode_acquire, _decode_acquire),
-    RenewVote: Codec(_encode_renew, _decode_renew),
-    ReleaseVote: Codec(_encode_release, released_or_lost),
-    IdentifyServer: Codec(_encode_identify, _decode_identify),
-}

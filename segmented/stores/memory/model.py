@@ -1,6 +1,6 @@
 """Locks, pools and records in memory: the scripts that ship, run by Lua in this process on a small Redis.
 
-Operations pass through the same codecs as on a server. `small_redis.lua` says which commands there are, and what it
+Operations are sent and read as on a server. `small_redis.lua` says which commands there are, and what it
 leaves out. One Lua runtime serves all models of the process, so that each script is compiled once; a model is a table
 in it, the keyspace.
 """

@@ -1,4 +1,4 @@
-"""The store on Redis or Valkey: one Lua file per operation; sync and async share the codecs."""
+"""The store on Redis or Valkey: one Lua file per operation; sync and async share all that is sent."""
 
 from __future__ import annotations
 

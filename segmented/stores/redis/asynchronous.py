@@ -15,7 +15,7 @@ from segmented.clock import Clock, checked_clock
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.plans.store_kinds import NotPickled
 from segmented.plans.waiting import UNDO_SECONDS
-from segmented.protocol.codecs import CODECS, has_taken
+from segmented.protocol.base import has_taken
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
@@ -151,8 +151,7 @@ class AsyncRedisStore(NotPickled):
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation atomically; raises StoreUnavailable if the local time `deadline` passes first."""
-        wakes = CODECS[type(operation)].wakes
-        woken = None if wakes is None else wakes(operation)
+        woken = operation.wakes()
         if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
             return await self._release(operation, *woken, deadline)
         try:
@@ -188,10 +187,10 @@ class AsyncRedisStore(NotPickled):
         (place,) = taken
         offer, asked_at = cast("Offer", place.offer), self.clock.now()
         handed: tuple[object, float] | None = None
-        quietly = CODECS[type(operation)].quietly
-        if quietly is None:
+        quiet = operation.quietly()
+        if quiet is None:
             self.wakeups.note_release(holder_id)
-        release = operation if quietly is None else quietly(operation)
+        release = operation if quiet is None else quiet
         try:
             with Translated(self._where):
                 answer, attempt = await self._link.free(release, offer.attempt, where=self._where, deadline=deadline)
@@ -199,7 +198,7 @@ class AsyncRedisStore(NotPickled):
                 handed = attempt, asked_at
         finally:
             await self._undo(self.wakeups.hand(place, handed, taken))
-        if quietly is not None and not has_taken(offer.attempt, attempt):
+        if quiet is not None and not has_taken(offer.attempt, attempt):
             await self._announce(channel, holder_id, deadline)
         if isinstance(answer, SegmentedError):
             raise answer

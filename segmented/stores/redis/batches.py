@@ -8,7 +8,6 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from segmented.errors import SegmentedError
 from segmented.protocol.acknowledging import profile_wait, shortfall, unknown
-from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Dialect, Send, sharded
 from segmented.stores.redis.edge import our_error
 from segmented.stores.redis.exchange import by_digest, finished, named, whole
@@ -43,12 +42,13 @@ def perform_all(
         for request in left:
             request.is_whole = True
     for request in requests:
-        codec = CODECS[type(request.operation)]
-        if codec.finish is None or isinstance(request.answer, SegmentedError) or not codec.finishes(request.operation):
+        if isinstance(request.answer, SegmentedError):
+            continue
+        finishing = request.operation.continued(request.answer)
+        if finishing is None:
             continue
         try:
-            answer, name = request.answer, request.call_name
-            request.answer = yield from finished(codec, request.operation, answer, seen, peer, name)
+            request.answer = yield from finished(finishing, seen, peer, request.call_name)
         except SegmentedError as error:
             request.answer = error
     if attempt > 1:
@@ -86,31 +86,29 @@ class _Request:
         self.is_whole = False
         """Whether to send the script's text, which its digest was not enough for."""
         self.profile: Profile | None = None
-        self._codec = CODECS[type(operation)]
         self._seen = seen
         self._peer = peer
         self._call: Call
         self._is_native = False
 
     def encode(self) -> Sequence[Command]:
-        native = self._codec.native
-        if native is not None and not self.is_whole and self._peer.dialect is not Dialect.SCRIPT:
-            commands = native.encode(self.operation, self._peer.dialect)
+        if not self.is_whole and self._peer.dialect is not Dialect.SCRIPT:
+            commands = self.operation.native(self._peer.dialect)
             if commands:
                 self._is_native = True
                 return sharded(commands) if self._peer.is_cluster else commands
         self._is_native = False
-        self._call = self._codec.encode(self.operation)
+        self._call = self.operation.call()
         if self._peer.is_cluster and self._call.script is not None:
             self._call.script = self._call.script.in_cluster
         self._seen.added_to(self._call, self._peer.server, self.call_name)
-        self.profile = self._seen.profile_for(self._call, self._codec, self.operation)
+        self.profile = self._seen.profile_for(self._call, self.operation)
         return (whole(self._call) if self.is_whole else by_digest(self._call),)
 
     def read(self, replies: list[Reply], where: str, *, is_acknowledged: bool) -> None:
         if self._is_native:
             if not isinstance(replies[0], ResponseError):  # a refused message changes nothing
-                self.answer = self._codec.native.decode(self.operation, replies)  # type: ignore[union-attr]  # as encoded
+                self.answer = self.operation.native_answer(replies)
                 self.is_answered = self.answer is not None
             return
         (reply,) = replies
@@ -123,7 +121,7 @@ class _Request:
         self.is_answered = True
         try:
             try:
-                self.answer = self._codec.decode(self.operation, reply)
+                self.answer = self.operation.answer(reply)
             except Exception as error:
                 raise_misread(error, self.operation, self._call.key)
                 raise
@@ -132,9 +130,9 @@ class _Request:
             return
         is_kept = is_acknowledged and self.profile is not None
         server = self._peer.server
-        self._seen.learn(self._call, self._codec, reply, self.answer, server, is_acknowledged=is_kept)
+        self._seen.learn(self._call, self.operation, reply, self.answer, server, is_acknowledged=is_kept)
 
     def doubt(self) -> None:
         """Read the answer as one to a repeat."""
-        if self._codec.doubt is not None and not isinstance(self.answer, SegmentedError):
-            self.answer = self._codec.doubt(self.answer)
+        if not isinstance(self.answer, SegmentedError):
+            self.answer = self.operation.doubt(self.answer)

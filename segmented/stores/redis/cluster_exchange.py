@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from redis.exceptions import ResponseError
 
 from segmented.errors import AcknowledgementUnknown, StoreUnavailable
-from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Exchange, MakeExchange, Send
 from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.cluster_map import slot_of
@@ -82,7 +81,7 @@ def reading_slots(_: Peer, __: int) -> Exchange[list[Reply]]:
 
 def slot_for(operation: Operation[Any]) -> int:
     """Return the slot that decides which node is asked."""
-    return slot_of(CODECS[type(operation)].encode(operation).key)
+    return slot_of(operation.call().key)
 
 
 def shares(known: ClusterMap, operations: Sequence[Operation[Any]], *, size_max: int) -> list[tuple[int, list[int]]]:

@@ -23,12 +23,12 @@ from segmented.keys import shard_keys
 from segmented.models.profiles import is_profile, parse_profile
 from segmented.process import after_fork_in_child
 from segmented.protocol.acknowledging import bounded, profile_wait, shortfall, unknown
-from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import (
     Call,
     Command,
     Dialect,
     Exchange,
+    Finish,
     Peer,
     Reply,
     Send,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from segmented.models.profiles import Profile
     from segmented.protocol import Operation
-    from segmented.protocol.wire import Codec
     from segmented.stores.redis.connections import ServerCheck
 
 pack_command: Callable[[Any], bytes] | None = None
@@ -108,13 +107,13 @@ class Seen:
         if script.takes_call:
             call.arguments = (*call.arguments, call_name)
 
-    def profile_for(self, call: Call, codec: Codec, operation: object) -> Profile | None:
+    def profile_for(self, call: Call, operation: Operation[Any]) -> Profile | None:
         """Return the profile that the answer of this operation must wait for, if any."""
-        if codec.acknowledges is None or not self._profiles or not call.keys:
+        if not self._profiles or not call.keys:
             return None
         name = call.keys[0]
         profile = self._profiles.get(name)
-        return profile if profile is not None and codec.acknowledges(operation, is_gated=name in self._gated) else None
+        return profile if profile is not None and operation.acknowledges(is_gated=name in self._gated) else None
 
     def learns_profile(self, call: Call, refused: ResponseError) -> bool:
         """Return whether a script has changed nothing but told another profile of its pool than the call said."""
@@ -135,7 +134,14 @@ class Seen:
         return True
 
     def learn(
-        self, call: Call, codec: Codec, reply: Reply, answer: object, server: str, *, is_acknowledged: bool = False
+        self,
+        call: Call,
+        operation: Operation[Any],
+        reply: Reply,
+        answer: object,
+        server: str,
+        *,
+        is_acknowledged: bool = False,
     ) -> None:
         """Remember what the answer to a call, from this server, tells of its name.
 
@@ -143,11 +149,7 @@ class Seen:
         """
         if call.script is None or not call.script.takes_seen:
             return
-        if codec.sight is not None:
-            sight = codec.sight(reply, answer)
-        else:
-            epoch, sequence = getattr(answer, "epoch", 0), getattr(answer, "sequence", 0)
-            sight = (epoch, sequence if epoch else 0, getattr(answer, "fencing_token", None) or 0)
+        sight = operation.sight(reply, answer)
         if sight is not None and call.keys[0] in self._profiles and not is_acknowledged:
             sight = (sight[0], 0, 0)
         if sight is not None and sight != NOTHING:
@@ -229,49 +231,46 @@ def perform_one(operation: Operation[AnswerT], seen: Seen, number: int, peer: Pe
     """
     if seen.eviction.warning:
         seen.eviction.check(operation)
-    codec = CODECS[type(operation)]
     answer: Any = None
-    if codec.native is not None and peer.dialect is not Dialect.SCRIPT:
-        commands = codec.native.encode(operation, peer.dialect)
-        if commands:
-            replies = yield Send(sharded(commands) if peer.is_cluster else commands)
-            if not isinstance(replies[0], ResponseError):  # otherwise the script reports the error, or works
-                answer = codec.native.decode(operation, replies)
+    commands = () if peer.dialect is Dialect.SCRIPT else operation.native(peer.dialect)
+    if commands:
+        replies = yield Send(sharded(commands) if peer.is_cluster else commands)
+        if not isinstance(replies[0], ResponseError):  # otherwise the script reports the error, or works
+            answer = operation.native_answer(replies)
     call_name = named(number, attempt)
     if answer is None:
-        answer = yield from _by_script(codec, operation, seen, peer, call_name)
-    if codec.finish is not None and codec.finishes(operation):
-        answer = yield from finished(codec, operation, answer, seen, peer, call_name)
-    if attempt > 1 and codec.doubt is not None:
-        answer = codec.doubt(answer)
-    return answer  # type: ignore[no-any-return]  # the codec's answer has no type here
+        answer = yield from _by_script(operation, seen, peer, call_name)
+    finishing = operation.continued(answer)
+    if finishing is not None:
+        answer = yield from finished(finishing, seen, peer, call_name)
+    return answer if attempt == 1 else operation.doubt(answer)  # type: ignore[no-any-return]  # has no type here
 
 
-def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer, call_name: str) -> Exchange[Any]:
+def _by_script(operation: Operation[Any], seen: Seen, peer: Peer, call_name: str) -> Exchange[Any]:
     """Run the operation's script, and behind it the command that waits for the pool's profile, if it has such a one."""
-    call = codec.encode(operation)
+    call = operation.call()
     if peer.is_cluster and call.script is not None:
         call.script = call.script.in_cluster
     seen.added_to(call, peer.server, call_name)
-    profile = seen.profile_for(call, codec, operation)
+    profile = seen.profile_for(call, operation)
     waits, patience = () if profile is None else (profile_wait(profile),), 0.0 if profile is None else profile.seconds
     reply, *counts = yield Send((by_digest(call), *waits), patience)
     if isinstance(reply, NoScriptError):  # after a restart, a SCRIPT FLUSH or a change of server
         reply, *counts = yield Send((whole(call), *waits), patience)
     if isinstance(reply, ResponseError):
         if seen.learns_profile(call, reply):
-            return (yield from _by_script(codec, operation, seen, peer, call_name))
+            return (yield from _by_script(operation, seen, peer, call_name))
         raise seen.error(operation, reply, call.key)
     try:
-        answer = codec.decode(operation, reply)
+        answer = operation.answer(reply)
     except Exception as error:
         raise_misread(error, operation, call.key)
         raise
     if profile is None:
-        seen.learn(call, codec, reply, answer, peer.server)
+        seen.learn(call, operation, reply, answer, peer.server)
         return answer
     lacking = shortfall(profile, counts[0])
-    seen.learn(call, codec, reply, answer, peer.server, is_acknowledged=lacking is None)
+    seen.learn(call, operation, reply, answer, peer.server, is_acknowledged=lacking is None)
     if lacking is not None:
         answer = unknown(operation, answer, profile, lacking)
         if isinstance(answer, SegmentedError):
@@ -279,11 +278,8 @@ def _by_script(codec: Codec, operation: Operation[Any], seen: Seen, peer: Peer, 
     return answer
 
 
-def finished(
-    codec: Codec, operation: Operation[Any], answer: object, seen: Seen, peer: Peer, call_name: str
-) -> Exchange[Any]:
+def finished(finishing: Finish, seen: Seen, peer: Peer, call_name: str) -> Exchange[Any]:
     """Continue an operation: it yields what to send, or an operation for what one step was too short for."""
-    finishing = codec.finish(operation, answer)  # type: ignore[misc]  # the caller has checked that there is one
     found: Any = None
     while True:
         try:
@@ -293,7 +289,7 @@ def finished(
         if isinstance(asked, Send):
             found = yield asked
         else:
-            found = yield from _by_script(CODECS[type(asked)], asked, seen, peer, call_name)
+            found = yield from _by_script(asked, seen, peer, call_name)
 
 
 def by_digest(call: Call) -> Command:

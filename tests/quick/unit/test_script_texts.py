@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from segmented.protocol import ReleaseLock
-from segmented.protocol.codecs import CODECS
 from segmented.protocol.wire import Dialect, load_script, sharded
 from tests.support.paths import ROOT
 
@@ -54,9 +53,7 @@ def test_in_a_cluster_each_message_of_a_script_goes_to_the_nodes_of_its_slot_onl
 
 
 def test_in_a_cluster_the_message_of_a_release_goes_to_the_nodes_of_its_slot_only() -> None:
-    native = CODECS[ReleaseLock].native
-    assert native is not None
-    one = native.encode(ReleaseLock("a", "me"), Dialect.VALKEY)
+    one = ReleaseLock("a", "me").native(Dialect.VALKEY)
     node = sharded(one)
     assert [command[0] for command in one] == ["DELIFEQ", "PUBLISH"]
     assert [command[0] for command in node] == ["DELIFEQ", "SPUBLISH"]

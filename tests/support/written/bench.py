@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.protocol.codecs import CODECS
 from segmented.protocol.dedup.operations import FinishRun
 from segmented.stores.redis.exchange import Seen
 
@@ -48,7 +47,7 @@ class Step:
 
 def encoded(operation: Operation[Any], number: int) -> Call:
     """Return the call as a store sends it that has seen nothing."""
-    call = CODECS[type(operation)].encode(operation)
+    call = operation.call()
     Seen().added_to(call, "?", f"{number:08x}")
     return call
 

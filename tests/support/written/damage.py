@@ -6,8 +6,6 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.protocol.codecs import CODECS
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -74,7 +72,7 @@ ODD_NUMBERS: Final = ("-5", "0.5", "nan", "inf", "-inf", "1e300", "9007199254740
 
 def odd_arguments(step: Step) -> Iterator[tuple[str, Step]]:
     """Yield the call with each of its numbers replaced, one at a time, and the place with the odd text."""
-    sent = CODECS[type(step.operation)].encode(step.operation).arguments
+    sent = step.operation.call().arguments
     for place, argument in enumerate(sent):
         for odd in ODD_NUMBERS:
             if str(argument).isdecimal():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from segmented import protocol as op
 from segmented.models import Assignment, Cached, Cart, Order, Shard, ShardDirectory
 from segmented.models.dedup import RecordName
-from segmented.protocol.codecs import CODECS
 from segmented.protocol.fair.operations import FairTimes
 
 if TYPE_CHECKING:
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 
     Story = tuple[Operation[Any], ...]
 
-CODECS.load_all()
-op: Any = SimpleNamespace(**{kind.__name__: kind for kind in CODECS})
 LONG: Final = 600_000
 TIMES: Final = FairTimes(LONG, LONG, LONG)
 KEY: Final = RecordName("app", "k")
@@ -80,7 +77,7 @@ LOCKS: Final[Story] = (
     op.SetNx("gs", "1"),
     op.GetSet("gs", "2"),
     op.DeleteValue("gs"),
-    op.CheckSequencer("n", "lock", 1),
+    op.CheckSequencer("n", "exclusive", 1),
     op.FencedSet("door", "open", 5),
     op.FencedSet("door", "closed", 6),
 )

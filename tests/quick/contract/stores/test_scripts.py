@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from dataclasses import is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ import redis
 from segmented import protocol as op
 from segmented.keys import OUTBOXES, lock_keys, message_keys, shard_keys
 from segmented.models import Acquired, Held, Order, Renewed
-from segmented.protocol.base import Release
-from segmented.protocol.codecs import CODECS
 from segmented.protocol.kinds import LOCK_KINDS
 from segmented.protocol.wire import load_script, text
 from tests.fixtures.suite import SCRIPTS
@@ -45,13 +44,19 @@ def test_each_script_starts_with_its_flags_and_loads_under_the_digest_we_ask_for
         assert store.client.script_load(script.text) == script.sha
 
 
-def test_every_operation_has_a_codec() -> None:
+def test_every_operation_is_a_name_of_the_protocol_and_says_how_it_is_sent() -> None:
     folders = {module.name for module in pkgutil.iter_modules(op.__path__) if module.ispkg} - {"zookeeper"}
-    modules = [op, *(import_module(f"{op.__name__}.{folder}.operations") for folder in folders)]
-    named = [getattr(module, name) for module in modules for name in dir(module)]
-    known = {kind for kind in named if isinstance(kind, type) and issubclass(kind, op.Operation)}
-    CODECS.load_all()
-    assert set(CODECS) == known - {op.Operation, Release}
+    paths = [path for folder in folders for path in (ROOT / "segmented" / "protocol" / folder).glob("*.py")]
+    modules = [import_module(f"{op.__name__}.{path.parent.name}.{path.stem}") for path in paths]
+    named = [(name, getattr(module, name)) for module in modules for name in vars(module) if name[0] != "_"]
+    known = {
+        name for name, kind in named if isinstance(kind, type) and is_dataclass(kind) and issubclass(kind, op.Operation)
+    }
+    listed = {name: getattr(op, name) for name in op.LATE}
+    assert known == {name for name, kind in listed.items() if isinstance(kind, type) and issubclass(kind, op.Operation)}
+    assert [
+        name for name in known if "call" not in {part for one in listed[name].__mro__[:2] for part in vars(one)}
+    ] == []
 
 
 def test_a_lock_keeps_its_holder_and_its_last_token(store: RedisStore) -> None:

@@ -1,0 +1,591 @@
+"""Operations on the orders of a stock pool: units taken, granted, confirmed, cancelled, expired."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from segmented.errors import EpochEnded, InvalidInput, OrderQueued, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
+from segmented.keys import shard_keys
+from segmented.ledger_lines import parse_parts
+from segmented.models import (
+    Busy,
+    Closed,
+    Decided,
+    Granted,
+    LimitReached,
+    Lost,
+    Order,
+    OrderState,
+    Refusal,
+    Released,
+    Renewed,
+    Reserved,
+    Settled,
+    SoldOut,
+    Superseded,
+    Taken,
+)
+from segmented.models.assignments import UNASSIGNED, Assignment
+from segmented.models.orders import ANOTHER, decided_as, mismatch_of, took_segment
+from segmented.protocol.base import AnswerT_co, LeaseRelease, Operation, Release
+from segmented.protocol.lock.operations import NEWCOMER, asked_of, leaving_call
+from segmented.protocol.pool.operations import STATES, keys_of, kind_of
+from segmented.protocol.wire import Call, always, json_text, load_script, optional_number, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from segmented.errors import OrderMismatch
+    from segmented.protocol.wire import Finish, Reply, Sight
+
+BATCH_MAX = 1_000
+"""Maximum orders in one batch: a script must not block other clients for long."""
+RESERVED: Final = frozenset({"reserved", b"reserved"})
+GRANTED: Final = frozenset({"granted", b"granted"})
+SETTLED: Final = frozenset({"settled", b"settled"})
+"""First words of the usual answers, as text and as bytes; `kind_of` reads the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve(Operation[Taken]):
+    """Take units until `hold_ms` from now, without a lock; with `partial`, fewer if fewer are left."""
+
+    sku: str
+    order: Order
+    hold_ms: int
+    partial: bool = False
+
+    def call(self) -> Call:
+        order = self.order
+        customer = () if order.customer_id is None else (f"[{json_text(order.customer_id)}]",)
+        head = (self.hold_ms, "1" if self.partial else "0", "")
+        arguments = (*head, f"[{json_text(order.order_id)}]", order.quantity, *customer)
+        return Call(load_script("reserve"), keys_of(self.sku), arguments)
+
+    def answer(self, reply: Reply) -> Taken:
+        (answer,) = _reserved(self.sku, (self.order,), reply)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer
+
+    acknowledges = always
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
+    """`Reserve` for up to 1,000 orders, in this order; the second use of an id is a repeat.
+
+    Returns for each order the answer, or the error that `Reserve` would have raised. One step, or several with a
+    sequence number each: a step begins no further order once it has done enough.
+    """
+
+    sku: str
+    orders: tuple[Order, ...]
+    hold_ms: int
+    partial: bool = False
+    publish_after_ms: int | None = None
+    """For submitted orders: time after which the outbox publishes an unfinished order again."""
+
+    def call(self) -> Call:
+        orders = self.orders
+        after = "" if self.publish_after_ms is None else self.publish_after_ms
+        quantities, customers = [order.quantity for order in orders], [order.customer_id for order in orders]
+        lists: list[Any] = [[order.order_id for order in orders], quantities]
+        if quantities and quantities.count(quantities[0]) == len(quantities):
+            lists[1] = quantities[0]
+        if any(customers):
+            lists.append([customer or "" for customer in customers])
+        head = (self.hold_ms, "1" if self.partial else "0", after)
+        return Call(load_script("reserve"), keys_of(self.sku), (*head, *map(json_text, lists)))
+
+    def answer(self, reply: Reply) -> tuple[Taken | SegmentedError, ...]:
+        return tuple(_reserved(self.sku, self.orders, reply))
+
+    def continued(self, answers: tuple[Taken | SegmentedError, ...]) -> Finish:
+        """Ask for the orders that one step was too short for, because those before them have many parts."""
+        while left := self.orders[len(answers) :]:
+            busy = next((answer for answer in answers if isinstance(answer, Busy)), None)
+            if busy is None:
+                answers += yield replace(self, orders=left)
+            else:  # later orders must not get its units
+                answers += tuple(replace(busy, order_id=order.order_id) for order in left)
+        return answers
+
+    acknowledges = always
+
+    def sight(self, reply: Reply, _: object) -> Sight:
+        return int(reply[1]), int(reply[2]), 0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant(Operation[Granted | Refusal]):
+    """Take units and the lock of a free segment in one step; `hold_ms` >= `ttl_ms`.
+
+    `party` is as for `AcquireLock`: with it, free segments are left to the processes of the pool's line that have
+    waited longest, one to each.
+    """
+
+    sku: str
+    order: Order
+    holder_id: str
+    ttl_ms: int
+    hold_ms: int
+    keep_refusal: bool
+    """Store "refused" as the order's final state, so that a repeat gets that answer."""
+    partial: bool = False
+    """Take the remaining units if fewer are left than requested."""
+    above: int = 0
+    """A resource has accepted this token: grant a higher one, also for a lease that the holder has."""
+    party: str = ""
+    repeatable: bool = False
+    """The caller chose the holder id: the repeat of a call without an answer continues with what that has taken."""
+
+    def call(self) -> Call:
+        order = self.order
+        wanted = (order.order_id, order.quantity, order.customer_id or "", "1" if self.partial else "0")
+        lease = (self.holder_id, self.ttl_ms, self.hold_ms, "1" if self.keep_refusal else "0")
+        asked = () if self.party == NEWCOMER else (asked_of(self.party),)
+        return Call(load_script("grant"), keys_of(self.sku), (*wanted, *lease, self.above, *asked))
+
+    def answer(self, reply: Reply) -> Granted | SoldOut | Busy | Decided | Closed | LimitReached:
+        if reply[0] not in GRANTED:
+            return _not_granted(self, reply)
+        segment, quantity, free_in_ms = int(reply[2]), int(reply[3]), int(reply[7])
+        return Granted(
+            order_id=self.order.order_id,
+            quantity=quantity,
+            segment=segment,
+            parts=parse_parts(text(reply[4]), segment=segment, quantity=quantity)
+            if reply[4]
+            else ((segment, quantity),),
+            holder_id=self.holder_id,
+            fencing_token=int(reply[5]),
+            epoch=int(reply[1]),
+            sequence=int(reply[6]),
+            free_in_ms=None if free_in_ms < 0 else free_in_ms,
+            replay=int(reply[8]) == 1,
+        )
+
+    def takes(self, answer: Any) -> bool:
+        return bool(took_segment(answer))
+
+    acknowledges = always
+
+
+@dataclass(frozen=True, slots=True)
+class RenewGrant(Operation[Renewed | Lost]):
+    """Extend a grant's lease and hold from now, if the lease is still the holder's."""
+
+    sku: str
+    order_id: str
+    holder_id: str
+    ttl_ms: int
+    hold_ms: int
+
+    def call(self) -> Call:
+        lease = (self.holder_id, self.ttl_ms, self.hold_ms)
+        return Call(load_script("renew_grant"), keys_of(self.sku), (self.order_id, *lease))
+
+    def answer(self, reply: Reply) -> Renewed | Lost:
+        renewed = kind_of(self.sku, reply, self.order_id) == "renewed"
+        return Renewed(self.ttl_ms) if renewed else Lost()
+
+
+@dataclass(frozen=True, slots=True)
+class LeavePoolLine(Release[bool]):
+    """Take the process `party`, which waits no more, out of the pool's line; otherwise as `LeaveLine`."""
+
+    sku: str
+    party: str
+
+    def call(self) -> Call:
+        keys = shard_keys(self.sku)
+        return leaving_call((keys.lock, keys.meta, keys.freed, keys.line), self.party)
+
+    def answer(self, reply: Reply) -> bool:
+        return bool(int(reply))
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseGrant(LeaseRelease):
+    """Free the segment of a grant before its lease ends; the units stay reserved for the order."""
+
+    sku: str
+    order_id: str
+    holder_id: str
+
+    def call(self) -> Call:
+        return Call(load_script("release_grant"), keys_of(self.sku), (self.order_id, self.holder_id))
+
+    def answer(self, reply: Reply) -> Released | Lost:
+        return Released() if kind_of(self.sku, reply, self.order_id) == "released" else Lost()
+
+    def wakes(self) -> tuple[str, str] | None:
+        return shard_keys(self.sku).freed, self.holder_id
+
+
+class _Ending(Release[AnswerT_co]):
+    """What the operations that end orders have in common."""
+
+    __slots__ = ()
+    sku: str
+    holder_id: str | None
+
+    def wakes(self) -> tuple[str, str] | None:
+        # the segment of the holder, if one is named, is freed if it still has it
+        return None if self.holder_id is None else (shard_keys(self.sku).freed, self.holder_id)
+
+    def quietly(self) -> Self:
+        return replace(self, quiet=True)  # type: ignore[type-var]  # each of them is a dataclass, and has it
+
+    def sight(self, reply: Reply, _: object) -> Sight:
+        return _sight_of_ended(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm(_Ending[Settled]):
+    """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's.
+
+    A gated pool refuses unless `stored` says that the order database has stored the order.
+    """
+
+    sku: str
+    order_id: str
+    holder_id: str | None = None
+    stored: bool = False
+    epoch: int | None = None
+    """The epoch in which the database has stored it: raises EpochEnded if the pool is in a later one, and has counted
+    it; None: not compared.
+    """
+    quiet: bool = False
+    """As for `ReleaseLock`: wake no waiter."""
+
+    def call(self) -> Call:
+        flags = _flags(self.epoch, decided=self.stored, quiet=self.quiet)
+        arguments = ("confirmed", flags, f"[{json_text(self.order_id)}]", self.holder_id or "")
+        return Call(load_script("settle"), keys_of(self.sku), arguments)
+
+    def answer(self, reply: Reply) -> Settled:
+        return _one(self.sku, "confirmed", self.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
+
+    def acknowledges(self, *, is_gated: bool) -> bool:
+        return not (is_gated and self.stored)  # the database's answer is what the caller relies on
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel(_Ending[Settled | Superseded]):
+    """Cancel an order and free its segment; with a holder id, only if the order is still that holder's.
+
+    A gated pool refuses unless `voided` says that the order database has voided the order.
+    """
+
+    sku: str
+    order_id: str
+    holder_id: str | None = None
+    voided: bool = False
+    unheard: bool = False
+    """The caller was gone before it had the answer: the id can be reserved or granted again."""
+    quiet: bool = False
+    """As for `ReleaseLock`: wake no waiter."""
+
+    def call(self) -> Call:
+        flags = _flags(decided=self.voided, unheard=self.unheard, quiet=self.quiet)
+        arguments = ("cancelled", flags, f"[{json_text(self.order_id)}]", self.holder_id or "")
+        return Call(load_script("settle"), keys_of(self.sku), arguments)
+
+    def answer(self, reply: Reply) -> Settled | Superseded:
+        return _one(self.sku, "cancelled", self.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
+
+    def acknowledges(self, *, is_gated: bool) -> bool:
+        return not (is_gated and self.voided) and not self.unheard  # nobody relies on it once the caller is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Expire(Operation[Settled | None]):
+    """Give the units back if the hold has expired and no lease is alive; None if it is too early.
+
+    A gated pool refuses unless `voided` says that the order database has voided the order.
+    """
+
+    sku: str
+    order_id: str
+    voided: bool = False
+
+    def call(self) -> Call:
+        arguments = ("expired", _flags(decided=self.voided), f"[{json_text(self.order_id)}]")
+        return Call(load_script("settle"), keys_of(self.sku), arguments)
+
+    def answer(self, reply: Reply) -> Settled | None:
+        return _one(self.sku, "expired", self.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
+
+    def sight(self, reply: Reply, _: object) -> Sight:
+        return _sight_of_ended(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class SettleMany(_Ending[tuple[Settled | SegmentedError | None, ...]]):
+    """`Confirm`, `Cancel` or `Expire` for up to 1,000 orders, without a holder or with one for all of them.
+
+    Returns for each order the answer, or the error that the single operation would have raised; None if it is too early
+    to expire it, or if a worker has it in hand. One step, or several with a sequence number each: a step begins no
+    further order once it has done enough.
+    """
+
+    sku: str
+    state: Literal["confirmed", "cancelled", "expired"]
+    order_ids: tuple[str, ...]
+    decided: bool = False
+    """The order database of a gated pool has stored, or voided, these orders."""
+    holder_id: str | None = None
+    idle: bool = False
+    """Leave alone orders that were not submitted, and submitted ones that a worker has in hand."""
+    unheard: bool = False
+    """As for `Cancel`."""
+    epoch: int | None = None
+    """As for `Confirm`; EpochEnded takes the answer's place."""
+    sold_before: bool = False
+    """Cancelled because the database sold these orders in an earlier epoch: callers learn that they are confirmed."""
+    assignment: Assignment = UNASSIGNED
+    """With `idle`, queue and step of the worker: raises AssignedElsewhere if the pool names others."""
+    quiet: bool = False
+    """As for `ReleaseLock`: wake no waiter."""
+
+    def call(self) -> Call:
+        flags = _flags(
+            self.epoch,
+            decided=self.decided,
+            idle=self.idle,
+            unheard=self.unheard,
+            sold_before=self.sold_before,
+            quiet=self.quiet,
+        )
+        worker = self.assignment.texts if self.idle else ()
+        holder = () if self.holder_id is None else (self.holder_id,)
+        ids = self.order_ids
+        listed = f"[{json_text(ids[0])}]" if len(ids) == 1 else json_text(ids)  # the encoder writes one text in a third
+        arguments = (self.state, flags, listed, *worker, *holder)
+        return Call(load_script("settle"), keys_of(self.sku), arguments)
+
+    def answer(self, reply: Reply) -> tuple[Settled | SegmentedError | None, ...]:
+        state: OrderState = "confirmed" if self.sold_before else self.state
+        answers = _ended(self.sku, state, self.order_ids, reply)
+        if self.holder_id is None:  # without a holder no other one can have superseded it
+            return tuple(answers)  # type: ignore[arg-type]  # as the script answers
+        return tuple(None if isinstance(answer, Superseded) else answer for answer in answers)
+
+    def continued(self, answer: Any) -> Finish | None:
+        # a step ends its first order at least
+        return _settle_rest(self, answer) if len(self.order_ids) > 1 else None
+
+    def acknowledges(self, *, is_gated: bool) -> bool:
+        # an expired hold is told to nobody
+        return self.state != "expired" and not (is_gated and self.decided) and not self.unheard
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireDue(Operation[tuple[tuple[Settled, ...], bool]]):
+    """Expire up to `limit` due holds in one step; also returns whether more are due."""
+
+    sku: str
+    limit: int
+
+    def call(self) -> Call:
+        return Call(load_script("expire_due"), keys_of(self.sku), (self.limit,))
+
+    def answer(self, reply: Reply) -> tuple[tuple[Settled, ...], bool]:
+        kind_of(self.sku, reply)
+        sequence, lines = text(reply[1]), text(reply[3])
+        settled = []
+        for line in lines.split("\n") if lines else ():
+            order_id, quantity, segment, fence = (*line.split("\t"), "")[:4]
+            settled.append(settled_line(order_id, ("e", quantity, segment, fence, sequence), replay=False))
+        return tuple(settled), text(reply[2]) == "1"
+
+    def sight(self, reply: Reply, _: object) -> Sight:
+        return int(reply[4]), int(reply[1]), 0
+
+
+def lines_of(value: Reply) -> list[str]:
+    """Split an item of an answer into its lines."""
+    return (value.decode() if isinstance(value, bytes) else str(value)).split("\n")
+
+
+def settled_line(order_id: str, fields: Sequence[str], *, replay: bool = True) -> Settled:
+    """Read a decision: an earlier one or, if it is not a replay or marked as this call's own, a new one."""
+    state, quantity, segment, fence, sequence, *own = fields
+    return Settled(
+        order_id=order_id,
+        state=STATES[state],
+        quantity=int(quantity),
+        segment=int(segment) if segment else -1,
+        fencing_token=int(fence) if fence else None,
+        sequence=int(sequence),
+        replay=replay and not own,
+    )
+
+
+def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Decided | Closed | LimitReached | SegmentedError:
+    """Read a line that grants nothing."""
+    kind, *fields = line.split("\t")
+    order_id = order.order_id
+    match kind:
+        case "sold_out":
+            available, reserved, sequence, epoch = map(int, fields[:4])
+            free_in_ms = optional_number(fields[4])
+            return SoldOut(order_id, order.quantity, available, reserved, sequence, epoch=epoch, free_in_ms=free_in_ms)
+        case "settled":
+            return decided_as(settled_line(order_id, fields))
+        case "busy":
+            return Busy(order_id, int(fields[0]), int(fields[1]))
+        case "closed":
+            return Closed(order_id)
+        case "limit":
+            limit, taken = map(int, fields)
+            return LimitReached(order_id, order.quantity, order.customer_id or "", limit, taken)
+        case "nobody":
+            return customer_missing(sku, order)
+        case "drifted":
+            return PoolDrifted(sku)
+        case _:
+            return other_content(order, fields)
+
+
+def other_content(order: Order, fields: Sequence[str]) -> OrderMismatch:
+    """Read what is stored under the id of an order."""
+    quantity, *customer = fields
+    stored = order.customer_id if customer == ["="] else ANOTHER if customer else None
+    return mismatch_of(order, int(quantity), stored)
+
+
+def customer_missing(sku: str, order: Order) -> InvalidInput:
+    """Return the error for an order without a customer in a pool that limits customers."""
+    message = f"order {order.order_id!r} names no customer, but pool {sku!r} limits what one may have"
+    return InvalidInput(message)
+
+
+def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | SegmentedError]:
+    if reply[0] not in RESERVED:
+        kind_of(sku, reply)
+    epoch, sequence, hold_until_ms = int(reply[1]), int(reply[2]), int(reply[4])
+    answers: list[Taken | SegmentedError] = []
+    alike: dict[str, Reserved] = {}  # most lines of a batch are the same few
+    for order, line in zip(orders, lines_of(reply[3]), strict=False):  # maybe of the first orders only
+        like = alike.get(line)
+        if like is not None:
+            replay, until = like.replay, like.hold_until_ms
+            known = (like.quantity, like.segment, like.parts, like.epoch, like.sequence)
+            answers.append(Reserved(order.order_id, *known, replay=replay, hold_until_ms=until))
+        elif line[0].isdigit():
+            alike[line] = like = _granted(order.order_id, line, epoch, sequence, hold_until_ms)
+            answers.append(like)
+        else:
+            answers.append(_refused(sku, order, line))
+    return answers
+
+
+def _granted(order_id: str, line: str, epoch: int, sequence: int, hold_until_ms: int) -> Reserved:
+    """Read a line that grants. The sequence number and the end of the hold are the answer's, unless it names others."""
+    segment, quantity, *rest = line.split("\t")
+    number, units = int(segment), int(quantity)
+    parts = parse_parts(rest[0], segment=number, quantity=units) if rest and rest[0] else ((number, units),)
+    is_known = len(rest) > 1
+    if is_known and rest[1] != "+":
+        sequence, hold_until_ms = int(rest[1]), int(rest[2])
+    is_repeat = is_known and rest[-1] != "own"
+    return Reserved(order_id, units, number, parts, epoch, sequence, replay=is_repeat, hold_until_ms=hold_until_ms)
+
+
+def _not_granted(operation: Grant, reply: Reply) -> SoldOut | Busy | Decided | Closed | LimitReached:
+    order = operation.order
+    kind = kind_of(operation.sku, reply, order.order_id)
+    if kind == "busy":
+        return Busy(order.order_id, int(reply[1]), optional_number(reply[2]), ahead=int(reply[3]))
+    if kind == "in_hand":
+        return Busy(order.order_id, int(reply[1]), optional_number(reply[2]), is_in_hand=True)
+    if kind == "sold_out":
+        available, reserved, sequence, epoch = map(int, reply[1:5])
+        return SoldOut(order.order_id, order.quantity, available, reserved, sequence, replay=True, epoch=epoch)
+    answer = _refused(operation.sku, order, kind)
+    if isinstance(answer, SegmentedError):
+        raise answer
+    return answer
+
+
+def _flags(  # one letter each, by name
+    epoch: int | None = None,
+    *,
+    decided: bool,
+    idle: bool = False,
+    unheard: bool = False,
+    sold_before: bool = False,
+    quiet: bool = False,
+) -> str:
+    stored = "" if not decided else "d" if epoch is None else f"d{epoch}"
+    return stored + "i" * idle + "u" * unheard + "s" * sold_before + "q" * quiet or "0"
+
+
+def _ended(
+    sku: str, state: OrderState, order_ids: Sequence[str], reply: Reply
+) -> list[Settled | Superseded | SegmentedError | None]:
+    if reply[0] not in SETTLED:
+        kind_of(sku, reply)
+    sequence = int(reply[1])
+    answers: list[Settled | Superseded | SegmentedError | None] = []
+    done: dict[str, Settled] = {}  # most lines of a batch are the same few
+    for order_id, line in zip(order_ids, lines_of(reply[2]), strict=False):  # maybe of the first orders only
+        like = done.get(line)
+        if like is not None:
+            known = (like.quantity, like.segment, like.fencing_token)
+            answers.append(Settled(order_id, state, *known, sequence, replay=False))
+            continue
+        kind, *rest = line.split("\t")
+        if kind != "done":
+            answers.append(_not_ended(sku, state, order_id, kind, rest, int(reply[3])))
+            continue
+        quantity, segment, fence = (*rest, "")[:3]
+        token = int(fence) if fence else None
+        done[line] = like = Settled(order_id, state, int(quantity), int(segment), token, sequence, replay=False)
+        answers.append(like)
+    return answers
+
+
+def _not_ended(
+    sku: str, state: OrderState, order_id: str, kind: str, fields: Sequence[str], epoch: int
+) -> Settled | Superseded | SegmentedError | None:
+    match kind:
+        case "settled":
+            return settled_line(order_id, fields)
+        case "superseded":
+            return Superseded(order_id, int(fields[0]))
+        case "unknown":
+            return OrderUnknown(order_id)
+        case "queued":
+            return OrderQueued(order_id)
+        case "gated":
+            return PoolGated(sku, order_id, "store" if state == "confirmed" else "void")
+        case "late":
+            return EpochEnded(sku, epoch)
+        case "drifted":
+            return PoolDrifted(sku)
+        case _:
+            return None
+
+
+def _settle_rest(operation: SettleMany, answers: tuple[Settled | SegmentedError | None, ...]) -> Finish:
+    """End the orders that one step was too short for, because those before them have many parts."""
+    while left := operation.order_ids[len(answers) :]:
+        answers += yield replace(operation, order_ids=left)
+    return answers
+
+
+def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | Superseded | None:
+    (answer,) = _ended(sku, state, (order_id,), reply)
+    if isinstance(answer, SegmentedError):
+        raise answer
+    return answer
+
+
+def _sight_of_ended(reply: Reply) -> Sight:
+    return int(reply[3]), int(reply[1]), 0
