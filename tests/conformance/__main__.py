@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bench.environments import ROOT, interpreter_of
 from segmented.errors import SegmentedError
 from tests.conformance.dedup import comparison as dedup_comparison, page as dedup_page, registry as dedup_registry
-from tests.conformance.environments import ROOT, interpreter_of
 from tests.conformance.locks import comparison as lock_comparison, page as lock_page, registry as lock_registry
 from tests.conformance.locks.redis_py_tests import ENVIRONMENT, is_as_expected, requirement, run_tests, summary
 

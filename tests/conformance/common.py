@@ -37,11 +37,6 @@ def conditions(more: Mapping[str, Any]) -> dict[str, Any]:
     return {"date": datetime.now(UTC).date().isoformat(), "commit": commit(), **more, **machine}
 
 
-def last_line(said: str, otherwise: str) -> str:
-    """Return the last line of a process's output, which says why it failed."""
-    return (said.strip().splitlines() or [otherwise])[-1].strip()
-
-
 def table(
     rows: Sequence[Mapping[str, str]], heads: Sequence[str], cell: Callable[[int, str], str], *totals: str
 ) -> str:

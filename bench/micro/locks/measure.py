@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from redis.utils import HIREDIS_AVAILABLE
 
 from bench.conditions import server_conditions
+from bench.environments import ROOT, Environment, interpreter_of, is_made
 from bench.figures import Figure, FigureResults
 from bench.micro.locks.contended import measure_contended
 from bench.micro.locks.cycles import PEERS
@@ -23,8 +24,6 @@ from segmented.locks.lease_state import Renewal
 from segmented.locks.lock import LockClaim
 from segmented.models import Acquired
 from segmented.servers import ValkeyServer
-from tests.conformance.environments import ROOT, interpreter_of, is_made
-from tests.conformance.locks.registry import PEERS as LIBRARIES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from bench.display import Display, Progress
 
 NAME: Final = "locks"
+REQUIREMENTS: Final = ROOT / "tests" / "conformance" / "locks"
+"""Folder of the pinned requirements of other libraries."""
 LEASES: Final = 10_000
 TTL_MS: Final = 30_000
 WATCHED_SECONDS: Final = 30.0
@@ -65,8 +66,9 @@ def measure_locks(url: str | None, display: Display, *, is_quick: bool = False) 
 def _pythons(progress: Progress, *, only_there: bool) -> dict[str, Path]:
     """Return the interpreters of the competitors' environments; missing environments are created."""
     found = {}
-    for library in LIBRARIES:
-        if library.name in PEERS.values() and (not only_there or is_made(library, ROOT / ".peers")):
+    for name in PEERS.values():
+        library = Environment(name, REQUIREMENTS)
+        if not only_there or is_made(library, ROOT / ".peers"):
             progress(f"environment of {library.name}", 0, 1)
             with suppress(SegmentedError):  # a remark names the missing one
                 found[library.name] = interpreter_of(library, ROOT / ".peers")

@@ -16,10 +16,10 @@ import numpy as np
 import redis
 
 from bench.children import close_process, start_child, tell_child
+from bench.environments import ROOT
 from bench.figures import Figure
 from bench.micro.locks.cycles import CYCLES, OURS, OURS_ASYNC, PEERS, RAW, REDIS_PY, REDIS_PY_ASYNC
 from segmented.errors import SegmentedError
-from tests.conformance.environments import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from bench.children import close_process, kill_group, start_child, tell_child
+from bench.environments import ROOT, last_line
 from segmented.errors import SegmentedError
-from tests.conformance.common import last_line
-from tests.conformance.environments import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench.environments import Environment
 from tests.conformance.dedup.cases import answers, claims, messages
-from tests.conformance.environments import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

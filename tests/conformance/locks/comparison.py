@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from bench.conditions import named_version
+from bench.environments import ROOT, last_line
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.servers import ValkeyServer
-from tests.conformance.common import chosen, conditions, last_line
-from tests.conformance.environments import ROOT
+from tests.conformance.common import chosen, conditions
 from tests.conformance.locks.registry import OURS, PEERS
 
 if TYPE_CHECKING:

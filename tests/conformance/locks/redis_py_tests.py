@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
+from bench.environments import ROOT, Environment, last_line
 from segmented.errors import SegmentedError
 from segmented.servers import ValkeyServer
-from tests.conformance.common import free_port, last_line
-from tests.conformance.environments import ROOT, Environment
+from tests.conformance.common import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.environments import Environment
+from bench.environments import Environment
 
 HERE: Final = Path(__file__).parent
 ADAPTERS: Final = "tests.conformance.locks.adapters"

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import SegmentedError
-from tests.conformance.common import last_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[1]
 MAKE_SECONDS: Final = 300
 STAMP: Final = "made-from"
 
@@ -63,10 +62,15 @@ def _digest(peer: Environment) -> str:
 def _run(peer: Environment, command: Sequence[str]) -> None:
     plain = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=MAKE_SECONDS, env=plain)  # our own
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=MAKE_SECONDS, env=plain)  # noqa: S603  # our own
     except subprocess.CalledProcessError as error:
         message = f"the environment of {peer.name} cannot be made: {last_line(error.stderr, 'no reason given')}"
         raise SegmentedError(message) from error
     except subprocess.TimeoutExpired as error:
         message = f"the environment of {peer.name} was not made within {MAKE_SECONDS} s"
         raise SegmentedError(message) from error
+
+
+def last_line(said: str, otherwise: str) -> str:
+    """Return the last line of a process's output, which says why it failed."""
+    return (said.strip().splitlines() or [otherwise])[-1].strip()
