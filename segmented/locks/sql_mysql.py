@@ -1,4 +1,4 @@
-"""Row locks in the SQL of MariaDB and MySQL (InnoDB). Only MariaDB is tested: see docs/how-to/lock-a-row.md.
+"""Row locks in the SQL of MariaDB and MySQL (InnoDB). Only MariaDB is tested: see docs/how-to/lock-on-other-servers.md.
 
 This module avoids four traps of their default isolation, REPEATABLE READ:
 
