@@ -1,6 +1,6 @@
 """Builds the record of a run from the buyers' records and the servers' state, and decides whether the run counts.
 
-To count beside its guarantees a run needs enough length, or a generator that was on time (R3).
+To count beside its guarantees a run needs enough length, or a generator that was on time.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.display import Progress
-    from bench.lint import RuleFinding
+    from bench.lint import Finding
     from bench.report.drawn import Outcome
 
 FIGURES: Final[tuple[Callable[[Facts], Outcome], ...]] = (
@@ -170,11 +170,11 @@ def _figures(facts: Facts, folder: Path, progress: Progress) -> tuple[list[Outco
     return outcomes, svgs
 
 
-def _refusal(findings: Sequence[RuleFinding]) -> str | None:
+def _refusal(findings: Sequence[Finding]) -> str | None:
     if may_publish(findings):
         return None
-    broken = [f"{one.rule} ({one.title})" for one in findings if one.outcome == "broken"]
-    return f"the lint finds broken: {', '.join(broken)}."
+    broken = [f"{one.check} ({one.evidence})" for one in findings if not one.holds]
+    return f"the lint finds broken: {'; '.join(broken)}."
 
 
 def _write(file: Path, text: str) -> None:

@@ -30,7 +30,7 @@ from bench.report.unfavourable import unfavourable_rows
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench.lint import RuleFinding
+    from bench.lint import Finding
     from bench.report.drawn import Outcome
     from bench.report.facts import Facts
 
@@ -105,7 +105,7 @@ def page(
     outcomes: Sequence[Outcome],
     svgs: Mapping[str, str],
     *,
-    findings: Sequence[RuleFinding],
+    findings: Sequence[Finding],
     why_no_table: str | None,
 ) -> str:
     """Return the HTML. The same results give the same text."""

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bench.analysis.cost import mean_server_seconds, price
+from bench.analysis.cost import mean_server_seconds, price, without_redis
 from bench.analysis.intervals import number
 from bench.engine.percentiles import CAP_MS
-from bench.lint.subject import without_redis
 from bench.report.drawn import with_ends
 from bench.report.facts import Spot, families, said
 from bench.report.figures.segments import segment_families

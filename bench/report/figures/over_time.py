@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bench.lint.replayed import calls_of
+from bench.histories import calls_of
 from bench.report.colours import BLACK, BLUE, GREEN, GREY, LIGHT, ORANGE, RED
 from bench.report.drawn import Drawn, NotDrawn
 from bench.report.facts import OURS, said, section, shared

@@ -11,9 +11,8 @@ import zstandard
 
 from bench.engine.folder import ResultsFolder
 from bench.engine.record import ResultFile, as_line
-from bench.lint.repetition import reproducible
-from bench.lint.replayed import calls_of
-from bench.lint.subject import Subject
+from bench.histories import calls_of
+from bench.lint import Subject, verdict
 from bench.report import drawing
 from bench.report.drawing import redraw
 from bench.report.facts import Facts
@@ -115,8 +114,8 @@ def test_a_pipe_in_place_of_a_history_is_no_history(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "history.zst")
     kept = run().model_copy(update={"history": "history.zst", "history_sha256": "0" * 64})
     assert calls_of(tmp_path, kept, FIELDS, size_max=1) is None
-    told = reproducible(Subject(ResultFile(session=session_line(), runs=(kept,), end=end_line(1)), tmp_path))
-    assert told.outcome == "broken"
+    told = verdict("histories", Subject(ResultFile(session=session_line(), runs=(kept,), end=end_line(1)), tmp_path))
+    assert told.evidence == f"no history of a run is beside the results: {kept.cell_id}"
 
 
 @pytest.mark.usefixtures("without_figures")

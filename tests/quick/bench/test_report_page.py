@@ -13,7 +13,7 @@ import pytest
 from bench.analysis.calibration import Calibration, calibrate
 from bench.engine.cell import Cell
 from bench.engine.record import ResultFile, as_line
-from bench.lint import RuleFinding
+from bench.lint import Finding
 from bench.report.colours import BLACK, DARK, GRID, LIGHT, PAPER
 from bench.report.drawing import redraw
 from bench.report.drawn import Drawn
@@ -189,7 +189,7 @@ def test_the_page_has_every_void_run_every_cell_and_every_practice(
 
 def test_no_table_is_written_while_the_lint_refuses_and_an_old_one_goes(made: Made) -> None:
     assert made.report.why_no_table is not None
-    assert "R7" in made.report.why_no_table
+    assert "plan (" in made.report.why_no_table
     assert [name for name in ONLY_IF_PUBLISHED if (made.folder / name).exists()] == []
     assert "No table for a README" in made.html
 
@@ -216,7 +216,9 @@ def test_a_table_is_written_once_the_lint_allows_it(
 ) -> None:
     runs = tuple(one for one in results[0].runs if one.cell.strategy == "global-lock" and one.cell.loop == "closed")
     (tmp_path / "results.jsonl").write_text(as_line(results[0].session) + "".join(map(as_line, runs)), encoding="utf-8")
-    monkeypatch.setattr("bench.report.drawing.check", lambda _, __: [RuleFinding("R1", "one loop", "holds", "it does")])
+    monkeypatch.setattr(
+        "bench.report.drawing.check", lambda _, __: [Finding("plan", "one", holds=True, evidence="it does")]
+    )
     monkeypatch.setattr("bench.report.drawing.FIGURES", (unfavourable_figure,))
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "u-unfavourable.svg").touch()
