@@ -1,159 +1,20 @@
+# ruff: noqa: F403  # each error is named once, where it is defined
 """All errors of the library, under one root. The class docstring is the default message."""
 
-from segmented.errors.base import (
-    InvalidInput,
-    SegmentedError,
-)
-from segmented.errors.dedup import (
-    AlreadyDone,
-    AttemptSuperseded,
-    CallCancelled,
-    DedupError,
-    EffectUnknown,
-    FailedBefore,
-    InFlight,
-    OtherPayload,
-    ResultUnkept,
-    RunLost,
-)
-from segmented.errors.locks import (
-    AcquireTimeout,
-    LeaseError,
-    LeaseLost,
-    LoaderFailed,
-    PartlyReleased,
-    PermitsMismatch,
-    ReplicasMissing,
-    StaleToken,
-)
-from segmented.errors.orders import (
-    AlreadySettled,
-    CartDiverged,
-    CartMismatch,
-    CartUnknown,
-    GrantLost,
-    GrantSuperseded,
-    NoSegmentFree,
-    NotConfirmed,
-    NotGranted,
-    OrderInHand,
-    OrderMismatch,
-    OrderQueued,
-    OrderUnknown,
-)
-from segmented.errors.pools import (
-    AnotherDatabase,
-    AssignedElsewhere,
-    CartGated,
-    ChangeDiverged,
-    ChangeGated,
-    ChangeMismatch,
-    EpochEnded,
-    LayoutUnknown,
-    PoolArchived,
-    PoolDiffers,
-    PoolDiverged,
-    PoolDrifted,
-    PoolFrozen,
-    PoolGated,
-    PoolInShards,
-    PoolMissing,
-    PoolNotFrozen,
-    PoolNotGated,
-    PoolUnverified,
-    PoolVanished,
-    RowsMissing,
-    ShardVanished,
-    StockError,
-    ThawGated,
-    TransferGated,
-)
-from segmented.errors.stores import (
-    AcknowledgementUnknown,
-    DatabaseUnavailable,
-    LockUnreachable,
-    StoreBusy,
-    StoreError,
-    StoreRefused,
-    StoreUnavailable,
-    TransactionConflict,
-    WrongKind,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AcknowledgementUnknown",
-    "AcquireTimeout",
-    "AlreadyDone",
-    "AlreadySettled",
-    "AnotherDatabase",
-    "AssignedElsewhere",
-    "AttemptSuperseded",
-    "CallCancelled",
-    "CartDiverged",
-    "CartGated",
-    "CartMismatch",
-    "CartUnknown",
-    "ChangeDiverged",
-    "ChangeGated",
-    "ChangeMismatch",
-    "DatabaseUnavailable",
-    "DedupError",
-    "EffectUnknown",
-    "EpochEnded",
-    "FailedBefore",
-    "GrantLost",
-    "GrantSuperseded",
-    "InFlight",
-    "InvalidInput",
-    "LayoutUnknown",
-    "LeaseError",
-    "LeaseLost",
-    "LoaderFailed",
-    "LockUnreachable",
-    "NoSegmentFree",
-    "NotConfirmed",
-    "NotGranted",
-    "OrderInHand",
-    "OrderMismatch",
-    "OrderQueued",
-    "OrderUnknown",
-    "OtherPayload",
-    "PartlyReleased",
-    "PermitsMismatch",
-    "PoolArchived",
-    "PoolDiffers",
-    "PoolDiverged",
-    "PoolDrifted",
-    "PoolFrozen",
-    "PoolGated",
-    "PoolInShards",
-    "PoolMissing",
-    "PoolNotFrozen",
-    "PoolNotGated",
-    "PoolUnverified",
-    "PoolVanished",
-    "ReplicasMissing",
-    "ResultUnkept",
-    "RowsMissing",
-    "RunLost",
-    "SegmentedError",
-    "ShardVanished",
-    "StaleToken",
-    "StockError",
-    "StoreBusy",
-    "StoreError",
-    "StoreRefused",
-    "StoreUnavailable",
-    "ThawGated",
-    "TransactionConflict",
-    "TransferGated",
-    "WrongKind",
-]
+from segmented.errors.base import *
+from segmented.errors.dedup import *
+from segmented.errors.locks import *
+from segmented.errors.orders import *
+from segmented.errors.pools import *
+from segmented.errors.stores import *
 
-for _name in __all__:  # messages and pickles name the public place
-    globals()[_name].__module__ = __name__
+if not TYPE_CHECKING:
+    __all__ = [name for name, found in sorted(globals().items()) if isinstance(found, type) and hasattr(found, "args")]
+    for _name in __all__:  # messages and pickles name the public place
+        globals()[_name].__module__ = __name__
 
-
-def __dir__() -> list[str]:
-    """Return the names of the errors."""
-    return __all__
+    def __dir__() -> list[str]:
+        """Return the names of the errors."""
+        return __all__

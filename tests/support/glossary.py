@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import segmented.errors
+from segmented.cli.reference import public_names
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "glossary.md"
@@ -20,7 +21,7 @@ CURE: Final = "Cure: "
 
 def section() -> str:
     """Return the section, from its heading to the end of the page."""
-    return HEADING + HEAD + "".join(_row(name) for name in segmented.errors.__all__)
+    return HEADING + HEAD + "".join(_row(name) for name in public_names(segmented.errors))
 
 
 def _row(name: str) -> str:

@@ -470,23 +470,23 @@ def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | S
         kind_of(sku, reply)
     epoch, sequence, hold_until_ms = int(reply[1]), int(reply[2]), int(reply[4])
     answers: list[Taken | SegmentedError] = []
-    alike: dict[str, Reserved] = {}  # most lines of a batch are the same few
+    alike: dict[str, tuple[Any, ...]] = {}  # most lines of a batch are the same few: what follows the order id
     for order, line in zip(orders, lines_of(reply[3]), strict=False):  # maybe of the first orders only
-        like = alike.get(line)
-        if like is not None:
-            replay, until = like.replay, like.hold_until_ms
-            known = (like.quantity, like.segment, like.parts, like.epoch, like.sequence)
-            answers.append(Reserved(order.order_id, *known, replay=replay, hold_until_ms=until))
-        elif line[0].isdigit():
-            alike[line] = like = _granted(order.order_id, line, epoch, sequence, hold_until_ms)
-            answers.append(like)
+        known = alike.get(line)
+        if known is None and line[0].isdigit():
+            alike[line] = known = _granted(line, epoch, sequence, hold_until_ms)
+        if known is not None:
+            answers.append(Reserved(order.order_id, *known))
         else:
             answers.append(_refused(sku, order, line))
     return answers
 
 
-def _granted(order_id: str, line: str, epoch: int, sequence: int, hold_until_ms: int) -> Reserved:
-    """Read a line that grants. The sequence number and the end of the hold are the answer's, unless it names others."""
+def _granted(line: str, epoch: int, sequence: int, hold_until_ms: int) -> tuple[Any, ...]:
+    """Read a line that grants, as the fields of `Reserved` after the order id.
+
+    The sequence number and the end of the hold are the answer's, unless it names others.
+    """
     segment, quantity, *rest = line.split("\t")
     number, units = int(segment), int(quantity)
     parts = parse_parts(rest[0], segment=number, quantity=units) if rest and rest[0] else ((number, units),)
@@ -494,7 +494,7 @@ def _granted(order_id: str, line: str, epoch: int, sequence: int, hold_until_ms:
     if is_known and rest[1] != "+":
         sequence, hold_until_ms = int(rest[1]), int(rest[2])
     is_repeat = is_known and rest[-1] != "own"
-    return Reserved(order_id, units, number, parts, epoch, sequence, replay=is_repeat, hold_until_ms=hold_until_ms)
+    return units, number, parts, epoch, sequence, is_repeat, hold_until_ms
 
 
 def _not_granted(operation: Grant, reply: Reply) -> SoldOut | Busy | Decided | Closed | LimitReached:
@@ -533,21 +533,18 @@ def _ended(
         kind_of(sku, reply)
     sequence = int(reply[1])
     answers: list[Settled | Superseded | SegmentedError | None] = []
-    done: dict[str, Settled] = {}  # most lines of a batch are the same few
+    done: dict[str, tuple[Any, ...]] = {}  # most lines of a batch are the same few: what follows the order id
     for order_id, line in zip(order_ids, lines_of(reply[2]), strict=False):  # maybe of the first orders only
-        like = done.get(line)
-        if like is not None:
-            known = (like.quantity, like.segment, like.fencing_token)
-            answers.append(Settled(order_id, state, *known, sequence, replay=False))
-            continue
-        kind, *rest = line.split("\t")
-        if kind != "done":
-            answers.append(_not_ended(sku, state, order_id, kind, rest, int(reply[3])))
-            continue
-        quantity, segment, fence = (*rest, "")[:3]
-        token = int(fence) if fence else None
-        done[line] = like = Settled(order_id, state, int(quantity), int(segment), token, sequence, replay=False)
-        answers.append(like)
+        known = done.get(line)
+        if known is None:
+            kind, *rest = line.split("\t")
+            if kind != "done":
+                answers.append(_not_ended(sku, state, order_id, kind, rest, int(reply[3])))
+                continue
+            quantity, segment, fence = (*rest, "")[:3]
+            token = int(fence) if fence else None
+            done[line] = known = (state, int(quantity), int(segment), token, sequence, False)
+        answers.append(Settled(order_id, *known))
     return answers
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kombu import Connection
 
-from segmented.celery.queue_items import reuse_client
+from segmented.celery.consumer import reuse_client
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
