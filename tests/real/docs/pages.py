@@ -39,10 +39,8 @@ BENCH: Final = {
     "guard-against-regressions",
     "load-test-with-locust",
     "measure-granularity",
-    "measure-your-own-strategy",
     "run-the-demo",
-    "torture-locks",
-    "torture-orders",
+    "torture",
 }
 """Pages whose commands measure or torture: they run by hand, as the bench does."""
 BIN: Final = Path(sys.executable).parent
