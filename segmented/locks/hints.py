@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar, cast
 
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+KindT = TypeVar("KindT")
 
 LOCK_HINTS: Final = {
     "release": "the lease that acquire() returned has it: {wait}lease.release()",
@@ -22,6 +25,16 @@ LOCK_HINTS: Final = {
     "blocking": "use {wait}lock.try_acquire() to try without waiting",
     "blocking_timeout": "use {wait}lock.acquire(timeout=seconds)",
     "sleep": "a waiting acquire is notified of the release and never polls",
+    "reset": "an operator ends leases: segmented lock revoke NAME",
+    "get_owner_id": "use the lease that acquire() returned: lease.holder_id",
+    "lock": "use {wait}lock.acquire(timeout=seconds)",
+    "tryLock": "use {wait}lock.try_acquire(), or {wait}lock.acquire(timeout=seconds) to wait",
+    "try_lock": "use {wait}lock.try_acquire(), or {wait}lock.acquire(timeout=seconds) to wait",
+    "unlock": "the lease that acquire() returned has it as release: {wait}lease.release()",
+    "forceUnlock": "an operator ends leases: segmented lock revoke NAME",
+    "isLocked": "use {wait}lock.is_locked()",
+    "isHeldByCurrentThread": "use the lease that acquire() returned: lease.is_trusted",
+    "remainTimeToLive": "the lease that acquire() returned has it: lease.remaining()",
 }
 SHOWN_HINTS: Final = {"locked": "the lock tells it: {wait}lock.is_locked()"}
 LEASE_HINTS: Final = {
@@ -35,6 +48,110 @@ LEASE_HINTS: Final = {
     "timeout": "its time to live is lease.ttl_ms, and lease.remaining() is what is left",
     "adopt": "the lock has it: {wait}lock.adopt(holder_id)",
 }
+
+
+def _each(names: str, hint: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), hint)
+
+
+_TTL: Final = "the time to live is ttl=seconds"
+_WAIT: Final = "how long to wait is said later: {wait}{one}(timeout=seconds)"
+_RENEW: Final = "a lease is renewed in the background with renew=True"
+_NOTIFIED: Final = "a waiting call is notified of the release and never polls; {wait}{one}(timeout=seconds) bounds it"
+_NAME: Final = "the name is the second argument"
+_STORE: Final = "the server is the first argument, a store: RedisStore.from_url(url)"
+OPTION_HINTS: Final = {
+    "timeout": f"{_TTL}, and {_WAIT}",
+    **_each(
+        "expire expires expiry expiration ex px lease lease_time "
+        "leaseTime lock_timeout lock_ttl ttl_ms duration auto_release_time lockAtMostFor time_to_live",
+        _TTL,
+    ),
+    **_each(
+        "auto_renewal auto_renew autorenew auto_extend auto_refresh renewal watchdog lock_watchdog_timeout",
+        _RENEW,
+    ),
+    **_each(
+        "blocking_timeout acquire_timeout wait_time waitTime wait_timeout max_wait waiting_time",
+        _WAIT,
+    ),
+    "blocking": f"{_WAIT}; timeout=0 tries once",
+    **_each("sleep retry_delay retry_interval retry_times retry_count retries interval", _NOTIFIED),
+    "thread_local": "a lease belongs to the caller that has it, not to a thread: pass it on",
+    **_each("id token owner owner_id holder_id", "each lease has a holder_id of its own"),
+    **_each("key lock_name lock_key resource", _NAME),
+    **_each(
+        "redis redis_client redis_connection connection client server servers masters",
+        _STORE,
+    ),
+    "strict": "a RedisStore checks its client by itself",
+    "signal_expire": "a lock that is free is acquired at once, without a list of signals",
+    "raise_on_redis_errors": "a server that does not answer always raises StoreUnavailable",
+}
+"""Arguments with which other libraries make a lock (redis-py, python-redis-lock, redlock-py, aioredlock, Redisson,
+pottery) -> ours. `{one}` is the method that waits."""
+ENDLESS_HINTS: Final = {
+    name: hint.replace(_TTL, "the lock has no time to live: it ends with its transaction or session").replace(
+        _RENEW, "the lock needs no renewal: it ends with its transaction or session"
+    )
+    for name, hint in OPTION_HINTS.items()
+}
+POOL_HINTS: Final = OPTION_HINTS | {
+    "name": "the sku is the second argument",
+    **_each("stock segments segment_count quantity", "use {wait}pool.open(stock=units, segments=K)"),
+    "limit": "use {wait}pool.open(stock=units, segments=K, limit=units)",
+    "renew": "a grant is not renewed: hold=seconds is how long its units stay reserved",
+}
+ONCE_HINTS: Final = {
+    "keys": 'the key is an expression over the arguments, the first argument: "{{order_id}}"',
+    "unique_on": 'the key is an expression over the arguments, the first argument: "{{order_id}}"',
+    "graceful": 'a repeat gets the first handle by default; on_publish="raise" raises instead',
+    "raise_on_duplicate": 'use on_publish="raise"',
+    "unlock_before_run": 'use point="until_executing"',
+    **_each(
+        "expire expires expiry expiration lock_expiry default_timeout lock_ttl",
+        "ttl=seconds is how long a dead worker keeps its run, and keep=seconds how long repeats get the result",
+    ),
+    **_each("blocking blocking_timeout", 'use on_publish="wait", timeout=seconds'),
+    "backend": "the records are where app.conf.once_url says",
+}
+"""Options of celery-once and celery-singleton -> ours."""
+
+
+def hinted_options(
+    hints: Mapping[str, str], *, waits: str = "lock.acquire", at: str = ""
+) -> Callable[[type[KindT]], type[KindT]]:
+    """Return a class decorator: an argument of another library raises InvalidInput with the call to use instead.
+
+    `waits` is the method of the class that waits. `at` names how an instance is made, if not by the store and a name.
+    """
+
+    def decorated(kind: type[KindT]) -> type[KindT]:
+        init = cast("Callable[..., None]", vars(kind)["__init__"])
+        code = inspect.unwrap(init).__code__
+        known = frozenset(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+
+        @wraps(init)
+        def hinted(made: object, *args: object, **named: object) -> None:
+            if len(args) >= code.co_argcount or not named.keys() <= known:
+                _check_options(type(made).__name__, args[code.co_argcount - 1 :], named.keys() - known)
+            init(made, *args, **named)
+
+        def _check_options(name: str, extra: tuple[object, ...], unknown: set[str]) -> None:
+            is_async = name.startswith("Async")
+            refused = min(unknown & hints.keys(), default=None)
+            if refused is not None:
+                hint = hints[refused].format(wait="await " * is_async, one=waits)
+                message = f"{name}() has no {refused}: {hint}"
+                raise InvalidInput(message)
+            if extra:
+                message = f"{name}() takes its options by name, as in {at or f'{name}(store, name, ttl=seconds)'}"
+                raise InvalidInput(message)
+
+        setattr(kind, "__init__", hinted)  # noqa: B010  # mypy refuses an assignment to it
+        return kind
+
+    return decorated
 
 
 class Hinted:
@@ -63,9 +180,13 @@ BLOCKING: Final = ("blocking", "blocking_timeout")
 class AcquireHinted:
     """Makes `acquire(blocking=False)` and `acquire(True, 5)` raise InvalidInput with the call to use instead."""
 
+    _option_hints: ClassVar[Mapping[str, str]] = OPTION_HINTS
+
     def __init_subclass__(cls) -> None:
-        """Wrap the `acquire` that the class defines."""
+        """Wrap the `acquire` and the `__init__` that the class defines."""
         super().__init_subclass__()
+        if "__init__" in vars(cls):
+            hinted_options(cls._option_hints)(cls)
         if "acquire" in vars(cls):
             cls.acquire = _hinted(cls.acquire)  # type: ignore[attr-defined]  # each kind of lock has one of its own
 

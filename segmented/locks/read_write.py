@@ -30,6 +30,7 @@ from segmented.keys import read_write_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
+from segmented.locks.hints import OPTION_HINTS, hinted_options
 from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ class AsyncWriteLock(_AsyncSide):
         return write_claim(self.name, self.ttl_ms, None)
 
 
+@hinted_options(OPTION_HINTS)
 class ReadWriteLock:
     """A lock by name for many readers or one writer, for threads: `lock.read.acquire()`, `lock.write.acquire()`."""
 
@@ -231,6 +233,7 @@ class ReadWriteLock:
         return repr(self.read).replace("ReadLock", "ReadWriteLock", 1)
 
 
+@hinted_options(OPTION_HINTS)
 class AsyncReadWriteLock:
     """A lock by name for many readers or one writer, for asyncio; otherwise as `ReadWriteLock`."""
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.clock import Duration, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.locks.hints import AcquireHinted
+from segmented.locks.hints import ENDLESS_HINTS, AcquireHinted
 from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.locks.sql_table import checked_row_name, rows_of
 
@@ -65,6 +65,8 @@ class SqlRowLock(AcquireHinted):
     The transaction is the holder: a repeat in it succeeds at once, with a higher token. The connection must be in a
     transaction and not in autocommit. The table comes from `create_lock_table`.
     """
+
+    _option_hints = ENDLESS_HINTS
 
     def __init__(self, connection: Connection, name: str) -> None:
         """Create a lock `name` in the transaction begun on `connection`. Raises InvalidInput for an invalid name."""
@@ -105,6 +107,8 @@ class AsyncSqlRowLock(AcquireHinted):
 
     If an acquire is cancelled, SQLAlchemy closes the connection, which ends the transaction and all its locks.
     """
+
+    _option_hints = ENDLESS_HINTS
 
     def __init__(self, connection: AsyncConnection, name: str) -> None:
         """Create a lock `name` in the transaction begun on `connection`. Raises InvalidInput for an invalid name."""

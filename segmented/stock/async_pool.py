@@ -19,6 +19,7 @@ from segmented.errors import (
     SegmentedError,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
+from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.locks.keeper import async_keeper, async_release_later
 from segmented.locks.lease_state import tend_plan
 from segmented.models import Granted, Order, Settled
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
+@hinted_options(POOL_HINTS, waits="pool.grant")
 class AsyncPool(AsyncPoolChanges):
     """The stock of one sku, split over segments with one lock each. The asyncio twin of `Pool`."""
 

@@ -20,6 +20,7 @@ from segmented.errors import (
     SegmentedError,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
+from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.locks.keeper import release_later, thread_keeper
 from segmented.locks.lease_state import tend_plan
 from segmented.models import Granted, Order, Settled
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
+@hinted_options(POOL_HINTS, waits="pool.grant")
 class Pool(PoolChanges):
     """The stock of one sku, split over segments with one lock each.
 

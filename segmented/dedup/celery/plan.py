@@ -16,6 +16,7 @@ from segmented.dedup.outcomes import OutcomeForm
 from segmented.dedup.terms import RunClaim
 from segmented.errors import InvalidInput
 from segmented.locks.claim import new_holder_id
+from segmented.locks.hints import ONCE_HINTS
 from segmented.models.dedup import RecordName
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ def checked_rule(name: str, given: object) -> OnceRule:
         return given
     if isinstance(given, str) or (callable(given) and not isinstance(given, type)):
         return OnceRule(given)
-    message = f"once of task {name!r} is {given!r}: give an OnceRule, a key expression, or a callable"
+    options = [one for one in given if one in ONCE_HINTS] if isinstance(given, dict) else ()
+    cures = "".join(f"; for {one}: {ONCE_HINTS[one].format()}" for one in options)
+    message = f"once of task {name!r} is {given!r}: give an OnceRule, a key expression, or a callable{cures}"
     raise InvalidInput(message)
 
 

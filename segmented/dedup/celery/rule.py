@@ -14,6 +14,7 @@ from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
 from segmented.dedup.terms import DAY, DEFAULT_TTL, RunTerms
 from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds, milliseconds_or_none
+from segmented.locks.hints import ONCE_HINTS, hinted_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +45,7 @@ REPLACING: Final = frozenset({"replace", "keep_last", "debounce"})
 """Policies under which the newest payload runs."""
 
 
+@hinted_options(ONCE_HINTS)
 @dataclass(frozen=True, slots=True)
 class OnceRule:
     """How a task is deduplicated. All times are in seconds. Checked when it is created.

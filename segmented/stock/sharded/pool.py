@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
+from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.models import Assignment, checked_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from segmented.stock.pool_gate import PoolGate
 
 
+@hinted_options(POOL_HINTS, waits="pool.grant")
 class ShardedPool:
     """The stock of one sku, split over several hash slots, so that the masters of a cluster share its load.
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks
+import segmented
+from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks, stock
+from segmented.dedup import celery
 from segmented.locks import read_write
 from segmented.locks.hints import LEASE_HINTS, LOCK_HINTS
 
@@ -89,3 +91,53 @@ def test_the_arguments_of_other_libraries_locks_name_the_call_to_use(*, is_async
     assert "try_acquire() does not wait" in refused(own, False)  # noqa: FBT003  # as typed first
     with pytest.raises(TypeError, match="'nonsense'"):
         own.acquire(nonsense=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "sentence"),
+    [
+        ("Lock", {"timeout": 30}, "timeout: the time to live is ttl=seconds, and how long to wait is said later: lock"),
+        ("FairLock", {"expire": 30}, "expire: the time to live is ttl=seconds"),
+        ("AsyncLock", {"blocking_timeout": 3}, "blocking_timeout: how long to wait is said later: await lock.acquire("),
+        ("ReentrantLock", {"auto_renewal": True}, "auto_renewal: a lease is renewed in the background with renew=True"),
+        ("ReadWriteLock", {"leaseTime": 3}, "leaseTime: the time to live is ttl=seconds"),
+        ("SqlRowLock", {"expire": 3}, "expire: the lock has no time to live: it ends with its transaction or session"),
+        ("Pool", {"stock": 3}, "stock: use pool.open(stock=units, segments=K)"),
+        (
+            "AsyncPool",
+            {"timeout": 3},
+            "timeout: the time to live is ttl=seconds, and how long to wait is said later: a",
+        ),
+        ("Dedup", {"expire": 3}, "expire: ttl=seconds is how long a dead worker keeps its run, and keep=seconds how"),
+        ("OnceRule", {"graceful": True}, 'graceful: a repeat gets the first handle by default; on_publish="raise"'),
+    ],
+)
+def test_an_option_of_another_library_is_answered(kind: str, arguments: dict[str, object], sentence: str) -> None:
+    found = next(getattr(module, kind) for module in (segmented, locks, celery) if kind in dir(module))
+    with pytest.raises(InvalidInput) as refused:
+        found(MemoryStore(), "x", **arguments)
+    assert str(refused.value).startswith(f"{kind}() has no {sentence}")
+
+
+def test_every_kind_of_lock_and_pool_answers_an_option_of_another_library() -> None:
+    pools = [segmented.Pool, segmented.AsyncPool, stock.ShardedPool, stock.AsyncShardedPool]
+    for kind in [*LOCK_KINDS, *pools, segmented.ReadWriteLock, segmented.AsyncReadWriteLock]:
+        with pytest.raises(InvalidInput, match="has no timeout: the"):
+            kind(None, "x", timeout=3)
+    with pytest.raises(
+        InvalidInput, match=r"^Lock\(\) takes its options by name, as in Lock\(store, name, ttl=seconds\)$"
+    ):
+        segmented.Lock(MemoryStore(), "x", 30)  # type: ignore[call-arg]  # refused
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        segmented.Lock(MemoryStore(), "x", nonsense=1)  # type: ignore[call-arg]  # refused
+    assert str(inspect.signature(segmented.Lock)).startswith("(store: 'Store', name: 'str', *, ttl: 'Duration' = 30.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "here"), [("RLock", "segmented import ReentrantLock"), ("Redlock", "segmented.locks import QuorumLock")]
+)
+def test_a_class_of_another_library_is_named_as_it_is_called_here(name: str, here: str) -> None:
+    called = here.rpartition(" ")[2]
+    with pytest.raises(AttributeError) as missing:
+        getattr(segmented, name)
+    assert str(missing.value) == f"segmented has no {name!r}, which is called {called} here: from {here}"
