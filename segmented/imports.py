@@ -64,7 +64,12 @@ OTHER_NAMES: Final = {
 
 def needs(what: str, package: str, extras: str | None = None) -> str:
     """Return the message for a package that is not installed: what needs it, and what to install."""
-    return f"{what} needs the package {package}: pip install 'segmented-locks[{extras or EXTRAS[package]}]'"
+    return f"{what} needs the package {package}: {install(extras or EXTRAS[package])}"
+
+
+def install(extras: str) -> str:
+    """Return the command that installs extras. Until the first release, the distribution is on no package index."""
+    return f"pip install '.[{extras}]' in the checkout (segmented-locks is not on a package index yet)"
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -146,6 +147,8 @@ def list_locks(
 
 
 def _print(states: Iterable[LockState]) -> None:
+    if not sys.stdout.isatty():
+        typer.echo("\t".join(HEADS), err=True)  # not among the lines that a program reads
     print_table(HEADS, (_row(state) for state in states))
 
 

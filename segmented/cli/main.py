@@ -15,6 +15,7 @@ number of a signal that ended a command after it had cleaned up, such as 143 for
 from __future__ import annotations
 
 import os
+import re
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -27,7 +28,7 @@ import typer.main
 
 import segmented.cli
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
-from segmented.imports import COMMANDS, EXTRAS, without_collecting
+from segmented.imports import COMMANDS, EXTRAS, install, without_collecting
 from segmented.models.ids import shortened, visible
 from segmented.process import EXIT_INVALID_INPUT, interrupted, output_failed
 
@@ -47,6 +48,34 @@ MEASURING: Final = {"bench": "bench.cli.bench", "demo": "bench.cli.demo", "tortu
 """Commands of the checkout, which are not installed with the library, by the module that has them."""
 MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
 
+SHOW: Final = "segmented pool show SKU"
+GUESSES: Final = {
+    **dict.fromkeys(("watch", "pool watch", "pool monitor", "pool top"), f"{SHOW} --watch"),
+    **dict.fromkeys(("pool status", "pool info", "pool state", "pool get", "pool stats", "status"), SHOW),
+    **dict.fromkeys(
+        ("pool list", "pool ls", "pools"),
+        f"{SHOW} for one pool, or segmented orders list for all pools with submitted orders",
+    ),
+    **dict.fromkeys(
+        ("pool rm", "pool remove", "pool delete", "pool drop", "pool destroy"),
+        "segmented pool close SKU, then segmented pool archive SKU --to FILE, which removes its keys",
+    ),
+    **dict.fromkeys(("pool create", "pool new", "pool add"), "segmented pool open SKU --stock N --segments K"),
+    **dict.fromkeys(
+        ("orders refund", "orders return", "pool refund", "refund"),
+        "segmented pool restock SKU UNITS to sell the units again; the order stays confirmed, for a sale is not undone",
+    ),
+    **dict.fromkeys(("orders status", "orders get", "orders info"), "segmented orders show SKU ORDER_ID"),
+    **dict.fromkeys(("orders retry", "orders requeue"), "segmented orders replay SKU"),
+    **dict.fromkeys(("lock status", "lock info", "lock get"), "segmented lock show NAME"),
+    **dict.fromkeys(("lock ls", "locks"), "segmented lock list"),
+    **dict.fromkeys(
+        ("lock release", "lock unlock", "lock rm", "lock delete", "lock break", "unlock"), "segmented lock revoke NAME"
+    ),
+    **dict.fromkeys(("worker", "workers"), "celery -A segmented.celery.app worker -B"),
+    **dict.fromkeys(("start", "serve", "run", "up"), "segmented server"),
+}
+"""Commands that users guess -> the one to use."""
 HELP: Final = ("--help", "-h")
 COMPLETION: Final = "_SEGMENTED_COMPLETE"
 """The variable in which a shell asks for completions."""
@@ -134,6 +163,9 @@ def _check_known(name: str) -> None:
             "clone the repository, run `make setup` there, and use .venv/bin/segmented"
         )
         raise InvalidInput(message)
+    if name in GUESSES:
+        message = f"there is no command {name!r}: use {GUESSES[name]}"
+        raise InvalidInput(message)
     near = get_close_matches(name, known, n=1)
     meant = f"; did you mean {near[0]!r}?" if near else f": see {NAME} --help"
     message = f"there is no command {name!r}{meant}"
@@ -170,7 +202,7 @@ def _lacks(command: str, error: ModuleNotFoundError) -> str:
     if package in {"segmented", "bench", "tests"}:
         return f"this installation has no {error.name}"
     extras = COMMANDS.get(command) or EXTRAS.get(package, "all")
-    return f"{package} is not installed; pip install '{DISTRIBUTION}[{extras}]'"
+    return f"{package} is not installed; {install(extras)}"
 
 
 def _sentence(error: TyperException) -> str:
@@ -181,6 +213,10 @@ def _sentence(error: TyperException) -> str:
     if wrong:
         message = message.replace(NOT_PARSED, f": {shortened(wrong[0]['input'])} should be ").partition(PARSING)[0]
     context = getattr(error, "ctx", None)
+    guess = re.match(r"No such command '([^']+)'", message)
+    path = "" if context is None or guess is None else f"{context.command_path} {guess[1]}".removeprefix(f"{NAME} ")
+    if path in GUESSES:
+        return f"there is no command {path!r}: use {GUESSES[path]}"
     if context is None or not message.startswith("No such command") or "Did you mean" in message:
         return message
     return f"{message.removesuffix('.')}: see {context.command_path} --help"

@@ -86,11 +86,12 @@ def server(
             PostgresServer.start(data, max_connections=max_connections) as postgres,
             announcing(url := address_of(chosen, password) or valkey.url, postgres.url) as is_announced,
         ):
+            database = postgres.url.replace("+psycopg", "", 1)  # psql knows no drivers
             if json_file is not None:
-                write_json(json_file, {"url": url, "database": postgres.url}, is_secret=True)
+                write_json(json_file, {"url": url, "database": database}, is_secret=True)
             if not is_announced:
                 typer.echo(NOT_ANNOUNCED, err=True)
-            _show(url, postgres.url, is_beside=json_file == STDOUT)
+            _show(url, database, is_beside=json_file == STDOUT)
             _watch(valkey, postgres)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

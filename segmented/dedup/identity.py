@@ -7,6 +7,7 @@ not reveal these values, so a personal number in an argument does not end up in 
 from __future__ import annotations
 
 import inspect
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -90,6 +91,13 @@ class CallIdentity:
         )
         key = digest(canonical([self._scope, *made], f"the key of {self._where}"))
         return Identity(key, "" if self._key is None else self._fingerprint(call))  # all arguments are in the key
+
+    @property
+    def said(self) -> tuple[str, str]:
+        """Return the function, how its key is made, and what a repeat must have: names, as values may be private."""
+        key = "" if self._key is None else self._key.text
+        others = [name for name in self._bound.parameters if name not in re.findall(r"\{(\w+)", key)]
+        return f"{self._scope!r} keyed by {key!r}", ", ".join(others) if self._payload is None else self._payload.text
 
     def _fingerprint(self, call: Call) -> str:
         if self._payload is not None:

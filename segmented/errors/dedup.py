@@ -40,9 +40,13 @@ class OtherPayload(DedupError):
     Cure: Use a new key for a new call, or send the arguments of the first one.
     """
 
-    def __init__(self, key: str, message_id: str) -> None:
-        """Create the error with the id of the message that used the key first."""
-        super().__init__(f"key {key!r} was used with another payload, by message {message_id!r}", key)
+    def __init__(self, key: str, message_id: str, call: str = "", compared: str = "") -> None:
+        """Create the error with the id of the message that used the key first.
+
+        `call` names the function or task and how its key is made, `compared` the arguments that a repeat must have.
+        """
+        of, same = f" of {call}" if call else "", f": a repeat needs the same {compared}" if compared else ""
+        super().__init__(f"key {key!r}{of} was used with another payload, by message {message_id!r}{same}", key)
         self.message_id = message_id
 
 

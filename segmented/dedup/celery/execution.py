@@ -30,7 +30,6 @@ from segmented.errors import (
     EffectUnknown,
     InFlight,
     InvalidInput,
-    OtherPayload,
     RunLost,
     SegmentedError,
     StoreError,
@@ -109,7 +108,7 @@ class Execution:
             case KeyHeld():
                 return self._waited(header, answer)
             case PayloadDiffers(first):
-                raise OtherPayload(header.key, first)
+                raise self.plan.other_payload(header.key, first)
             case MessageCancelled():
                 asked = vars(self.request).get("ignore_result")  # the class has a default, which nobody asked for
                 is_stored = not (self.task.ignore_result if asked is None else asked)

@@ -14,7 +14,7 @@ from segmented.dedup.celery.settings import OnceSettings, namespace_of, runs_whe
 from segmented.dedup.identity import CallIdentity, Identity
 from segmented.dedup.outcomes import OutcomeForm
 from segmented.dedup.terms import RunClaim
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, OtherPayload
 from segmented.locks.claim import new_holder_id
 from segmented.locks.hints import ONCE_HINTS
 from segmented.models.dedup import RecordName
@@ -67,6 +67,10 @@ class OncePlan:
     ) -> Identity:
         """Return the key and fingerprint of a call; `given` is a key that the publisher chose."""
         return self._identity.of(*self._arguments.as_sent(arguments or (), options or {}), given=given)
+
+    def other_payload(self, key: str, first: str) -> OtherPayload:
+        """Return the error for a key that the message `first` used with another payload."""
+        return OtherPayload(key, first, *self._identity.said)
 
     def record(self, key: str) -> RecordName:
         """Return the record of a key."""

@@ -87,7 +87,7 @@ class Publication:
             case KeyHeld(first) | PayloadDiffers(first) if self._is_next_step_of(first):
                 return self._sent(self._header(message, is_put_off=True))
             case PayloadDiffers(first):
-                raise OtherPayload(self.identity.key, first)
+                raise self.plan.other_payload(self.identity.key, first)
         return self._repeat(header, answer)
 
     def _is_next_step_of(self, message: str) -> bool:

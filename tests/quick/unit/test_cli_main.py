@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from segmented.cli import main
 from tests.support.command_line import ran as ran_here
 
 if TYPE_CHECKING:
@@ -52,9 +54,12 @@ def test_a_group_alone_is_its_help_also_in_a_pipe(group: str) -> None:
     [
         (["poll"], "there is no command 'poll'; did you mean 'pool'?"),
         (["nonsense"], "there is no command 'nonsense': see segmented --help"),
+        (["watch"], "there is no command 'watch': use segmented pool show SKU --watch"),
+        (["pool", "status"], "there is no command 'pool status': use segmented pool show SKU"),
+        (["lock", "unlock"], "there is no command 'lock unlock': use segmented lock revoke NAME"),
         (["reference"], "there is no command 'reference': see segmented --help"),
         (["pool", "shwo"], "No such command 'shwo'. Did you mean 'show'?"),
-        (["pool", "list"], "No such command 'list': see segmented pool --help"),
+        (["pool", "nonsense"], "No such command 'nonsense': see segmented pool --help"),
         (["pool", "export", "mug", "--format", "x"], "Invalid value for '--format': 'x' is not one of 'jsonl', 'csv'."),
         (["pool", "show", "mug", "--jsn", "f"], "No such option: --jsn (Possible options: --json)"),
     ],
@@ -97,3 +102,11 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_else(
 def test_an_unknown_option_is_one_sentence() -> None:
     ran = here("--nonsense")
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", "segmented: No such option: --nonsense\n")
+
+
+def test_the_command_to_use_instead_of_a_guessed_one_exists() -> None:
+    named = {words for hint in main.GUESSES.values() for words in re.findall(r"segmented (\w+(?: [a-z]+)?)", hint)}
+    assert {"pool show", "pool archive", "pool restock", "orders list", "orders replay", "lock revoke"} <= named
+    for words in sorted(named - {name for name in named if "." in name}):
+        assert here(*words.split(), "--help").returncode == 0, words
+    assert [guess for guess in main.GUESSES if here(*guess.split()).returncode != 2] == []

@@ -127,9 +127,9 @@ def test_every_kind_of_lock_and_pool_answers_an_option_of_another_library() -> N
     with pytest.raises(
         InvalidInput, match=r"^Lock\(\) takes its options by name, as in Lock\(store, name, ttl=seconds\)$"
     ):
-        segmented.Lock(MemoryStore(), "x", 30)  # type: ignore[call-arg]  # refused
+        segmented.Lock(MemoryStore(), "x", 30)  # type: ignore[call-arg]  # it has to be refused
     with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
-        segmented.Lock(MemoryStore(), "x", nonsense=1)  # type: ignore[call-arg]  # refused
+        segmented.Lock(MemoryStore(), "x", nonsense=1)  # type: ignore[call-arg]  # it has to be refused
     assert str(inspect.signature(segmented.Lock)).startswith("(store: 'Store', name: 'str', *, ttl: 'Duration' = 30.0")
 
 

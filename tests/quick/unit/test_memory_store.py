@@ -14,7 +14,7 @@ from segmented.stores.memory.model import Engine, MemoryModel
 
 def test_without_lua_a_store_in_memory_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lupa.lua51", None)
-    with pytest.raises(InvalidInput, match=r"needs the package lupa: pip install 'segmented-locks\[testing\]'"):
+    with pytest.raises(InvalidInput, match=r"needs the package lupa: pip install '\.\[testing\]' in the checkout"):
         Engine()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from segmented.errors import InvalidInput
+from segmented.imports import install
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
 from segmented.protocol.zookeeper.operations import Contender
 from segmented.stores.zookeeper.paths import checked_root, contender, in_order, lock_path
@@ -105,4 +106,4 @@ try:
 except InvalidInput as error:
     print(error)
 """
-    assert run(program) == "a lock in ZooKeeper needs the package kazoo: pip install 'segmented-locks[zookeeper]'"
+    assert run(program) == f"a lock in ZooKeeper needs the package kazoo: {install('zookeeper')}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from segmented import imports
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def test_the_core_needs_the_driver_alone_and_runs_the_examples_of_the_readme(
     refused = core.command("pool", "show", "mug")
     assert (refused.returncode, refused.stderr) == (
         2,
-        "segmented: the command line needs the package typer: pip install 'segmented-locks[cli]'\n",
+        f"segmented: the command line needs the package typer: {imports.install('cli')}\n",
     )
 
 

@@ -110,7 +110,7 @@ def test_held_locks_are_listed_with_what_an_operator_looks_for(store: RedisStore
     leases = [Lock(store, "order:7", ttl=LONG).acquire(), first.acquire(), last.acquire()]
     done = ran("list", url=valkey.url)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "name\tkind\theld by\tprocess\tage\tleft\tfence\twait\n")
     assert [row[:3] for row in rows] == [
         ["order:7", "lock", leases[0].holder_id[:8]],
         ["pool", "semaphore", f"{leases[1].holder_id[:8]} +1"],
@@ -257,7 +257,7 @@ runpy.run_module("segmented", run_name="__main__")
 def peak_of_a_list(url: str, file: Path) -> int:
     words = ("lock", "list", "--limit", "1000000", "--url", url, "--json", str(file))
     done = subprocess.run([sys.executable, "-c", REPORT, *words], capture_output=True, text=True, check=True)
-    return int(done.stderr)
+    return int(done.stderr.splitlines()[-1])  # after the heads of the columns
 
 
 def test_a_key_that_is_no_lock_is_left_out_of_the_list(store: RedisStore, valkey: ValkeyServer) -> None:

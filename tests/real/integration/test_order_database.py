@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import make_url, text
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, SegmentedError
+from segmented.imports import install
 from segmented.orders import connect
 from segmented.servers import postgres
 from tests.fixtures.servers import require_postgres
@@ -82,7 +83,7 @@ def test_nobody_at_the_address() -> None:
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     assert refusal(f"postgresql://buyer:{SECRET}@localhost/orders") == (
-        "an order database at postgresql:// needs the package psycopg: pip install 'segmented-locks[postgres]'"
+        f"an order database at postgresql:// needs the package psycopg: {install('postgres')}"
     )
 
 

