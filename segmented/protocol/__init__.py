@@ -13,13 +13,11 @@ from segmented.protocol.base import Effect as Effect, Operation as Operation
 
 if TYPE_CHECKING:
     from segmented.protocol.archive.operations import *
-    from segmented.protocol.assigning.operations import *
     from segmented.protocol.audit.operations import *
     from segmented.protocol.cache.operations import *
     from segmented.protocol.carts.operations import *
     from segmented.protocol.dedup.operations import *
     from segmented.protocol.fair.operations import *
-    from segmented.protocol.forgetting.operations import *
     from segmented.protocol.freezing.operations import *
     from segmented.protocol.get_set.operations import *
     from segmented.protocol.lock.operations import *
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from segmented.protocol.pool.orders import *
     from segmented.protocol.read_write.operations import *
     from segmented.protocol.reentrant.operations import *
-    from segmented.protocol.relay.operations import *
     from segmented.protocol.semaphore.operations import *
     from segmented.protocol.sequencer.operations import *
     from segmented.protocol.shards.operations import *
@@ -38,8 +35,8 @@ if TYPE_CHECKING:
 LATE: Final = from_modules(
     {
         "segmented.protocol.archive.operations": (
-            "AbandonArchive ArchiveDirectory BeginArchive CompleteExport DropOutbox RemovePool RemoveRecords "
-            "ScanLedger ScanRecords"
+            "AbandonArchive ArchiveDirectory BeginArchive CompleteExport DropOutbox ForgetOrders NoteRelayed "
+            "RemovePool RemoveRecords ScanLedger ScanRecords TrimLedger"
         ),
         "segmented.protocol.cache.operations": "ForgetCached ReadCached ReadOrAcquire WriteCached",
         "segmented.protocol.carts.operations": (
@@ -59,23 +56,19 @@ LATE: Final = from_modules(
             "ReadSubmitted RenewWork ReplayDead SweepOutbox TakeOrders"
         ),
         "segmented.protocol.audit.operations": (
-            "InspectOrders MendLedger MendNumber MendRecord ReadCustomers ReadLedgerStart ScanChanges ScanIds "
-            "TrimLedger"
+            "InspectOrders MendLedger MendNumber MendRecord ReadCustomers ReadLedgerStart ScanChanges ScanIds"
         ),
         "segmented.protocol.pool.operations": (
-            "CheckProfile ClosePool ListDue OpenPool ReadLedger ReadOrders ReadPool ReadSteps Resize Restock "
-            "ScanOrders Withdraw"
+            "AssignPool CheckAssignment CheckProfile ClosePool ListDue OpenPool ReadLedger ReadOrders ReadPool "
+            "ReadSteps Resize Restock ScanOrders Withdraw"
         ),
         "segmented.protocol.pool.orders": (
             "BATCH_MAX Cancel Confirm Expire ExpireDue Grant LeavePoolLine ReleaseGrant RenewGrant Reserve ReserveMany "
             "SettleMany"
         ),
-        "segmented.protocol.forgetting.operations": "ForgetOrders",
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",
         "segmented.protocol.reentrant.operations": "AcquireReentrant ReleaseReentrant RenewReentrant",
-        "segmented.protocol.assigning.operations": "AssignPool CheckAssignment",
-        "segmented.protocol.relay.operations": "NoteRelayed",
         "segmented.protocol.semaphore.operations": "AcquirePermit ReleasePermit RenewPermit",
         "segmented.protocol.sequencer.operations": "CheckSequencer FencedSet",
         "segmented.protocol.shards.operations": (

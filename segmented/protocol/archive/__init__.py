@@ -1,1 +1,1 @@
-"""Archiving: a closed pool is read as a whole, then its keys are removed in bounded steps."""
+"""How a pool's data leaves Redis: relayed, trimmed, forgotten, or archived as a whole."""

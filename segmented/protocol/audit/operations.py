@@ -1,11 +1,10 @@
-"""Operations that audit a stock pool, repair it, and bound its ledger."""
+"""Operations that audit a stock pool, and repair it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from segmented.errors import PoolDrifted
 from segmented.keys import shard_keys
 from segmented.models.pools import (
     Differing,
@@ -16,13 +15,11 @@ from segmented.models.pools import (
     Outrun,
     ScannedKey,
     Sound,
-    Trimmed,
 )
 from segmented.protocol.base import Operation
 from segmented.protocol.pool.foreign import moment, whole
 from segmented.protocol.pool.operations import keys_of, kind_of
-from segmented.protocol.relay.operations import not_relayed
-from segmented.protocol.wire import Call, pairs_in, plain_call, readable, scan_call, script_call, text
+from segmented.protocol.wire import Call, pairs_in, plain_call, readable, scan_call, script_call
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Finish, Reply
@@ -116,32 +113,6 @@ class ReadLedgerStart(Operation[int]):
 
     def answer(self, reply: Reply) -> int:
         return 1 if reply is None else whole(reply) or 0
-
-
-@dataclass(frozen=True, slots=True)
-class TrimLedger(Operation[Trimmed]):
-    """Write a checkpoint, and drop the entries before the newest checkpoint that leaves the last `keep` changes.
-
-    Frees the memory of at most 10,000 changes in one step. Raises PoolDrifted if the totals do not add up, and
-    StoreRefused for entries of a relayed ledger that were not relayed yet.
-    """
-
-    sku: str
-    keep: int
-    relayed_only: bool = False
-    """Delete only what was relayed, instead of refusing."""
-
-    def call(self) -> Call:
-        return script_call("trim_ledger", keys_of(self.sku), self.keep, int(self.relayed_only))
-
-    def answer(self, reply: Reply) -> Trimmed:
-        kind = kind_of(self.sku, reply)
-        if kind == "unsound":
-            raise PoolDrifted(self.sku)
-        if kind == "not_relayed":
-            relayed, last = (int(reply[1]), int(reply[2])), (int(reply[3]), int(reply[4]))
-            raise not_relayed(self.sku, relayed, last)
-        return Trimmed(int(reply[1]), int(reply[2]), text(reply[3]) == "1")
 
 
 class _Mending(Operation[Mended | Sound | Differing | Outrun]):

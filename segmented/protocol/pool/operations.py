@@ -38,7 +38,7 @@ from segmented.models import (
 )
 from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.ids import counted, plural
-from segmented.models.pools import LedgerStep
+from segmented.models.pools import Assigned, LedgerStep
 from segmented.models.profiles import DATABASE, MEMORY, pool_profile
 from segmented.models.shards import no_keys_of
 from segmented.protocol.acknowledging import profile_wait
@@ -356,6 +356,41 @@ class ReadSteps(_Ledger[tuple[LedgerStep, ...]]):
 
     def answer(self, reply: Reply) -> tuple[LedgerStep, ...]:
         return tuple(_steps(self.sku, reply))
+
+
+@dataclass(frozen=True, slots=True)
+class AssignPool(Operation[Assigned]):
+    """Name the queue and the step of the workers that take the pool's submitted orders from now on."""
+
+    sku: str
+    assignment: Assignment
+
+    def call(self) -> Call:
+        return script_call("assign_pool", keys_of(self.sku), *self.assignment.texts)
+
+    def answer(self, reply: Reply) -> Assigned:
+        kind_of(self.sku, reply)
+        return Assigned(pool_state(self.sku, reply[1]), replay=text(reply[2]) == "1")
+
+    acknowledges = always
+
+    sight = sight_of_state
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAssignment(Operation[None]):
+    """Raise AssignedElsewhere for a pool whose orders a worker with this queue and step must not take."""
+
+    sku: str
+    assignment: Assignment
+
+    def call(self) -> Call:
+        return plain_call("HMGET", shard_keys(self.sku).meta, "queue", "step")
+
+    def answer(self, reply: Reply) -> None:
+        queue, step = ("" if value is None else readable(value) for value in reply)
+        if not self.assignment.takes(queue or None, step or None):
+            raise AssignedElsewhere(self.sku, queue, step)
 
 
 @lru_cache(KEPT_MAX)

@@ -1,1 +1,0 @@
-"""Dropping records of finished orders that the order database answers for, while their pool is open."""
