@@ -30,9 +30,8 @@ from bench.engine.meters import GENERATOR_FULL, MACHINE_FULL, SERVER_FULL
 from bench.engine.percentiles import BEYOND_MIN, DIGITS, LOWEST_US, decoded, described
 from bench.engine.plan import read_plan
 from bench.engine.record import read_results
-from bench.engine.schedule import turns_of, wanted
+from bench.engine.schedule import stock_of, turns_of, wanted
 from bench.engine.skus import choice_of
-from bench.engine.stocks import stock_of
 from bench.engine.summary import LATE_SHARE, noted_of, too_short_of, unsold
 from bench.histories import calls_of
 from bench.results import say, show_rows

@@ -13,8 +13,7 @@ from bench.cli.tools import draw, exits_by_signal
 from bench.engine.folder import RESULTS
 from bench.engine.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_plan
 from bench.engine.record import read_results
-from bench.engine.session import SessionOptions, kept_in, run_session
-from bench.engine.view import broken, show_results, view_on
+from bench.engine.session import SessionOptions, broken, kept_in, run_session, show_results, view_on
 from bench.results import check_writable
 from bench.strategies.own import read_strategy
 from segmented.cli.console import console_beside

@@ -8,21 +8,41 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from math import ceil
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bench import sizing
+from bench.engine.arrivals import units_asked
 from bench.engine.checker import COUNTED
 from bench.engine.percentiles import percentiles_of
 from bench.engine.record import Checker, Counts, Cpu, Run, Series, Times, Work
 from bench.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bench.engine.cell import Cell
     from bench.engine.grid import Arm, Grid, PlannedCell
+
+SPIKE_STOCK_SHARE: Final = 0.6
+"""Share of a spike's demand that is in stock, so that the sale sells out."""
+
+
+def stock_of(
+    planned: PlannedCell, cell: Cell, seed: int, *, calibrated: Mapping[str, float], paces: Sequence[float]
+) -> int:
+    """Return the units of a run. `calibrated`: rates by cell; `paces`: orders per second of the cell's earlier runs."""
+    if cell.stock is not None:
+        return cell.stock
+    if cell.loop == "closed":
+        rate = sizing.rate_to_expect(calibrated[cell.cell_id], paces)
+        return max(sizing.STOCK_MIN, cell.skus, ceil(rate * planned.seconds)) * cell.quantity
+    asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=seed)
+    return max(sizing.STOCK_MIN, cell.skus, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
+
 
 SERIES: Final = (
     *("offered", "sold", "sold_out", "failed", "p50_ms", "max_ms"),

@@ -8,13 +8,19 @@ The delay is latency, not bandwidth: any number of bytes may be in transit, so p
 together. If the receiver does not read, the sender is blocked, as by a full buffer.
 
 The server behind a proxy. It does not import the library, so that the proxy starts at once.
+
+`python -m bench.proxy.relay` is its process; it reads its request from one line of standard input.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import select
 import selectors
+import sys
+import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
@@ -230,3 +236,34 @@ class Upstream:
             await loop.create_unix_connection(protocol, self.path)
         else:
             await loop.create_connection(protocol, self.host, self.port)
+
+
+def main(line: str) -> int:
+    """Run the proxy of a request line until stdin ends; return the exit code."""
+    told = json.loads(line)
+    if told["cores"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, told["cores"])
+    with asyncio.Runner(loop_factory=fine_loop) as runner:
+        runner.run(_serve(Upstream(**told["upstream"]), told["rtt_ms"], told["path"]))
+    return 0
+
+
+async def _serve(upstream: Upstream, rtt_ms: float, path: str) -> None:
+    gone = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        loop.call_soon_threadsafe(gone.set)
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+    await serve(upstream, rtt_ms / 2_000, path, _announce, gone.wait())
+
+
+def _announce() -> None:
+    sys.stdout.write("listening\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.readline()))

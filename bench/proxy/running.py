@@ -35,7 +35,7 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
         raise InvalidInput(message)
     with tempfile.TemporaryDirectory(prefix="segmented-") as folder, tempfile.TemporaryFile("w+") as errors:
         path = f"{folder}/{SOCKET_NAME_LONGEST}"  # the name that a client of PostgreSQL looks for
-        child = start_child(("-m", "bench.proxy"), errors=errors)
+        child = start_child(("-m", "bench.proxy.relay"), errors=errors)
         try:
             told = {"upstream": asdict(upstream), "rtt_ms": rtt_ms, "path": path, "cores": list(cores)}
             tell_child(child, json.dumps(told))

@@ -1,29 +1,151 @@
-"""`segmented bench counts` and `python -m bench.micro.counts`.
-
-Counts all sequences on a fresh embedded server.
-"""
+"""`segmented bench counts`: counts the commands of typical sequences of calls on a fresh embedded server."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
-from bench.micro.counts.sequences import MANY, Steps, operations, strategies
 from bench.micro.counts.tally import BASELINE, GATED, Counter, Tally, differences, read_baseline, write_baseline
 from bench.results import say, show_rows
+from bench.sections import Section
+from bench.strategies import STRATEGIES
+from bench.strategies.base import Sold, StrategyContext
+from segmented.errors import SegmentedError
+from segmented.locks import Lock
 from segmented.locks.claim import HERE
 from segmented.models import Order
+from segmented.orders import take_envelope
 from segmented.servers import ValkeyServer
+from segmented.stock import Grant, Outbox, Pool
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
+
+    from bench.strategies.base import Strategy
+
+BATCH: Final = 20
+MANY: Final = 100
+SEGMENTS: Final = 4
+STOCK: Final = 4_000_000
+"""Large enough that all numbers sent have the same number of digits from the first order to the last."""
+
+BY_WORKERS: Final = frozenset({"celery-one", "celery-batched"})
+"""Not counted: these have workers with their own heartbeats and polls, so counts would vary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of a sequence. `prepare` is not counted; `perform` is, and returns the number of lock requests."""
+
+    perform: Callable[[Sequence[Order]], int]
+    prepare: Callable[[Sequence[Order]], object] = tuple
+    close: Callable[[], object] = tuple
+
+
+def strategies(url: str) -> Iterator[tuple[str, Steps]]:
+    """Yield each strategy without order database and workers, in single orders and, if supported, in batches."""
+    for name, strategy in STRATEGIES.items():
+        if not strategy.needs_database and name not in BY_WORKERS:
+            yield name, _sale(strategy, url, batch=1)
+            if strategy.has_batches:
+                yield f"{name}, batches of {BATCH}", _sale(strategy, url, batch=BATCH)
+
+
+def _sale(kind: type[Strategy], url: str, *, batch: int) -> Steps:
+    store = RedisStore.from_url(url)  # its own: a store freezes a pool that is opened again under the same name
+    context = StrategyContext(
+        store=store, engine=None, segments=SEGMENTS, buyers=1, section=Section("none"), batch=batch, url=url
+    )
+    strategy = kind(context)
+    strategy.open("counts", STOCK)
+
+    def sell(orders: Sequence[Order]) -> int:
+        attempts = 0
+        for first in range(0, len(orders), batch):
+            answers = strategy.buy_batch(orders[first : first + batch])
+            sold = [answer for answer in answers if isinstance(answer, Sold)]
+            if len(sold) != len(answers):
+                message = f"{kind.name} sold {len(sold)} of {len(answers)} orders, with units for all of them"
+                raise SegmentedError(message)
+            attempts += max(answer.attempts for answer in sold)
+        return attempts
+
+    def close() -> None:
+        strategy.clear()
+        strategy.close()
+        store.close()
+
+    return Steps(sell, close=close)
+
+
+def operations(store: RedisStore) -> Iterator[tuple[str, Steps]]:
+    """Yield the library's main operations, each on its own pool."""
+    one, many, ended, granted, submitted, accepted, worked = (
+        _pool(store, f"counts-{letter}", in_the_worker=letter == "g") for letter in "abcdefg"
+    )
+    yield "Pool.reserve", Steps(lambda orders: _each(one.reserve(order) for order in orders))
+    yield f"Pool.reserve_many of {MANY}", Steps(lambda orders: _each(many.reserve_many(orders)))
+    yield (
+        f"Pool.confirm_many of {MANY}",
+        Steps(lambda orders: _each(ended.confirm_many(_ids(orders))), ended.reserve_many),
+    )
+    yield "Pool.grant, Grant.confirm", Steps(lambda orders: _granted(granted, orders))
+    yield "Pool.submit", Steps(lambda orders: _each(submitted.submit(order) for order in orders))
+    yield f"take_envelope of {MANY}", Steps(lambda orders: _enveloped(accepted, orders), accepted.submit_many)
+    name = f"take_envelope of {MANY}, units taken in the worker"
+    yield name, Steps(lambda orders: _enveloped(worked, orders), worked.submit_many)
+    yield "Lock.acquire, Lease.release", Steps(lambda orders: _locked(store, orders))
+
+
+def _pool(store: RedisStore, sku: str, *, in_the_worker: bool) -> Pool:
+    pool = Pool(store, sku, outbox=Outbox(decides="in the worker" if in_the_worker else "at acceptance"))
+    pool.open(stock=STOCK, segments=SEGMENTS)
+    return pool
+
+
+def _ids(orders: Iterable[Order]) -> list[str]:
+    return [order.order_id for order in orders]
+
+
+def _each(answers: Iterable[Any]) -> int:
+    """Consume all answers; raise the first failure. Return 0 lock requests."""
+    for answer in answers:
+        if isinstance(answer, SegmentedError):
+            raise answer
+    return 0
+
+
+def _granted(pool: Pool, orders: Sequence[Order]) -> int:
+    for order in orders:
+        grant = pool.grant(order)
+        if not isinstance(grant, Grant):
+            message = f"order {order.order_id!r}: {grant.describe()}"
+            raise SegmentedError(message)
+        grant.confirm()
+    return len(orders)
+
+
+def _enveloped(pool: Pool, orders: Sequence[Order]) -> int:
+    report = take_envelope(pool, _ids(orders))
+    if len(report.settled) != len(orders):
+        message = f"an envelope settled {len(report.settled)} of {len(orders)} orders: {report.counts()}"
+        raise SegmentedError(message)
+    return 0
+
+
+def _locked(store: RedisStore, orders: Sequence[Order]) -> int:
+    for order in orders:
+        Lock(store, f"counts-{order.order_id}").acquire().release()
+    return len(orders)
+
 
 SEED: Final = 1
 ROUNDS: Final = (1_000, 2_000)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from bench.figures import Figure
-from bench.micro.locks.bare_socket import BareSocket
+from bench.micro.locks.cycles import BareSocket
 from segmented import Lock, RedisStore
 
 if TYPE_CHECKING:

@@ -14,9 +14,11 @@ they have one.
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +26,34 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Dialect
 
     Cycles = Callable[[int], float]
+
+
+class BareSocket:
+    """One connection, one command at a time, each with a short reply."""
+
+    def __init__(self, url: str) -> None:
+        """Connect to the server at `unix://path` or `redis://host:port`, without a password."""
+        parts = urlsplit(url)
+        if parts.scheme == "unix":
+            self._line = socket.socket(socket.AF_UNIX)
+            self._line.connect(parts.path)
+        else:
+            self._line = socket.create_connection((parts.hostname or "localhost", parts.port or 6379))
+
+    def ask(self, *words: str) -> bytes:
+        """Send a command and return its raw reply, of at most 4 KiB."""
+        sizes = b"".join(b"$%d\r\n%b\r\n" % (len(word), word.encode()) for word in words)
+        self._line.sendall(b"*%d\r\n" % len(words) + sizes)
+        return self._line.recv(4096)
+
+    def __enter__(self) -> Self:
+        """Return the connection."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self._line.close()
+
 
 TTL: Final = 30.0
 WARM_UP: Final = 20
@@ -120,7 +150,7 @@ def redis_py_async_lock(url: str) -> Cycles:
 
 def raw_socket(url: str) -> Cycles:
     """Run the same two steps on a bare socket: SET NX PX, and a script that compares and deletes."""
-    from bench.micro.locks.bare_socket import BareSocket
+    from bench.micro.locks.cycles import BareSocket
 
     script = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end"
     ask = BareSocket(url).ask

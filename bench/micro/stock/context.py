@@ -1,10 +1,11 @@
-"""The server of the benchmark on its own core, and its counts."""
+"""The server of the benchmark on its own core, its counts, and the event loops on which calls are awaited."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -17,6 +18,19 @@ from segmented.models import SEGMENT_COUNT_MAX, Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+OWN_LOOP: Final = "asyncio's own loop"
+
+
+def event_loops() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Return how to make a loop of each kind, by its name; the fastest is the first."""
+    found: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {}
+    with suppress(ImportError):
+        import uvloop  # noqa: PLC0415  # not on every system
+
+        found["uvloop"] = uvloop.new_event_loop
+    return found | {OWN_LOOP: asyncio.new_event_loop}
+
 
 HOLD_MS: Final = 3_600_000
 STOCK: Final = 10**9

@@ -12,9 +12,8 @@ from bench.conditions import server_conditions
 from bench.figures import FigureResults
 from bench.micro.stock.bare import OWN, program
 from bench.micro.stock.carts import measure_carts
-from bench.micro.stock.context import BenchContext, Sizes, pinned
+from bench.micro.stock.context import BenchContext, Sizes, event_loops, pinned
 from bench.micro.stock.grants import measure_grants
-from bench.micro.stock.loops import event_loops
 from bench.micro.stock.rates import measure_costs, measure_rates
 from bench.micro.stock.shards import measure_shards
 from bench.micro.stock.steps import measure_steps
@@ -27,9 +26,7 @@ NAME: Final = "stock"
 MEASURED: Final = (measure_rates, measure_costs, measure_carts, measure_steps, measure_shards, measure_grants)
 
 
-def measure_stock(
-    url: str | None, display: Display, sizes: Sizes | None = None, *, only_steps: bool = False
-) -> FigureResults:
+def measure_stock(url: str | None, display: Display, sizes: Sizes | None = None) -> FigureResults:
     """Measure on an embedded server, unless another is named, which no other program may use."""
     with ExitStack() as stack:
         pid = None
@@ -44,8 +41,7 @@ def measure_stock(
         gc.freeze()  # otherwise each full collection scans all imports during a measurement
         with display.strategy(NAME) as progress:
             context = BenchContext(url, sizes or Sizes(), progress)
-            measured = (measure_steps,) if only_steps else MEASURED
-            figures = tuple(figure for measure in measured for figure in measure(context))
+            figures = tuple(figure for measure in MEASURED for figure in measure(context))
     parser = "hiredis" if HIREDIS_AVAILABLE else "redis-py's own parsers"
     remarks = [
         f"The bare decrement was driven by {program()}; {placement}.",

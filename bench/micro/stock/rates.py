@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bench.figures import Figure, of_rounds
 from bench.micro.stock.bare import measure_bare, program
-from bench.micro.stock.context import BATCH, HOLD_MS, STOCK, Counter, batches_of, cpu_ms, open_pool, server_of
-from bench.micro.stock.loops import event_loops
+from bench.micro.stock.context import (
+    BATCH,
+    HOLD_MS,
+    STOCK,
+    Counter,
+    batches_of,
+    cpu_ms,
+    event_loops,
+    open_pool,
+    server_of,
+)
 from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore, protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Order

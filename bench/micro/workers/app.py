@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery.signals import worker_ready
 
-from bench.micro.workers.processes import CONSUMER, EMPTY, READY
+from bench.micro.workers.context import CONSUMER, EMPTY, READY
 from segmented import Outbox, Pool, RedisStore
 from segmented.celery import publisher
 from segmented.celery.app import app

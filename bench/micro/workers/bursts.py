@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from bench.cpu import busy_seconds, own_seconds
-from bench.micro.workers.context import DECIDING, faults
-from bench.micro.workers.processes import LOADING, PLAIN_QUEUE, QUEUE
+from bench.micro.workers.context import DECIDING, LOADING, PLAIN_QUEUE, QUEUE, faults
 from segmented.errors import SegmentedError
 from segmented.models import Order
 

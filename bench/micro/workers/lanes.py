@@ -28,8 +28,7 @@ from bench.conditions import server_conditions
 from bench.cpu import busy_seconds
 from bench.figures import Figure, FigureResults, of_rounds
 from bench.micro.workers.bursts import Burst, empty_burst, load, own_and_children_seconds, work_off
-from bench.micro.workers.context import CONNECTIONS, Sizes, faults, started_context
-from bench.micro.workers.processes import LOADING, PROCESSES
+from bench.micro.workers.context import CONNECTIONS, LOADING, PROCESSES, Sizes, faults, started_context
 from bench.proxy.running import delayed
 from segmented import Outbox, Pool, protocol as op
 from segmented.errors import SegmentedError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.micro.dedup.context import at_database
-from bench.micro.dedup.trivial import figures_of
+from bench.micro.dedup.measure import figures_of
 from bench.micro.dedup.worker_driver import Burst
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 from bench.engine.cell import Cell
 from bench.engine.sale import FAILED_MAX, Sale
+from bench.engine.session import broken
 from bench.engine.summary import noted, too_short, unsold, voided
-from bench.engine.view import broken
 from bench.strategies.base import GaveUp, Sold
 from tests.support.bench.records import checker, run
 

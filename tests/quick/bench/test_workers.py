@@ -8,8 +8,8 @@ import pytest
 
 from bench.figures import FigureResults
 from bench.micro.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
+from bench.micro.workers.context import environment
 from bench.micro.workers.measure import broken_figure, burst_figures
-from bench.micro.workers.processes import environment
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Refused, Sold, StrategyContext
 from bench.strategies.counted import metadata as counted_metadata, unguarded_orders
-from bench.strategies.sql_stock import metadata as sql_metadata
+from bench.strategies.pg_rows import metadata as sql_metadata
 from segmented.models import Order
 from segmented.orders import Gate, connect
 from segmented.orders.tables import orders, segments

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from bench.display import display_on
 from bench.micro.dedup.context import RECORDS, Sizes, at_database
-from bench.micro.dedup.measure import measure_dedup
-from bench.micro.dedup.trivial import KINDS
+from bench.micro.dedup.measure import KINDS, measure_dedup
 from bench.micro.dedup.worker_driver import running_worker
 from segmented.errors import InvalidInput
 

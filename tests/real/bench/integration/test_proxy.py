@@ -23,7 +23,7 @@ WAIT_SECONDS = 60.0
 
 
 def proxies() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if "bench.proxy" in words_of(one)]
+    return [one for one in psutil.Process().children() if "bench.proxy.relay" in words_of(one)]
 
 
 def test_a_ping_takes_the_round_trip_and_the_process_is_gone_afterwards(valkey_url: str) -> None:

@@ -14,8 +14,7 @@ from bench.display import display_on
 from bench.micro.workers.bursts import EMPTY_TASK, KINDS
 from bench.micro.workers.context import Sizes, faults, started_context
 from bench.micro.workers.lanes import SINGLES, LaneSizes, measure_lanes
-from bench.micro.workers.measure import measure_workers
-from bench.micro.workers.waits import measure_recovery
+from bench.micro.workers.measure import measure_recovery, measure_workers
 from segmented import Outbox, Pool, RedisStore
 
 if TYPE_CHECKING:
