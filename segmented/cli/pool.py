@@ -40,7 +40,7 @@ from segmented.models.ids import plural
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
-from segmented.stock.opening import differences
+from segmented.stock.opening import Opening, differences
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 from segmented.stores.redis import RedisStore
 
@@ -202,27 +202,27 @@ def open_pool(  # noqa: PLR0913  # an option each
     if gated and database is None:
         message = f"--gated needs --database URL: the order database that decides the orders of {sku!r}"
         raise InvalidInput(message)
-    options: dict[str, Any] = {"stock": stock, "segments": segments, "epoch": epoch}
+    options: dict[str, Any] = {"stock": stock, "segments": segments, "epoch": epoch, "profile": profile}
     options |= {"limit_per_customer": limit_per_customer, "queue": queue, "step": step}
-    asked = PoolSettings(sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD).open(gated=gated, profile=profile, **options)
+    opening = Opening(**options, gated=gated, shards=shards)
+    asked = PoolSettings(sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD).open(opening)
     with RedisStore.from_url(url) as store:
         try:
             if gated and database is not None:
-                from segmented.cli.pool_gate import Opening, open_both, open_shards  # noqa: PLC0415  # SQLAlchemy, for who needs it
+                from segmented.cli.pool_gate import open_both, open_shards  # noqa: PLC0415  # SQLAlchemy, for who needs it
 
-                opening = Opening(**options, profile=profile, creates_tables=create_tables, shards=shards)
                 if shards != 1:
-                    answer = open_shards(ShardedPool(store, sku), database, opening)
+                    answer = open_shards(ShardedPool(store, sku), database, opening, creates_tables=create_tables)
                 else:
                     required_in_one_piece(store, sku)  # before the order database gets rows
-                    answer = open_both(Pool(store, sku), database, opening)
+                    answer = open_both(Pool(store, sku), database, opening, creates_tables=create_tables)
             elif shards != 1:
-                answer = ShardedPool(store, sku).open(shards=shards, profile=profile, **options)
+                answer = ShardedPool(store, sku).open(shards=shards, **options)
             else:
-                answer = _opened_ungated(Pool(store, sku), profile=profile, **options)
+                answer = _opened_ungated(Pool(store, sku), **options)
         except PoolDiffers:
             answer = AlreadyOpen(find_pool(store, sku).state())
-    _tell_opened(answer, json_file, differences(answer.state, asked, profile=profile, shards=shards))
+    _tell_opened(answer, json_file, differences(answer.state, asked, opening))
 
 
 def _opened_ungated(pool: Pool, **options: Any) -> Opened | AlreadyOpen:  # noqa: ANN401  # those of `Pool.open`

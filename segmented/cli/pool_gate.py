@@ -14,14 +14,13 @@ from segmented.orders import (
     audit_both,
     connect,
     expire_voided,
-    open_gated,
     reopen_gated,
     resize_gated,
     restock_gated,
     withdraw_gated,
 )
 from segmented.orders.engine import parse, shown
-from segmented.orders.opening import UNGATED, next_epoch, state_of
+from segmented.orders.opening import UNGATED, next_epoch, open_rows, state_of
 from segmented.orders.verifying import check_sale
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from segmented.models import Closed, Opened, PoolState, Resized, Restocked, Settled, TooFew
     from segmented.orders import BothReport
+    from segmented.stock.opening import Opening
 
 ITS_OWN = "name the one that the pool was opened with"
 LACKS_TABLES = f"{ITS_OWN}, or make what is missing by Gate.create"
@@ -114,28 +114,13 @@ def migrated_gate(database: str) -> Iterator[Gate]:
         yield gate
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The parameters of a gated pool to open."""
-
-    stock: int
-    segments: int
-    epoch: int
-    limit_per_customer: int | None
-    profile: str | None
-    queue: str | None
-    step: str | None
-    creates_tables: bool
-    shards: int = 1
-
-
-def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen:
+def open_both(pool: Pool, database: str, asked: Opening, *, creates_tables: bool) -> Opened | AlreadyOpen:
     """Open a pool and its rows, or return the open pool, which gets no rows in another database.
 
     Raises InvalidInput without changes, also if the open pool has no order database or another one.
     """
     there = state_of(pool)
-    with _gate_to_open(pool, there, database, asked) as gate:
+    with _gate_to_open(pool, there, database, asked, creates_tables=creates_tables) as gate:
         if there is not None:
             rows = gate.totals(pool.sku)
             check_sale(gate, there, rows)
@@ -147,27 +132,17 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
                 raise InvalidInput(message)
             if (there.opened, there.segment_count, there.epoch) != (asked.stock, asked.segments, asked.epoch):
                 return AlreadyOpen(there)
-        return open_gated(
-            pool,
-            gate,
-            stock=asked.stock,
-            segments=asked.segments,
-            epoch=asked.epoch,
-            limit_per_customer=asked.limit_per_customer,
-            profile=asked.profile,
-            queue=asked.queue,
-            step=asked.step,
-        )
+        return open_rows(pool, gate, asked)
 
 
-def open_shards(pool: ShardedPool, database: str, asked: Opening) -> Opened | AlreadyOpen:
+def open_shards(pool: ShardedPool, database: str, asked: Opening, *, creates_tables: bool) -> Opened | AlreadyOpen:
     """Open a pool in shards and the rows of each; an open pool gets no rows in another database.
 
     Raises InvalidInput as `open_both`, and PoolInShards without changes if the sku is sold in one piece.
     """
     if isinstance(found := find_pool(pool.store, pool.sku), Pool) and state_of(found) is not None:
         raise PoolInShards(pool.sku, is_in_shards=False)
-    with _gate_to_open(pool, state_of(pool), database, asked) as gate:
+    with _gate_to_open(pool, state_of(pool), database, asked, creates_tables=creates_tables) as gate:
         return ShardedPool(pool.store, pool.sku, gate=gate).open(
             stock=asked.stock,
             segments=asked.segments,
@@ -181,19 +156,17 @@ def open_shards(pool: ShardedPool, database: str, asked: Opening) -> Opened | Al
 
 
 @contextmanager
-def _gate_to_open(pool: Pool | ShardedPool, there: PoolState | None, database: str, asked: Opening) -> Iterator[Gate]:
+def _gate_to_open(
+    pool: Pool | ShardedPool,
+    there: PoolState | None,
+    database: str,
+    asked: Opening,
+    *,
+    creates_tables: bool,
+) -> Iterator[Gate]:
     """Connect to the order database of a pool that is opened, or is `there`; create its tables if asked to."""
     settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
-    settings.open(
-        asked.stock,
-        asked.segments,
-        gated=True,
-        epoch=asked.epoch,
-        limit_per_customer=asked.limit_per_customer,
-        profile=asked.profile,
-        queue=asked.queue,
-        step=asked.step,
-    )  # before creating tables
+    settings.open(asked)  # before creating tables
     if asked.shards != 1:
         settings.shard_count(asked.shards, asked.stock, asked.segments)
     if there is not None and not there.gated:
@@ -201,8 +174,8 @@ def _gate_to_open(pool: Pool | ShardedPool, there: PoolState | None, database: s
         raise InvalidInput(message)
     is_new = there is None
     advice = "--create-tables makes it" if is_new else ITS_OWN
-    with _connected(database, advice, may_be_new=is_new and asked.creates_tables) as gate:
-        if is_new and asked.creates_tables:
+    with _connected(database, advice, may_be_new=is_new and creates_tables) as gate:
+        if is_new and creates_tables:
             gate.create()
         _check_tables(gate, database, "--create-tables makes what a new one lacks" if is_new else LACKS_TABLES)
         yield gate

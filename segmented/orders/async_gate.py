@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
 from segmented.models.orders import decided_as
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from segmented.protocol import AssignPool
     from segmented.stock import AsyncGrant, AsyncPool, Pool
+    from segmented.stock.opening import Opening
 
 AnswerT = TypeVar("AnswerT")
 P = ParamSpec("P")
@@ -72,22 +73,9 @@ class AsyncGate:
         """Create missing tables. Safe to repeat, also concurrently."""
         await self._run(self.gate.create)
 
-    async def open_pool(
-        self,
-        pool: AsyncPool,
-        *,
-        stock: int,
-        segments: int,
-        epoch: int,
-        limit_per_customer: int | None,
-        profile: str | None,
-        queue: str | None = None,
-        step: str | None = None,
-    ) -> Opened | AlreadyOpen:
+    async def open_pool(self, pool: AsyncPool, opening: Opening) -> Opened | AlreadyOpen:
         """Store the segments' rows, and open the pool: see `open_gated`."""
-        terms: dict[str, Any] = {"epoch": epoch, "limit_per_customer": limit_per_customer, "profile": profile}
-        terms |= {"queue": queue, "step": step}
-        return await self._run(partial(self.gate.open_pool, pool.in_threads(), stock=stock, segments=segments, **terms))
+        return await self._run(self.gate.open_pool, pool.in_threads(), opening)
 
     async def verified(self, pool: AsyncPool, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """Ask the pool; compare it with the database first if its server is another one than before."""

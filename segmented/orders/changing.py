@@ -18,9 +18,7 @@ from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.stocking import Change
 from segmented.orders.tables import DONE, RESTOCKED, UNDONE, WITHDRAWN
 from segmented.orders.verifying import check_sale, when_verified
-from segmented.plans import perform, run_sync
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
-from segmented.stock.sold_out_mark import returning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,8 +121,10 @@ def _in_one_epoch(pool: Pool, gate: OrderDatabase, change: str, act: Callable[[P
 
 def _done(pool: Pool, gate: OrderDatabase, operation: op.Operation[AnswerT]) -> AnswerT:
     """Make a change in the pool, in the epoch in which the database has begun it."""
-    mark = pool._mark  # noqa: SLF001  # as the pool's own methods clear it
-    return when_verified(pool, gate, lambda: run_sync(returning(mark, perform(operation)), pool.store))
+    try:
+        return when_verified(pool, gate, lambda: pool.store.execute(operation))
+    finally:
+        pool.note_return()
 
 
 def _checks(pool: Pool) -> PoolSettings:

@@ -16,7 +16,7 @@ from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.database import OrderDatabase
 from segmented.orders.decided import decided_before
-from segmented.orders.opening import open_gated
+from segmented.orders.opening import open_rows
 from segmented.orders.verifying import when_verified
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from segmented.protocol import AssignPool
     from segmented.stock import Grant, Pool
+    from segmented.stock.opening import Opening
 
 AnswerT = TypeVar("AnswerT")
 
@@ -52,39 +53,28 @@ class Gate(OrderDatabase):
     single steps, for programs that combine them.
     """
 
-    def open_pool(
-        self,
-        pool: Pool,
-        *,
-        stock: int,
-        segments: int,
-        epoch: int,
-        limit_per_customer: int | None,
-        profile: str | None,
-        queue: str | None = None,
-        step: str | None = None,
-    ) -> Opened | AlreadyOpen:
+    def open_pool(self, pool: Pool, opening: Opening) -> Opened | AlreadyOpen:
         """Store the segments' rows, and open the pool: see `open_gated`."""
-        return open_gated(
-            pool,
-            self,
-            stock=stock,
-            segments=segments,
-            epoch=epoch,
-            limit_per_customer=limit_per_customer,
-            profile=profile,
-            queue=queue,
-            step=step,
-        )
+        return open_rows(pool, self, opening)
 
     def verified(self, pool: Pool, ask: Callable[[], AnswerT]) -> AnswerT:
         """Ask the pool; compare it with the database first if its server is another one than before."""
         return when_verified(pool, self, ask)
 
     def grant_order(
-        self, pool: Pool, order: Order, ask: Callable[[], Grant | Refusal], *, asked: int | None
+        self,
+        pool: Pool,
+        order: Order,
+        ask: Callable[[], Grant | Refusal],
+        *,
+        asked: int | None,
+        timeout: float | None,
     ) -> Grant | Refusal:
-        """Ask for a grant, unless the database has decided the order: then the answer is that decision."""
+        """Ask for a grant, unless the database has decided the order: then the answer is that decision.
+
+        The `timeout` of the grant does not bound the database's steps, which a thread cannot leave: the engine's does.
+        """
+        del timeout
         pool = sale.gated(pool, self)
         epoch = pool.epoch()
         before = decided_before(pool, self, order, epoch, asked=asked)

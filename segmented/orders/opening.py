@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolVanished, ShardVanished
-from segmented.models import AlreadyOpen, Assignment, Shard
+from segmented.models import AlreadyOpen, Shard
 from segmented.models.ids import plural
 from segmented.models.shards import SHARD_MARK, checked_pool_name
 from segmented.orders import answers
 from segmented.orders.verifying import check_sale, own_totals
 from segmented.plans import run_sync
-from segmented.stock.opening import check_profile_plan
+from segmented.stock.opening import Opening, check_profile_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 
 if TYPE_CHECKING:
@@ -52,7 +52,23 @@ def open_gated(  # noqa: PLR0913  # terms of one pool, each by name
     acknowledged when its transaction has committed; `replicated:N` or `fsync` also let reservations and submitted
     orders wait. `queue` and `step` name the workers of its submitted orders, as for `Pool.open`.
     """
-    operation = _check(pool, stock, segments, epoch, limit_per_customer, profile, Assignment(queue, step))
+    opening = Opening(
+        stock=stock,
+        segments=segments,
+        gated=True,
+        epoch=epoch,
+        limit_per_customer=limit_per_customer,
+        profile=profile,
+        queue=queue,
+        step=step,
+    )
+    return open_rows(pool, gate, opening)
+
+
+def open_rows(pool: Pool, gate: OrderDatabase, opening: Opening) -> Opened | AlreadyOpen:
+    """Open a pool and its rows, as `open_gated`."""
+    stock, segments, epoch = opening.stock, opening.segments, opening.epoch
+    operation = _check(pool, opening)
     base, extra = divmod(stock, segments)
     quotas = [base + (segment < extra) for segment in range(segments)]
     check_shape(gate, pool.sku)
@@ -130,7 +146,17 @@ def reopen_gated(
     if kept is not None:
         limit_per_customer = kept.limit_per_customer if limit_per_customer is None else limit_per_customer
         profile, queue, step = profile or kept.profile, queue or kept.queue, step or kept.step
-    operation = _check(pool, 1, segments, epoch, limit_per_customer, profile, Assignment(queue, step))
+    opening = Opening(
+        stock=1,  # until it is known how many units are not sold
+        segments=segments,
+        gated=True,
+        epoch=epoch,
+        limit_per_customer=limit_per_customer,
+        profile=profile,
+        queue=queue,
+        step=step,
+    )
+    operation = _check(pool, opening)
     rows = gate.totals(pool.sku)
     if not rows.segments:
         message = (
@@ -225,26 +251,8 @@ def _check_unopened(sku: str, known: int | None, found: answers.AlreadyOpen, sto
         raise InvalidInput(message)
 
 
-def _check(
-    pool: Pool,
-    stock: int,
-    segments: int,
-    epoch: int,
-    limit_per_customer: int | None,
-    profile: str | None,
-    named: Assignment,
-) -> op.OpenPool:
+def _check(pool: Pool, opening: Opening) -> op.OpenPool:
     """Check the arguments and the stock's server, before the database gets rows."""
-    settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
-    operation = settings.open(
-        stock,
-        segments,
-        gated=True,
-        epoch=epoch,
-        limit_per_customer=limit_per_customer,
-        profile=profile,
-        queue=named.queue,
-        step=named.step,
-    )
+    operation = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD).open(opening)
     run_sync(check_profile_plan(operation), pool.store)
     return operation

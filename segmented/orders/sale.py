@@ -40,12 +40,11 @@ from segmented.orders import answers
 from segmented.orders.decided import decided_before, ended_before
 from segmented.orders.forgetting import may_have_forgotten
 from segmented.orders.verifying import compare_once, freeze_if_behind, when_verified
-from segmented.plans import perform, run_sync
+from segmented.plans import run_sync
 from segmented.stock import Grant
-from segmented.stock.grant import GrantState
+from segmented.stock.grant_state import GrantState
 from segmented.stock.plans import due_plan
 from segmented.stock.settings import checked_expire_limit
-from segmented.stock.sold_out_mark import returning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -272,7 +271,7 @@ def settle_due(pool: Pool, gate: OrderDatabase) -> bool:
         ended = expire_voided(pool, gate, limit=SETTLED_MAX)
     if not ended:
         again_at[pool.sku] = now + SETTLE_SECONDS
-    pool._mark.clear()  # noqa: SLF001  # as the pool's own methods do
+    pool.note_return()
     return len(ended) > 0
 
 
@@ -383,8 +382,11 @@ def gated(pool: Pool, gate: OrderDatabase) -> Pool:
 
 
 def _cancel(pool: Pool, gate: OrderDatabase, order: Order) -> Settled | Superseded:
-    operation, mark = op.Cancel(pool.sku, order.order_id, voided=True), pool._mark  # noqa: SLF001  # as the pool's own methods clear it
-    return when_verified(pool, gate, lambda: run_sync(returning(mark, perform(operation)), pool.store))
+    operation = op.Cancel(pool.sku, order.order_id, voided=True)
+    try:
+        return when_verified(pool, gate, lambda: pool.store.execute(operation))
+    finally:
+        pool.note_return()
 
 
 def _release(pool: Pool, gate: OrderDatabase, granted: Granted) -> None:

@@ -67,7 +67,7 @@ def decided_first(pool: Pool, gate: OrderDatabase, orders: Sequence[Order], *, p
 
 def asks_first(pool: Pool, gate: OrderDatabase) -> bool:
     """Return whether `decided_first` may ask a server."""
-    found = pool._found  # noqa: SLF001  # what this process has read of the pool, without asking
+    found = pool.last_state
     is_first = found is not None and found.gated and found.epoch == 1
     return not (is_first and is_compared(pool, gate) and is_known_to_remember(pool))
 

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
         archive as archive,
         async_archive as async_archive,
     )
+    from segmented.stock.async_carts import AsyncCarts as AsyncCarts
+    from segmented.stock.async_order_handle import AsyncOrderHandle as AsyncOrderHandle
     from segmented.stock.async_pool import AsyncGrant as AsyncGrant, AsyncPool as AsyncPool
     from segmented.stock.audit import AuditReport as AuditReport, Drift as Drift
-    from segmented.stock.carts import AsyncCarts as AsyncCarts, Carts as Carts
+    from segmented.stock.carts import Carts as Carts
     from segmented.stock.fold import LedgerFold as LedgerFold
-    from segmented.stock.order_handle import AsyncOrderHandle as AsyncOrderHandle, OrderHandle as OrderHandle
+    from segmented.stock.order_handle import OrderHandle as OrderHandle
     from segmented.stock.outbox import Outbox as Outbox, Publisher as Publisher
     from segmented.stock.pool import Grant as Grant, Pool as Pool
     from segmented.stock.publishing import EnvelopePublisher as EnvelopePublisher
@@ -47,11 +49,13 @@ LATE: Final = from_modules(
         "segmented.errors": "PoolArchived",
         "segmented.models.archives": "Archived",
         "segmented.stock.archiving": "ArchiveTarget FileArchive archive async_archive",
+        "segmented.stock.async_carts": "AsyncCarts",
+        "segmented.stock.async_order_handle": "AsyncOrderHandle",
         "segmented.stock.async_pool": "AsyncGrant AsyncPool",
         "segmented.stock.audit": "AuditReport Drift",
-        "segmented.stock.carts": "AsyncCarts Carts",
+        "segmented.stock.carts": "Carts",
         "segmented.stock.fold": "LedgerFold",
-        "segmented.stock.order_handle": "AsyncOrderHandle OrderHandle",
+        "segmented.stock.order_handle": "OrderHandle",
         "segmented.stock.outbox": "Outbox Publisher",
         "segmented.stock.pool": "Grant Pool",
         "segmented.stock.publishing": "EnvelopePublisher",

@@ -1,16 +1,20 @@
-"""The pool for asyncio; it runs the same plans as `pool`."""
+"""The pool for asyncio."""
 
 from __future__ import annotations
 
-import asyncio
+import asyncio  # asyncio only
+
+# threads: from copy import copy
+# threads: from traceback import clear_frames
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial as bind
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from segmented import protocol as op
 from segmented.errors import (
     AlreadySettled,
+    ChangeGated,
     GrantLost,
     GrantSuperseded,
     InvalidInput,
@@ -22,48 +26,75 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.locks.keeper import async_keeper, async_release_later
 from segmented.locks.lease_state import tend_plan
-from segmented.models import Granted, Order, Settled
-from segmented.plans import perform, run_async
-from segmented.plans.loop_store import LoopStore
-from segmented.plans.store_kinds import checked_gate
+from segmented.models import Assignment, Granted, Order, Settled, checked_id
+from segmented.plans import run_async
+from segmented.plans.loop_store import LoopStore  # asyncio only
+from segmented.plans.store_kinds import checked_async, checked_gate
 from segmented.plans.tasks import to_the_end
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
-from segmented.stock.async_pool_changes import AsyncPoolChanges
-from segmented.stock.coalescing import Coalescing
-from segmented.stock.grant import Granting, GrantState, KeepOn, unanswered_claim
-from segmented.stock.order_handle import AsyncOrderHandle
+from segmented.stock.async_no_gate import AsyncNoGate
+from segmented.stock.async_order_handle import AsyncOrderHandle
+from segmented.stock.audit import AuditReport, audit_plan
+from segmented.stock.grant_state import Granting, GrantState, KeepOn, unanswered_claim  # asyncio only
+
+# threads: from segmented.stock.grant_state import GrantState, KeepOn, unanswered_claim
+from segmented.stock.ledger import first_page_plan, next_page, trim_plan
+from segmented.stock.opening import Opening, opened_as_asked
+from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import (
-    due_plan,
-    expire_plan,
-    leave_plan,
-    renew_plan,
-    resolve_plan,
-    settle_many_plan,
-    unheard_plan,
+from segmented.stock.plans import available_plan, due_plan, leave_plan, renew_plan, resolve_plan, unheard_plan
+from segmented.stock.pool import Pool  # asyncio only
+from segmented.stock.repair import RepairReport, repair_plan
+from segmented.stock.settings import (
+    DEFAULT_HOLD,
+    DEFAULT_TTL,
+    RESOLVED,
+    PoolSettings,
+    as_order,
+    checked_epoch,
+    checked_flag,
+    checked_verdicts,
 )
-from segmented.stock.pool import Pool
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_flag, checked_verdicts
-from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, returning
+from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
+from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from types import TracebackType
 
     from segmented.clock import Duration
-    from segmented.models import OrderRecord, Refusal, Taken
+    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Taken
+    from segmented.models.pools import (
+        AlreadyOpen,
+        Assigned,
+        LedgerEntry,
+        Opened,
+        PoolClosed,
+        PoolState,
+        Resized,
+        Restocked,
+        Thawed,
+        TooFew,
+        Trimmed,
+    )
     from segmented.models.submitted import Accepted
     from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.async_pool_gate import AsyncPoolGate
     from segmented.stock.plans import Verdict
-    from segmented.stock.pool_gate import AsyncPoolGate
-
-AnswerT = TypeVar("AnswerT")
 
 
 @hinted_options(POOL_HINTS, waits="pool.grant")
-class AsyncPool(AsyncPoolChanges):
-    """The stock of one sku, split over segments with one lock each. The asyncio twin of `Pool`."""
+class AsyncPool:
+    """The stock of one sku, split over segments with one lock each.
+
+    Never oversells, and never reports sold out while enough units are free. The segment locks bound how many holders
+    work concurrently and protect an outside resource. Lock and units are taken in one atomic step, so a lost lock never
+    sells a unit twice.
+    """
+
+    _decides: AsyncPoolGate[Any, Any] | AsyncNoGate
+    """Answers each call that decides an order or changes the stock: the gate, or what the pool does without one."""
 
     def __init__(
         self,
@@ -78,28 +109,50 @@ class AsyncPool(AsyncPoolChanges):
     ) -> None:
         """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds.
 
-        `sold_out_mark`, `outbox` and `gate` are as for `Pool`; the gate is a `segmented.orders.AsyncGate`. Concurrent
-        calls of `reserve`, and of `confirm` and `cancel` without a holder id, are sent to the server in batches; an
-        idle pool sends a call at once.
+        `sold_out_mark` saves round trips: for that many seconds after a refusal, this process refuses every new order
+        that wants more than was free then (0.1 is a good value; 0, the default, turns it off). Use it only in the
+        process that creates the order ids. If another process may have placed the order before, leave it off: a repeat
+        would be refused although the order has its units. `outbox` says how orders are submitted to workers. With
+        a `gate`, its order database has the final say: every call below asks it first, or tells it, as it needs.
 
-        A pool serves one event loop. Another loop can use it after the first is closed, if the store allows that;
-        before, it gets InvalidInput.
+        With asyncio, concurrent `reserve`, `confirm` and `cancel` calls without holder id are sent in batches; an idle
+        pool sends a call at once. It serves one event loop, and another once the first is closed, if the store allows.
         """
-        super().__init__(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
-        self._calls = Coalescing(store, sku, self._settings.hold_ms, self._mark)
+        self.store = checked_async(store, "AsyncPool")
+        settings = PoolSettings(sku, ttl=ttl, hold=hold)
+        self.sku = settings.sku
         self.outbox = outbox or UNASKED
         self._noted = Noted(store.clock)
-        self.gate = gate if gate is None else checked_gate(gate, "AsyncPool", is_async=True)
-        self._beside: tuple[asyncio.AbstractEventLoop, Pool] | None = None
-        if self.gate is not None:
-            self._decision = bind(self.gate.decision_on, self)
+        self._found: PoolState | None = None
+        self.gate: AsyncPoolGate[Any, Any] | None = None
+        """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
+        self._decision: Callable[[str], Awaitable[Settled | None]] | None = None  # the gate's, on unknown orders
+        self.share(settings, SoldOutMark(sold_out_mark, store.clock))
+        self._beside: tuple[asyncio.AbstractEventLoop, Pool] | None = None  # asyncio only
+        # threads: self._plain: Any = None
+        if gate is not None:
+            # threads: self._plain = copy(self)
+            self.gate = self._decides = checked_gate(gate, "AsyncPool", is_async=True)
+            self._decision = bind(self.gate.decision_on, self.plain)
 
-    def in_threads(self) -> Pool:
+    def share(self, settings: PoolSettings, mark: SoldOutMark) -> Self:
+        """Use the settings and the sold-out mark of another object for the same pool; returns this one."""
+        self._settings, self._mark = settings, mark
+        self._decides = self._own = AsyncNoGate(self.store, settings, mark)
+        return self
+
+    @property
+    def plain(self) -> Self:
+        """The pool on which the steps of its gate work."""
+        return self  # asyncio only
+        # threads: plain: Self = self if self._plain is None else self._plain
+        # threads: return plain
+
+    def in_threads(self) -> Pool:  # asyncio only
         """Return this pool, without its gate, for threads beside the running event loop. They must not wait for it."""
         loop = asyncio.get_running_loop()
         if self._beside is None or self._beside[0] is not loop:
-            self._beside = loop, Pool(LoopStore(self.store, loop), self.sku)
-            self._beside[1]._settings, self._beside[1]._mark = self._settings, self._mark  # noqa: SLF001  # the same pool
+            self._beside = loop, Pool(LoopStore(self.store, loop), self.sku).share(self._settings, self._mark)
         return self._beside[1]
 
     def grant(  # noqa: PLR0913  # options of one call, each by name
@@ -115,7 +168,17 @@ class AsyncPool(AsyncPoolChanges):
         fair: bool = False,
         keep_on: KeepOn = (),
     ) -> Granting[AsyncGrant]:
-        """Return an awaitable for the answer; or use `async with pool.grant(order) as grant`. See `Pool.grant`."""
+        """Take units and a free segment's lock, waiting up to `timeout` seconds (default: 60; None: forever) for it.
+
+        In an `async with` statement the order is confirmed at the end of the body, or cancelled if the body raises; a
+        refusal raises NotGranted there. Pass the same `holder_id` again to repeat a call. `keep_refusal` stores a
+        sold-out answer as the order's final state. `partial` accepts fewer units if fewer are left. `fair` serves
+        callers in order of arrival across processes, at the cost of two more round trips. `keep_on` has the errors
+        after which it is unknown whether the customer has paid, such as (PaymentTimeout,): if the body raises one, the
+        segment is freed, and the units stay reserved until the hold ends or the order is confirmed or cancelled. Raises
+        OrderMismatch when the id exists with other content. With a gate, an order that its database has decided gets
+        that answer and no units.
+        """
         operation = self._settings.grant(
             order,
             quantity,
@@ -128,26 +191,60 @@ class AsyncPool(AsyncPoolChanges):
         )
         seconds = checked_timeout(timeout)
         plan = bind(grant_marked, self._mark, operation, seconds, fair=fair)
-        return Granting(lambda: self._granted(operation, plan, keep_on, timeout=seconds))
+        return Granting(lambda: self.grant_by(operation, plan, keep_on, timeout=seconds))  # asyncio only
+        # threads: return self.grant_by(operation, plan, keep_on, timeout=seconds)
+
+    async def grant_by(
+        self,
+        operation: op.Grant,
+        plan: Callable[[], Plan[tuple[Granted | Refusal, float]]],
+        keep_on: KeepOn,
+        *,
+        timeout: float | None,
+    ) -> AsyncGrant | Refusal:
+        """Grant an order by the given plan; a pool in shards asks one of its shards so."""
+        self._own.enter_loop()  # asyncio only
+        order, made = operation.order, list[AsyncGrant]()
+
+        async def ask() -> AsyncGrant | Refusal:
+            answer, asked_at = await run_async(plan(), self.store)
+            if not isinstance(answer, Granted):
+                return answer
+            made.append(AsyncGrant(self, answer, asked_at, self._settings.ttl_ms, self._settings.hold_ms, keep_on))
+            return made[-1]
+
+        asked = order.quantity if operation.partial else None
+        try:
+            answer = await self._decides.grant_order(self.plain, order, ask, asked=asked, timeout=timeout)
+        except BaseException as error:
+            operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
+            if claim := unanswered_claim(operation, error):
+                async_release_later(claim, self.store)
+                raise
+            if self.gate is None:  # asyncio only
+                raise  # a cancelled plan has given up what it was granted
+            replays = [grant.handed_on().replay for grant in made]
+            await run_async(unheard_plan(operation, error, replays, is_gated=self.gate is not None), self.store)
+            raise
+        return (
+            answer.decided_by(self.gate, order) if isinstance(answer, AsyncGrant) and self.gate is not None else answer
+        )
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
     ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
-        If the call is cancelled, the pool tries for a short time in the background to cancel its order; the order id
-        can be used again then. The order is kept if another call for it is under way in this pool or was granted it.
-        The pool does not see a repeat that another process makes in that short time.
+        If an asyncio call is cancelled, the pool tries for a short time in the background to cancel its order; the
+        order id can be used again then. The order is kept if another call for it is under way in this pool or was
+        granted it. The pool does not see a repeat that another process makes in that short time.
         """
-        found = as_order(order, quantity, customer_id)
-        checked_flag(partial, "partial")
-        if self.gate is None:
-            return await self._calls.reserve(found, partial=partial)
+        operation = self._settings.reserve(order, quantity, customer_id, partial=partial)
 
         async def ask(_: tuple[Order, ...]) -> list[Taken]:
-            return [await self._calls.reserve(found, partial=partial)]
+            return [await self._own.reserve(operation)]
 
-        (answer,) = await self._taken((found,), ask, partial=partial)
+        (answer,) = await self._decides.take_orders(self.plain, (operation.order,), ask, partial=partial)
         if isinstance(answer, SegmentedError):
             raise answer
         return answer
@@ -164,12 +261,16 @@ class AsyncPool(AsyncPoolChanges):
         async def ask(left: tuple[Order, ...]) -> list[Taken | SegmentedError]:
             return await run_async(reserve_many_marked(self._mark, replace(operation, orders=left)), self.store)
 
-        return [*await self._taken(operation.orders, ask, partial=partial)]
+        return [*await self._decides.take_orders(self.plain, operation.orders, ask, partial=partial)]
 
     async def submit(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None
     ) -> AsyncOrderHandle:
-        """Accept an order and queue it for a worker: one round trip, then a message in the background."""
+        """Accept an order and queue it for a worker: one round trip, then a message in the background.
+
+        The handle reports the order's outcome. The pool's `outbox` says whether units are taken now or by the worker;
+        an immediate refusal is an outcome too. Safe to repeat. Raises OrderMismatch for an id with other content.
+        """
         (answer,) = await self.submit_many((as_order(order, quantity, customer_id),))
         if isinstance(answer, SegmentedError):
             raise answer
@@ -183,50 +284,38 @@ class AsyncPool(AsyncPoolChanges):
             plan = submit_plan(self._mark, self.outbox, replace(operation, orders=left), noted=self._noted)
             return await run_async(plan, self.store)
 
-        answers = await self._taken(operation.orders, ask, partial=False)
+        answers = await self._decides.take_orders(self.plain, operation.orders, ask, partial=False)
         if self.outbox.publisher is not None:
             for segment, waiting in to_publish(answers).items():
                 self.outbox.publisher.put(self.sku, waiting, segment)
-        pairs = zip(operation.orders, answers, strict=True)
         return [
-            answer
-            if isinstance(answer, SegmentedError)
-            else AsyncOrderHandle(self.store, self.sku, order.order_id, answer, decision=self._decision)
-            for order, answer in pairs
+            answer if isinstance(answer, SegmentedError) else self.handle(order.order_id, accepted=answer)
+            for order, answer in zip(operation.orders, answers, strict=True)
         ]
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
-        """Make the order final; a repeat changes nothing, and its answer has `replay=True`. See `Pool.confirm`."""
-        if self.gate is not None:
-            return as_confirmed(await self.gate.confirm_order(self, order_id, holder_id))
-        operation = self._settings.confirm(order_id, holder_id=holder_id)
-        if holder_id is not None:
-            return as_confirmed(await run_async(perform(operation), self.store))
-        return as_confirmed(await self._calls.confirm(order_id))
+        """Make the order final and free the segment. With a gate, its order database stores the order first.
+
+        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended. A call that the
+        store does not answer, or that an exception of a signal handler ends, is repeated in the background until the
+        hold ends; another `confirm` or `cancel` of this grant takes its place.
+        """
+        return as_confirmed(await self._decides.confirm_order(self.plain, order_id, holder_id))
 
     async def cancel(self, order_id: str, *, holder_id: str | None = None) -> Settled:
-        """Give the units back. See `Pool.cancel`."""
-        if self.gate is not None:
-            return as_cancelled(await self.gate.cancel_order(self, order_id, holder_id))
-        operation = self._settings.cancel(order_id, holder_id=holder_id)
-        if holder_id is not None:
-            return as_cancelled(await run_async(returning(self._mark, perform(operation)), self.store))
-        return as_cancelled(await self._calls.cancel(order_id))  # this also ends the mark
+        """Give the units back and free the segment.
+
+        Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
+        """
+        return as_cancelled(await self._decides.cancel_order(self.plain, order_id, holder_id))
 
     async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
-        if self.gate is not None:
-            return all_as_asked(as_confirmed, await self.gate.confirm_orders(self, order_ids))
-        operation = self._settings.settle_many("confirmed", order_ids)
-        return all_as_asked(as_confirmed, await run_async(settle_many_plan(operation), self.store))
+        return all_as_asked(as_confirmed, await self._decides.confirm_orders(self.plain, order_ids))
 
     async def cancel_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
-        if self.gate is not None:
-            return all_as_asked(as_cancelled, await self.gate.cancel_orders(self, order_ids))
-        operation = self._settings.settle_many("cancelled", order_ids)
-        plan = returning(self._mark, settle_many_plan(operation))
-        return all_as_asked(as_cancelled, await run_async(plan, self.store))
+        return all_as_asked(as_cancelled, await self._decides.cancel_orders(self.plain, order_ids))
 
     async def expire(
         self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Awaitable[Verdict]] | None = None
@@ -238,12 +327,10 @@ class AsyncPool(AsyncPoolChanges):
         "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
-        if self.gate is not None:
-            if resolver is not None:
-                raise InvalidInput(RESOLVED)
-            return await self.gate.expire_orders(self, limit)
         if resolver is None:
-            return await run_async(returning(self._mark, expire_plan(self.sku, limit)), self.store)
+            return await self._decides.expire_orders(self.plain, limit)
+        if self.gate is not None:
+            raise InvalidInput(RESOLVED)
         state = await self.state()
         if not state.gated:
             raise PoolNotGated(self.sku)
@@ -254,57 +341,223 @@ class AsyncPool(AsyncPoolChanges):
         return await run_async(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
 
     async def renew(self, grant: GrantState) -> None:
-        """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
+        """Extend the lease and the hold. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
             self.sku, grant.order_id, grant.answer.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
-        renewed = await self._verified(lambda: run_async(renew_plan(operation), self.store))
-        grant._note_renewal(*renewed)  # noqa: SLF001  # two halves of one object
+        renewed = await self._decides.verified(self.plain, lambda: run_async(renew_plan(operation), self.store))
+        grant.note_renewal(*renewed)
         grant.require()
-
-    async def _granted(
-        self,
-        operation: op.Grant,
-        plan: Callable[[], Plan[tuple[Granted | Refusal, float]]],
-        keep_on: KeepOn,
-        *,
-        timeout: float | None,
-    ) -> AsyncGrant | Refusal:
-        self._calls.enter_loop()
-
-        made: list[AsyncGrant] = []
-
-        async def ask() -> AsyncGrant | Refusal:
-            answer, asked_at = await run_async(plan(), self.store)
-            if not isinstance(answer, Granted):
-                return answer
-            made.append(AsyncGrant(self, answer, asked_at, self._settings.ttl_ms, self._settings.hold_ms, keep_on))
-            return made[-1]
-
-        order = operation.order
-        try:
-            if self.gate is None:
-                return await ask()
-            asked = order.quantity if operation.partial else None
-            answer = await self.gate.grant_order(self, order, ask, asked=asked, timeout=timeout)
-        except BaseException as error:
-            operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
-            if claim := unanswered_claim(operation, error):
-                async_release_later(claim, self.store)
-                raise
-            if self.gate is not None:
-                replays = [grant.handed_on().replay for grant in made]
-                await run_async(unheard_plan(operation, error, replays, is_gated=True), self.store)
-            raise
-        return answer.decided_by(self.gate, order) if isinstance(answer, AsyncGrant) else answer
-
-    async def _verified(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        return await (ask() if self.gate is None else self.gate.verified(self, ask))
 
     def __repr__(self) -> str:
         """Show the sku and the store."""
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"AsyncPool({self.sku!r}, {self.store!r}{gate})"
+
+    async def _require_stored(self, change: str, *, stored: bool) -> None:
+        """Raise ChangeGated for a change of a gated pool, unless its gate makes it or it is stored already."""
+        if not checked_flag(stored, "stored") and self.gate is None and (await self.state()).gated:
+            raise ChangeGated(self.sku, change)
+
+    async def open(
+        self,
+        *,
+        stock: int,
+        segments: int,
+        gated: bool = False,
+        epoch: int = 1,
+        limit_per_customer: int | None = None,
+        profile: str | None = None,
+        queue: str | None = None,
+        step: str | None = None,
+    ) -> Opened | AlreadyOpen:
+        """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
+
+        Raises PoolDiffers for a pool that stands with other numbers, or is closed. With `gated`, an outside authority
+        such as an order database decides every order, so nothing expires before it has been asked. With
+        `limit_per_customer` every order names its customer, who gets at most that many units. `profile` says when a
+        change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database" (default with `gated`).
+        Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always gated: its rows are stored
+        first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a `gate` says that you know of
+        its order database.
+
+        `queue` and `step` (as `module:function`) name the workers that take submitted orders: those of that queue that
+        have that step, and nobody else. Without them any worker does. `assign` changes them.
+        """
+        opening = Opening(
+            stock=stock,
+            segments=segments,
+            gated=gated if self.gate is None else True,
+            epoch=epoch,
+            limit_per_customer=limit_per_customer,
+            profile=profile,
+            queue=queue,
+            step=step,
+        )
+        wanted = self._settings.open(opening)
+        return opened_as_asked(await self._decides.open_pool(self.plain, opening), wanted, opening)
+
+    async def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
+        """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.
+
+        In a gated pool, the order database must have `stored` the change (`restock_gated`); otherwise raises
+        ChangeGated.
+        """
+        self._settings.restock(units, restock_id)  # checked before the pool's state is read
+        await self._require_stored("restock", stored=stored)
+        return await self._decides.restock_pool(self.plain, units, restock_id)
+
+    async def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
+        """Remove free units during the sale, all or none, once for each id. Raises ChangeMismatch.
+
+        In a gated pool, the order database must have `stored` the change (`withdraw_gated`); otherwise raises
+        ChangeGated.
+        """
+        self._settings.withdraw(units, withdraw_id)  # checked before the pool's state is read
+        await self._require_stored("withdraw", stored=stored)
+        return await self._decides.withdraw_pool(self.plain, units, withdraw_id)
+
+    async def resize(self, segments: int, *, stored: bool = False) -> Resized:
+        """Change the number of segments during the sale, without a pause; free units are split evenly.
+
+        A holder of a removed segment can finish undisturbed. In a gated pool, the order database must have `stored`
+        rows for the new segments (`resize_gated`); otherwise raises ChangeGated.
+        """
+        self._settings.resize(segments)  # checked before the pool's state is read
+        await self._require_stored("resize", stored=stored)
+        return await self._decides.resize_pool(self.plain, segments)
+
+    async def close(self) -> PoolClosed:
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire.
+
+        A gated pool can be closed without its gate, also while its order database is down.
+        """
+        return await self._decides.verified(self.plain, lambda: self.store.execute(op.ClosePool(self.sku)))
+
+    async def assign(self, *, queue: str | None, step: str | None) -> Assigned:
+        """Name the queue and the step of the workers that take submitted orders from now on; None: any.
+
+        Orders that a worker has begun before are finished by it. A gated pool can be assigned without its gate.
+        """
+        return await self._decides.assign_pool(self.plain, op.AssignPool(self.sku, Assignment(queue, step)))
+
+    def note_return(self) -> None:
+        """Note that units came back to the pool: the sold-out mark of this process ends."""
+        self._mark.clear()
+
+    def on_return(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever units came back by this object."""
+        self._mark.on_clear = callback
+
+    @property
+    def refused_by_mark(self) -> int:
+        """Number of orders that the sold-out mark has refused here without contacting the server."""
+        return self._mark.refused_count
+
+    async def state(self) -> PoolState:
+        """Read all totals and each segment's units atomically. Raises PoolMissing."""
+        return await self.store.execute(op.ReadPool(self.sku))
+
+    async def available(self) -> int:
+        """Return how many units are free now, with those of holds that have ended. Raises PoolMissing."""
+        return await run_async(available_plan(await self.state()), self.store)
+
+    async def order(self, order_id: str) -> OrderRecord | None:
+        """Return an order's record, or None if the pool has none: the order took no units here, or was forgotten."""
+        order_id = checked_id(order_id, "order id")
+        return (await self.store.execute(op.ReadOrders(self.sku, (order_id,))))[0]
+
+    async def orders(self, *, state: OrderState | None = None) -> AsyncIterator[OrderRecord]:
+        """Read the orders in `state`, such as "confirmed" (None: all), each once and in no particular order.
+
+        Safe while the pool sells: pages are bounded, and an order that arrives meanwhile may be missing. Raises
+        PoolMissing, and InvalidInput for a state that no order has.
+        """
+        wanted = checked_state(state)
+        for read in reads(self.sku, await run_async(ids_plan(self.sku), self.store)):
+            for one in chosen(await self.store.execute(read), wanted):
+                yield one
+
+    async def is_gated(self, *, again: bool = False) -> bool:
+        """Return whether an order database decides this pool's orders. Raises PoolMissing.
+
+        Asks the server once, or `again`: the pool may have been opened again in the meantime.
+        """
+        return (await self.known_state(again=again)).gated
+
+    async def epoch(self, *, at_least: int = 1) -> int:
+        """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
+        checked_epoch(self.sku, at_least)
+        is_later = (await self.known_state()).epoch < at_least
+        found = await self.known_state(again=is_later)
+        return max(found.epoch, at_least)  # a server that forgot the last one is behind
+
+    async def known_state(self, *, again: bool = False) -> PoolState:
+        """Return the state that this object has read first, or, with `again`, reads now. Raises PoolMissing."""
+        if again or self._found is None:
+            self._found = await self.state()
+        return self._found
+
+    @property
+    def last_state(self) -> PoolState | None:
+        """The state that `known_state` returned last, or None if it was not called yet."""
+        return self._found
+
+    def handle(self, order_id: str, *, accepted: Accepted | None = None) -> AsyncOrderHandle:
+        """Return the handle of a submitted order, with the answer if known; sends no command."""
+        order_id = checked_id(order_id, "order id")
+        return AsyncOrderHandle(self.store, self.sku, order_id, accepted, decision=self._decision)
+
+    async def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
+        """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold.
+
+        You say how many are sold, from what your customers have: the server has lost it. Units that are still reserved
+        stay so, and all others are free. If more are sold and reserved than were stocked, the newest reserved orders
+        are cancelled; `cancelled_count` of the answer says how many. If a restock or a withdrawal was lost too, give
+        the units ever `stocked`, without those withdrawn. The ledger begins again with these numbers and names both
+        states. Raises PoolNotFrozen for a pool that sells, PoolGated for one whose order database knows what is sold
+        (`rebuild`), and InvalidInput if more are sold than were ever stocked.
+        """
+        return await run_async(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
+
+    async def audit(self) -> AuditReport:
+        """Recompute all numbers from the ledger and compare them; safe while the pool sells."""
+        return (await run_async(audit_plan(self.sku), self.store))[0]
+
+    async def repair(self, report: AuditReport, *, yes: bool) -> RepairReport:
+        """Correct what an audit's `report` names, if it still holds; without `yes`, only report what would be done.
+
+        Safe while the pool sells, and safe to repeat. Each repair is one atomic step and adds an entry `repaired` to
+        the ledger. Errors in the ledger itself, oversold units and wrong refusals cannot be corrected; they are
+        reported.
+        """
+        return await run_async(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
+
+    async def read_ledger(self, *, after: int = 0) -> AsyncIterator[LedgerEntry]:
+        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has the rest."""
+        page = await run_async(first_page_plan(self.sku, after), self.store)
+        while page:
+            for entry in page:
+                yield entry
+            page = await self.store.execute(next_page(self.sku, page))
+
+    async def trim_ledger(self, *, keep: int, relayed_only: bool = False) -> Trimmed:
+        """Delete old changes, except the last `keep` and those since the checkpoint before them; audit first.
+
+        Writes a checkpoint, where audits begin: of changes before it only sums are known, so a missing order is noticed
+        but not named, and no wrong refusal is found. Raises PoolDrifted when the totals do not add up, and StoreRefused
+        if it would delete changes of a relayed ledger that were not relayed; with `relayed_only` it keeps them.
+        """
+        return await run_async(trim_plan(self._settings.trim(keep, relayed_only=relayed_only)), self.store)
+
+    @property
+    def tokens_above(self) -> int:
+        """The highest token that a resource is known to have accepted; grants get higher ones."""
+        return self._settings.above
+
+    def note_token(self, token: int) -> None:
+        """Grant only tokens above this one from now on: a resource has accepted it."""
+        self._settings.above = max(self._settings.above, token)
 
 
 class AsyncGrant(GrantState):
@@ -319,7 +572,12 @@ class AsyncGrant(GrantState):
         return self
 
     async def confirm(self) -> Settled:
-        """Make the order final and free the segment. See `Grant.confirm`."""
+        """Make the order final and free the segment. With a gate, its order database stores the order first.
+
+        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended. A call that the
+        store does not answer, or that an exception of a signal handler ends, is repeated in the background until the
+        hold ends; another `confirm` or `cancel` of this grant takes its place.
+        """
         try:
             settled = await self._ended(is_sold=True)
         except BaseException as failure:
@@ -329,7 +587,10 @@ class AsyncGrant(GrantState):
         return settled
 
     async def cancel(self) -> Settled:
-        """Give the units back and free the segment. See `Grant.cancel`."""
+        """Give the units back and free the segment.
+
+        Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
+        """
         try:
             settled = await self._ended(is_sold=False)
         except BaseException as failure:
@@ -349,14 +610,20 @@ class AsyncGrant(GrantState):
         return as_cancelled(await gate.cancel_order(self.pool, self.order_id, self.holder_id))
 
     async def _end_later(self, failure: BaseException, *, is_sold: bool | None, is_over: bool = False) -> None:
-        """End what `failure` has kept from ending: at once after a cancellation, else by the keeper.
+        """End what `failure` has kept from ending: at once if the program may be about to exit, else by the keeper.
 
-        The event loop may be about to end, and then no task of it would repeat anything. A gate's steps run in a thread
-        to their end; its segment is only freed if the grant `is_over`, since the holder may repeat them.
+        After a cancellation, or an exception of a signal handler, there may be no task or thread to repeat it later. A
+        gate's step that failed may be repeated by the holder: its segment is only freed if the grant `is_over`.
         """
+        # threads: is_struck = not isinstance(failure, SegmentedError | GeneratorExit)
         if isinstance(failure, AlreadySettled | GrantSuperseded):
             self._is_settled = True
         if self._decided_by is not None:
+            # threads: if is_struck and is_sold is not None and not self._is_settled:
+            # threads:     clear_frames(failure.__traceback__)  # a cursor in one of them would keep SQLite's write lock
+            # threads:     with suppress(Exception):
+            # threads:         self._ended(is_sold=is_sold)
+            # threads:         self._is_settled = True
             if not is_over:
                 return
             is_sold = None
@@ -364,8 +631,10 @@ class AsyncGrant(GrantState):
         if owed is None:
             return
         try:
-            if isinstance(failure, asyncio.CancelledError):
+            if isinstance(failure, asyncio.CancelledError):  # asyncio only
                 await to_the_end(bind(run_async, tend_plan([owed]), self.pool.store))
+            # threads: if is_struck:
+            # threads:     run_sync(tend_plan([owed]), self.pool.store)
         finally:
             if not owed.is_over:
                 async_keeper(self.pool.store).watch(owed, self.pool.store)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from segmented.models import Cart, CartFate, CartRecord, LineRefusal, PoolState, Settled, Superseded, Taken
     from segmented.protocol.carts.operations import CartMove
-    from segmented.stock.pool_gate import AsyncPoolGate, PoolGate
+    from segmented.stock.async_pool_gate import AsyncPoolGate
+    from segmented.stock.pool_gate import PoolGate
 
     Ends = list[Settled | Superseded | SegmentedError]
     """How the lines ended, in their order."""

@@ -1,4 +1,5 @@
-"""Carts over the pools of one store, sync and async: thin shells over the plans of `cart_plans`."""
+# Written by `make sync` from async_carts.py: change that module.
+"""Carts over the pools of one store, for threads."""
 
 from __future__ import annotations
 
@@ -9,10 +10,9 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
 from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, checked_id, shortened
-from segmented.plans import run_async, run_sync
-from segmented.plans.store_kinds import checked_async, checked_gate, checked_sync
+from segmented.plans import run_sync
+from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.as_asked import as_cancelled, as_confirmed
-from segmented.stock.async_pool import AsyncPool
 from segmented.stock.cart_lines import PLAIN, GatedLines
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stock.pool import Pool
@@ -21,12 +21,11 @@ from segmented.stock.settings import DEFAULT_HOLD
 if TYPE_CHECKING:
     from segmented.clock import Duration
     from segmented.models import Cart, CartAnswer, CartRecord, CartSettled, CartSweep, UnfinishedCarts
-    from segmented.plans.drivers import AsyncStore, Store
-    from segmented.stock.async_pool import AsyncGrant
+    from segmented.plans.drivers import Store
     from segmented.stock.cart_lines import CartLines
     from segmented.stock.cart_plans import KnownPools
     from segmented.stock.pool import Grant
-    from segmented.stock.pool_gate import AsyncPoolGate, PoolGate
+    from segmented.stock.pool_gate import PoolGate
 
 SWEEP_LIMIT: Final = 1_000
 LIST_MAX: Final = 1_000
@@ -43,7 +42,11 @@ class Carts:
     """
 
     def __init__(
-        self, store: Store, *, hold: Duration = DEFAULT_HOLD, gate: PoolGate[Pool, Grant] | None = None
+        self,
+        store: Store,
+        *,
+        hold: Duration = DEFAULT_HOLD,
+        gate: PoolGate[Pool, Grant] | None = None,
     ) -> None:
         """Sell from `store`; the units of a cart stay reserved for `hold` seconds.
 
@@ -104,62 +107,6 @@ class Carts:
         """Show the store and the gate."""
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"Carts({self.store!r}{gate})"
-
-
-class AsyncCarts:
-    """Sells several skus of one store together: all lines of a cart, or none.
-
-    The asyncio twin of `Carts`.
-    """
-
-    def __init__(
-        self,
-        store: AsyncStore,
-        *,
-        hold: Duration = DEFAULT_HOLD,
-        gate: AsyncPoolGate[AsyncPool, AsyncGrant] | None = None,
-    ) -> None:
-        """Sell from `store`; the units of a cart stay reserved for `hold` seconds. See `Carts` for the `gate`."""
-        self.store = checked_async(store, type(self).__name__)
-        self._hold_ms = milliseconds(hold, "hold")
-        self._known: KnownPools = {}
-        self.gate = gate if gate is None else checked_gate(gate, "AsyncCarts", is_async=True)
-        self._lines: CartLines = PLAIN
-        if self.gate is not None:
-            pool_of = cache(partial(AsyncPool, self.store))
-            self._lines = GatedLines(self.gate, pool_of=pool_of, run=lambda plan: run_async(plan, self.store))
-
-    async def reserve(self, cart: Cart) -> CartAnswer:
-        """Reserve every line's units for the hold time, or none; see `Carts.reserve`."""
-        return await run_async(reserve_cart_plan(cart, self._hold_ms, self._known, self._lines), self.store)
-
-    async def confirm(self, cart_id: str, *, home: str) -> CartSettled:
-        """Make a cart final; see `Carts.confirm`."""
-        return as_confirmed(await run_async(confirm_cart_plan(*_checked(home, cart_id), self._lines), self.store))
-
-    async def cancel(self, cart_id: str, *, home: str) -> CartSettled:
-        """Give every line's units back; see `Carts.cancel`."""
-        return as_cancelled(await run_async(cancel_cart_plan(*_checked(home, cart_id), self._lines), self.store))
-
-    async def read(self, cart_id: str, *, home: str) -> CartRecord:
-        """Read a cart's record; changes nothing. Raises CartUnknown."""
-        return await self.store.execute(op.ReadCart(*_checked(home, cart_id)))
-
-    async def unfinished(self, home: str, *, limit: int = LIST_MAX) -> UnfinishedCarts:
-        """Read up to `limit` carts of one home, at most 1,000, that hold units or wait to be finished; changes nothing.
-
-        Longest overdue first. Carts that are not due are being bought now.
-        """
-        return await self.store.execute(op.ListCarts(*_checked_list(home, limit)))
-
-    async def finish(self, home: str, *, limit: int = SWEEP_LIMIT) -> CartSweep:
-        """Finish up to `limit` carts of one home that have expired, or were decided by a process that died."""
-        return await run_async(finish_carts_plan(*_checked_sweep(home, limit), self._lines), self.store)
-
-    def __repr__(self) -> str:
-        """Show the store and the gate."""
-        gate = "" if self.gate is None else f", gate={self.gate!r}"
-        return f"AsyncCarts({self.store!r}{gate})"
 
 
 def _checked(home: str, cart_id: str) -> tuple[str, str]:

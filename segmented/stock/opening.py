@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
@@ -12,6 +13,24 @@ from segmented.plans import perform
 if TYPE_CHECKING:
     from segmented.models import Opened, PoolState
     from segmented.plans import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The terms of an opening, as the caller named them. `stock` and `segments` are those of all `shards` together.
+
+    `profile`, `queue` and `step` may be None: then a new pool has the default, and an open one keeps its own.
+    """
+
+    stock: int
+    segments: int
+    shards: int = 1
+    gated: bool = False
+    epoch: int = 1
+    limit_per_customer: int | None = None
+    profile: str | None = None
+    queue: str | None = None
+    step: str | None = None
 
 
 def open_pool_plan(operation: op.OpenPool) -> Plan[Opened | AlreadyOpen]:
@@ -37,9 +56,7 @@ def check_profile_plan(operation: op.OpenPool) -> Plan[None]:
         yield from perform(op.CheckProfile(operation.sku, profile))
 
 
-def opened_as_asked(
-    answer: Opened | AlreadyOpen, asked: op.OpenPool, *, profile: str | None, shards: int = 1
-) -> Opened | AlreadyOpen:
+def opened_as_asked(answer: Opened | AlreadyOpen, asked: op.OpenPool, opening: Opening) -> Opened | AlreadyOpen:
     """Return the answer to an opening. Raises PoolDiffers for a pool that stands otherwise than `asked`, or is closed.
 
     A gated pool, or a shard of it, may be in a later epoch, in which it was rebuilt: it then has the numbers of its
@@ -49,15 +66,13 @@ def opened_as_asked(
     epoch = max(one.epoch for one in _parts(state))
     if isinstance(answer, AlreadyOpen):
         is_rebuilt = state.gated and epoch > asked.epoch and not state.is_closed
-        differing = (
-            _other_workers(state, asked) if is_rebuilt else differences(state, asked, profile=profile, shards=shards)
-        )
+        differing = _other_workers(state, asked) if is_rebuilt else differences(state, asked, opening)
         if differing:
             raise PoolDiffers(asked.sku, differing)
     return answer
 
 
-def differences(state: PoolState, asked: op.OpenPool, *, profile: str | None, shards: int = 1) -> list[str]:
+def differences(state: PoolState, asked: op.OpenPool, opening: Opening) -> list[str]:
     """Return what is not as asked, in words; what was not asked for of profile, queue and step is not compared."""
     shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
     numbers = (
@@ -67,8 +82,8 @@ def differences(state: PoolState, asked: op.OpenPool, *, profile: str | None, sh
         ("limit per customer", state.limit_per_customer, asked.limit_per_customer),
         ("gated", state.gated, asked.gated),
         ("epoch", state.epoch, asked.epoch),
-        ("shards", shard_count, shards),
-        ("profile", state.profile, state.profile if profile is None else str(asked.profile)),
+        ("shards", shard_count, opening.shards),
+        ("profile", state.profile, state.profile if opening.profile is None else str(asked.profile)),
     )
     differing = [
         f"{name} {_said(found)} instead of {_said(wanted)}" for name, found, wanted in numbers if found != wanted

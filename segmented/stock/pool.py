@@ -1,3 +1,4 @@
+# Written by `make sync` from async_pool.py: change that module.
 """The pool for threads."""
 
 from __future__ import annotations
@@ -7,11 +8,12 @@ from copy import copy
 from dataclasses import replace
 from functools import partial as bind
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from segmented import protocol as op
 from segmented.errors import (
     AlreadySettled,
+    ChangeGated,
     GrantLost,
     GrantSuperseded,
     InvalidInput,
@@ -23,50 +25,70 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.locks.keeper import release_later, thread_keeper
 from segmented.locks.lease_state import tend_plan
-from segmented.models import Granted, Order, Settled
-from segmented.plans import perform, run_sync
-from segmented.plans.store_kinds import checked_gate
+from segmented.models import Assignment, Granted, Order, Settled, checked_id
+from segmented.plans import run_sync
+from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
-from segmented.stock.grant import GrantState, KeepOn, unanswered_claim
+from segmented.stock.audit import AuditReport, audit_plan
+from segmented.stock.grant_state import GrantState, KeepOn, unanswered_claim
+from segmented.stock.ledger import first_page_plan, next_page, trim_plan
+from segmented.stock.no_gate import NoGate
+from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_handle import OrderHandle
+from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import (
-    due_plan,
-    expire_plan,
-    leave_plan,
-    one_plan,
-    renew_plan,
-    resolve_plan,
-    settle_many_plan,
-    unheard_plan,
+from segmented.stock.plans import available_plan, due_plan, leave_plan, renew_plan, resolve_plan, unheard_plan
+from segmented.stock.repair import RepairReport, repair_plan
+from segmented.stock.settings import (
+    DEFAULT_HOLD,
+    DEFAULT_TTL,
+    RESOLVED,
+    PoolSettings,
+    as_order,
+    checked_epoch,
+    checked_flag,
+    checked_verdicts,
 )
-from segmented.stock.pool_changes import PoolChanges
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, RESOLVED, as_order, checked_verdicts
-from segmented.stock.sold_out_mark import grant_marked, reserve_many_marked, reserve_marked, returning
+from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
+from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from segmented.clock import Duration
-    from segmented.models import OrderRecord, Refusal, Taken
+    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Taken
+    from segmented.models.pools import (
+        AlreadyOpen,
+        Assigned,
+        LedgerEntry,
+        Opened,
+        PoolClosed,
+        PoolState,
+        Resized,
+        Restocked,
+        Thawed,
+        TooFew,
+        Trimmed,
+    )
     from segmented.models.submitted import Accepted
     from segmented.plans import Plan
     from segmented.plans.drivers import Store
     from segmented.stock.plans import Verdict
     from segmented.stock.pool_gate import PoolGate
 
-AnswerT = TypeVar("AnswerT")
-
 
 @hinted_options(POOL_HINTS, waits="pool.grant")
-class Pool(PoolChanges):
+class Pool:
     """The stock of one sku, split over segments with one lock each.
 
     Never oversells, and never reports sold out while enough units are free. The segment locks bound how many holders
     work concurrently and protect an outside resource. Lock and units are taken in one atomic step, so a lost lock never
     sells a unit twice.
     """
+
+    _decides: PoolGate[Any, Any] | NoGate
+    """Answers each call that decides an order or changes the stock: the gate, or what the pool does without one."""
 
     def __init__(
         self,
@@ -86,13 +108,37 @@ class Pool(PoolChanges):
         process that creates the order ids. If another process may have placed the order before, leave it off: a repeat
         would be refused although the order has its units. `outbox` says how orders are submitted to workers. With
         a `gate`, its order database has the final say: every call below asks it first, or tells it, as it needs.
+
+        With asyncio, concurrent `reserve`, `confirm` and `cancel` calls without holder id are sent in batches; an idle
+        pool sends a call at once. It serves one event loop, and another once the first is closed, if the store allows.
         """
-        super().__init__(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
+        self.store = checked_sync(store, "Pool")
+        settings = PoolSettings(sku, ttl=ttl, hold=hold)
+        self.sku = settings.sku
         self.outbox = outbox or UNASKED
         self._noted = Noted(store.clock)
+        self._found: PoolState | None = None
+        self.gate: PoolGate[Any, Any] | None = None
+        """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
+        self._decision: Callable[[str], Settled | None] | None = None  # the gate's, on unknown orders
+        self.share(settings, SoldOutMark(sold_out_mark, store.clock))
+        self._plain: Any = None
         if gate is not None:
-            self._plain, self.gate = copy(self), checked_gate(gate, "Pool", is_async=False)
-            self._decision = bind(self.gate.decision_on, self._plain)
+            self._plain = copy(self)
+            self.gate = self._decides = checked_gate(gate, "Pool", is_async=False)
+            self._decision = bind(self.gate.decision_on, self.plain)
+
+    def share(self, settings: PoolSettings, mark: SoldOutMark) -> Self:
+        """Use the settings and the sold-out mark of another object for the same pool; returns this one."""
+        self._settings, self._mark = settings, mark
+        self._decides = self._own = NoGate(self.store, settings, mark)
+        return self
+
+    @property
+    def plain(self) -> Self:
+        """The pool on which the steps of its gate work."""
+        plain: Self = self if self._plain is None else self._plain
+        return plain
 
     def grant(  # noqa: PLR0913  # options of one call, each by name
         self,
@@ -109,12 +155,12 @@ class Pool(PoolChanges):
     ) -> Grant | Refusal:
         """Take units and a free segment's lock, waiting up to `timeout` seconds (default: 60; None: forever) for it.
 
-        In a `with` statement the order is confirmed at the end of the body, or cancelled if the body raises; a refusal
-        raises NotGranted there. Pass the same `holder_id` again to repeat a call. `keep_refusal` stores a sold-out
-        answer as the order's final state. `partial` accepts fewer units if fewer are left. `fair` serves callers in
-        order of arrival across processes, at the cost of two more round trips. `keep_on` has the errors after which it
-        is unknown whether the customer has paid, such as (PaymentTimeout,): if the body raises one, the segment is
-        freed, and the units stay reserved until the hold ends or the order is confirmed or cancelled. Raises
+        In an `with` statement the order is confirmed at the end of the body, or cancelled if the body raises; a
+        refusal raises NotGranted there. Pass the same `holder_id` again to repeat a call. `keep_refusal` stores a
+        sold-out answer as the order's final state. `partial` accepts fewer units if fewer are left. `fair` serves
+        callers in order of arrival across processes, at the cost of two more round trips. `keep_on` has the errors
+        after which it is unknown whether the customer has paid, such as (PaymentTimeout,): if the body raises one, the
+        segment is freed, and the units stay reserved until the hold ends or the order is confirmed or cancelled. Raises
         OrderMismatch when the id exists with other content. With a gate, an order that its database has decided gets
         that answer and no units.
         """
@@ -130,14 +176,17 @@ class Pool(PoolChanges):
         )
         seconds = checked_timeout(timeout)
         plan = bind(grant_marked, self._mark, operation, seconds, fair=fair)
-        return self._granted(operation, plan, keep_on)
+        return self.grant_by(operation, plan, keep_on, timeout=seconds)
 
-    def _granted(
+    def grant_by(
         self,
         operation: op.Grant,
         plan: Callable[[], Plan[tuple[Granted | Refusal, float]]],
         keep_on: KeepOn,
+        *,
+        timeout: float | None,
     ) -> Grant | Refusal:
+        """Grant an order by the given plan; a pool in shards asks one of its shards so."""
         order, made = operation.order, list[Grant]()
 
         def ask() -> Grant | Refusal:
@@ -147,11 +196,9 @@ class Pool(PoolChanges):
             made.append(Grant(self, answer, asked_at, self._settings.ttl_ms, self._settings.hold_ms, keep_on))
             return made[-1]
 
+        asked = order.quantity if operation.partial else None
         try:
-            if self.gate is None:
-                return ask()
-            asked = order.quantity if operation.partial else None
-            answer = self.gate.grant_order(self.plain, order, ask, asked=asked)
+            answer = self._decides.grant_order(self.plain, order, ask, asked=asked, timeout=timeout)
         except BaseException as error:
             operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
             if claim := unanswered_claim(operation, error):
@@ -160,21 +207,23 @@ class Pool(PoolChanges):
             replays = [grant.handed_on().replay for grant in made]
             run_sync(unheard_plan(operation, error, replays, is_gated=self.gate is not None), self.store)
             raise
-        return answer.decided_by(self.gate, order) if isinstance(answer, Grant) else answer
-
-    def _verified(self, plan: Callable[[], Plan[AnswerT]]) -> AnswerT:
-        if self.gate is None:
-            return run_sync(plan(), self.store)
-        return self.gate.verified(self.plain, lambda: run_sync(plan(), self.store))
+        return answer.decided_by(self.gate, order) if isinstance(answer, Grant) and self.gate is not None else answer
 
     def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
     ) -> Taken:
-        """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left."""
+        """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
+
+        If an asyncio call is cancelled, the pool tries for a short time in the background to cancel its order; the
+        order id can be used again then. The order is kept if another call for it is under way in this pool or was
+        granted it. The pool does not see a repeat that another process makes in that short time.
+        """
         operation = self._settings.reserve(order, quantity, customer_id, partial=partial)
-        (answer,) = self._taken(
-            (operation.order,), lambda _: one_plan(reserve_marked(self._mark, operation)), partial=partial
-        )
+
+        def ask(_: tuple[Order, ...]) -> list[Taken]:
+            return [self._own.reserve(operation)]
+
+        (answer,) = self._decides.take_orders(self.plain, (operation.order,), ask, partial=partial)
         if isinstance(answer, SegmentedError):
             raise answer
         return answer
@@ -188,10 +237,10 @@ class Pool(PoolChanges):
         """
         operation = self._settings.reserve_many(orders, partial=partial)
 
-        def plan(left: tuple[Order, ...]) -> Plan[list[Taken | SegmentedError]]:
-            return reserve_many_marked(self._mark, replace(operation, orders=left))
+        def ask(left: tuple[Order, ...]) -> list[Taken | SegmentedError]:
+            return run_sync(reserve_many_marked(self._mark, replace(operation, orders=left)), self.store)
 
-        return [*self._taken(operation.orders, plan, partial=partial)]
+        return [*self._decides.take_orders(self.plain, operation.orders, ask, partial=partial)]
 
     def submit(self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None) -> OrderHandle:
         """Accept an order and queue it for a worker: one round trip, then a message in the background.
@@ -208,57 +257,42 @@ class Pool(PoolChanges):
         """Submit many orders, up to 1,000 in a round trip; returns a handle, or the failure of `submit`, for each."""
         operation = self._settings.submit_many(orders, self.outbox)
 
-        def plan(left: tuple[Order, ...]) -> Plan[list[Accepted | SegmentedError]]:
-            return submit_plan(self._mark, self.outbox, replace(operation, orders=left), noted=self._noted)
+        def ask(left: tuple[Order, ...]) -> list[Accepted | SegmentedError]:
+            plan = submit_plan(self._mark, self.outbox, replace(operation, orders=left), noted=self._noted)
+            return run_sync(plan, self.store)
 
-        answers = self._taken(operation.orders, plan, partial=False)
+        answers = self._decides.take_orders(self.plain, operation.orders, ask, partial=False)
         if self.outbox.publisher is not None:
             for segment, waiting in to_publish(answers).items():
                 self.outbox.publisher.put(self.sku, waiting, segment)
         return [
-            answer
-            if isinstance(answer, SegmentedError)
-            else OrderHandle(self.store, self.sku, order.order_id, answer, decision=self._decision)
+            answer if isinstance(answer, SegmentedError) else self.handle(order.order_id, accepted=answer)
             for order, answer in zip(operation.orders, answers, strict=True)
         ]
 
     def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
-        """Make the order final; a repeat changes nothing, and its answer has `replay=True`.
+        """Make the order final and free the segment. With a gate, its order database stores the order first.
 
-        Raises AlreadySettled for an order that ended otherwise, with its state, and OrderUnknown. With a holder id only
-        that holder's segment is freed, not that of a successor in the same order. With a `gate`, its order database
-        stores the order first; a gated pool without its gate raises PoolGated.
+        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended. A call that the
+        store does not answer, or that an exception of a signal handler ends, is repeated in the background until the
+        hold ends; another `confirm` or `cancel` of this grant takes its place.
         """
-        if self.gate is not None:
-            return as_confirmed(self.gate.confirm_order(self.plain, order_id, holder_id))
-        return as_confirmed(self.store.execute(self._settings.confirm(order_id, holder_id=holder_id)))
+        return as_confirmed(self._decides.confirm_order(self.plain, order_id, holder_id))
 
     def cancel(self, order_id: str, *, holder_id: str | None = None) -> Settled:
-        """Give the units back. If they are back already, the answer has `replay=True` and the state of the order.
+        """Give the units back and free the segment.
 
-        Raises AlreadySettled for a confirmed order, and OrderUnknown; with a holder id GrantSuperseded if another
-        holder has the order now.
-        With a `gate`, its order database voids the order first; a gated pool without its gate raises PoolGated.
+        Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
         """
-        if self.gate is not None:
-            return as_cancelled(self.gate.cancel_order(self.plain, order_id, holder_id))
-        operation = self._settings.cancel(order_id, holder_id=holder_id)
-        return as_cancelled(run_sync(returning(self._mark, perform(operation)), self.store))
+        return as_cancelled(self._decides.cancel_order(self.plain, order_id, holder_id))
 
     def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
-        if self.gate is not None:
-            return all_as_asked(as_confirmed, self.gate.confirm_orders(self.plain, order_ids))
-        operation = self._settings.settle_many("confirmed", order_ids)
-        return all_as_asked(as_confirmed, run_sync(settle_many_plan(operation), self.store))
+        return all_as_asked(as_confirmed, self._decides.confirm_orders(self.plain, order_ids))
 
     def cancel_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
-        if self.gate is not None:
-            return all_as_asked(as_cancelled, self.gate.cancel_orders(self.plain, order_ids))
-        operation = self._settings.settle_many("cancelled", order_ids)
-        plan = returning(self._mark, settle_many_plan(operation))
-        return all_as_asked(as_cancelled, run_sync(plan, self.store))
+        return all_as_asked(as_cancelled, self._decides.cancel_orders(self.plain, order_ids))
 
     def expire(
         self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Verdict] | None = None
@@ -270,12 +304,10 @@ class Pool(PoolChanges):
         "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
-        if self.gate is not None:
-            if resolver is not None:
-                raise InvalidInput(RESOLVED)
-            return self.gate.expire_orders(self.plain, limit)
         if resolver is None:
-            return run_sync(returning(self._mark, expire_plan(self.sku, limit)), self.store)
+            return self._decides.expire_orders(self.plain, limit)
+        if self.gate is not None:
+            raise InvalidInput(RESOLVED)
         state = self.state()
         if not state.gated:
             raise PoolNotGated(self.sku)
@@ -286,17 +318,221 @@ class Pool(PoolChanges):
         return run_sync(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
 
     def renew(self, grant: GrantState) -> None:
-        """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
+        """Extend the lease and the hold. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
             self.sku, grant.order_id, grant.answer.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
-        grant._note_renewal(*self._verified(lambda: renew_plan(operation)))  # noqa: SLF001  # two halves of one object
+        renewed = self._decides.verified(self.plain, lambda: run_sync(renew_plan(operation), self.store))
+        grant.note_renewal(*renewed)
         grant.require()
 
     def __repr__(self) -> str:
         """Show the sku and the store."""
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"Pool({self.sku!r}, {self.store!r}{gate})"
+
+    def _require_stored(self, change: str, *, stored: bool) -> None:
+        """Raise ChangeGated for a change of a gated pool, unless its gate makes it or it is stored already."""
+        if not checked_flag(stored, "stored") and self.gate is None and self.state().gated:
+            raise ChangeGated(self.sku, change)
+
+    def open(
+        self,
+        *,
+        stock: int,
+        segments: int,
+        gated: bool = False,
+        epoch: int = 1,
+        limit_per_customer: int | None = None,
+        profile: str | None = None,
+        queue: str | None = None,
+        step: str | None = None,
+    ) -> Opened | AlreadyOpen:
+        """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
+
+        Raises PoolDiffers for a pool that stands with other numbers, or is closed. With `gated`, an outside authority
+        such as an order database decides every order, so nothing expires before it has been asked. With
+        `limit_per_customer` every order names its customer, who gets at most that many units. `profile` says when a
+        change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database" (default with `gated`).
+        Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always gated: its rows are stored
+        first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a `gate` says that you know of
+        its order database.
+
+        `queue` and `step` (as `module:function`) name the workers that take submitted orders: those of that queue that
+        have that step, and nobody else. Without them any worker does. `assign` changes them.
+        """
+        opening = Opening(
+            stock=stock,
+            segments=segments,
+            gated=gated if self.gate is None else True,
+            epoch=epoch,
+            limit_per_customer=limit_per_customer,
+            profile=profile,
+            queue=queue,
+            step=step,
+        )
+        wanted = self._settings.open(opening)
+        return opened_as_asked(self._decides.open_pool(self.plain, opening), wanted, opening)
+
+    def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
+        """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.
+
+        In a gated pool, the order database must have `stored` the change (`restock_gated`); otherwise raises
+        ChangeGated.
+        """
+        self._settings.restock(units, restock_id)  # checked before the pool's state is read
+        self._require_stored("restock", stored=stored)
+        return self._decides.restock_pool(self.plain, units, restock_id)
+
+    def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
+        """Remove free units during the sale, all or none, once for each id. Raises ChangeMismatch.
+
+        In a gated pool, the order database must have `stored` the change (`withdraw_gated`); otherwise raises
+        ChangeGated.
+        """
+        self._settings.withdraw(units, withdraw_id)  # checked before the pool's state is read
+        self._require_stored("withdraw", stored=stored)
+        return self._decides.withdraw_pool(self.plain, units, withdraw_id)
+
+    def resize(self, segments: int, *, stored: bool = False) -> Resized:
+        """Change the number of segments during the sale, without a pause; free units are split evenly.
+
+        A holder of a removed segment can finish undisturbed. In a gated pool, the order database must have `stored`
+        rows for the new segments (`resize_gated`); otherwise raises ChangeGated.
+        """
+        self._settings.resize(segments)  # checked before the pool's state is read
+        self._require_stored("resize", stored=stored)
+        return self._decides.resize_pool(self.plain, segments)
+
+    def close(self) -> PoolClosed:
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire.
+
+        A gated pool can be closed without its gate, also while its order database is down.
+        """
+        return self._decides.verified(self.plain, lambda: self.store.execute(op.ClosePool(self.sku)))
+
+    def assign(self, *, queue: str | None, step: str | None) -> Assigned:
+        """Name the queue and the step of the workers that take submitted orders from now on; None: any.
+
+        Orders that a worker has begun before are finished by it. A gated pool can be assigned without its gate.
+        """
+        return self._decides.assign_pool(self.plain, op.AssignPool(self.sku, Assignment(queue, step)))
+
+    def note_return(self) -> None:
+        """Note that units came back to the pool: the sold-out mark of this process ends."""
+        self._mark.clear()
+
+    def on_return(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever units came back by this object."""
+        self._mark.on_clear = callback
+
+    @property
+    def refused_by_mark(self) -> int:
+        """Number of orders that the sold-out mark has refused here without contacting the server."""
+        return self._mark.refused_count
+
+    def state(self) -> PoolState:
+        """Read all totals and each segment's units atomically. Raises PoolMissing."""
+        return self.store.execute(op.ReadPool(self.sku))
+
+    def available(self) -> int:
+        """Return how many units are free now, with those of holds that have ended. Raises PoolMissing."""
+        return run_sync(available_plan(self.state()), self.store)
+
+    def order(self, order_id: str) -> OrderRecord | None:
+        """Return an order's record, or None if the pool has none: the order took no units here, or was forgotten."""
+        order_id = checked_id(order_id, "order id")
+        return self.store.execute(op.ReadOrders(self.sku, (order_id,)))[0]
+
+    def orders(self, *, state: OrderState | None = None) -> Iterator[OrderRecord]:
+        """Read the orders in `state`, such as "confirmed" (None: all), each once and in no particular order.
+
+        Safe while the pool sells: pages are bounded, and an order that arrives meanwhile may be missing. Raises
+        PoolMissing, and InvalidInput for a state that no order has.
+        """
+        wanted = checked_state(state)
+        for read in reads(self.sku, run_sync(ids_plan(self.sku), self.store)):
+            yield from chosen(self.store.execute(read), wanted)
+
+    def is_gated(self, *, again: bool = False) -> bool:
+        """Return whether an order database decides this pool's orders. Raises PoolMissing.
+
+        Asks the server once, or `again`: the pool may have been opened again in the meantime.
+        """
+        return self.known_state(again=again).gated
+
+    def epoch(self, *, at_least: int = 1) -> int:
+        """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
+        checked_epoch(self.sku, at_least)
+        is_later = self.known_state().epoch < at_least
+        found = self.known_state(again=is_later)
+        return max(found.epoch, at_least)  # a server that forgot the last one is behind
+
+    def known_state(self, *, again: bool = False) -> PoolState:
+        """Return the state that this object has read first, or, with `again`, reads now. Raises PoolMissing."""
+        if again or self._found is None:
+            self._found = self.state()
+        return self._found
+
+    @property
+    def last_state(self) -> PoolState | None:
+        """The state that `known_state` returned last, or None if it was not called yet."""
+        return self._found
+
+    def handle(self, order_id: str, *, accepted: Accepted | None = None) -> OrderHandle:
+        """Return the handle of a submitted order, with the answer if known; sends no command."""
+        order_id = checked_id(order_id, "order id")
+        return OrderHandle(self.store, self.sku, order_id, accepted, decision=self._decision)
+
+    def thaw(self, *, sold: int, stocked: int | None = None) -> Thawed:
+        """Let a frozen pool that is not gated sell again, in a new epoch, with `sold` units sold.
+
+        You say how many are sold, from what your customers have: the server has lost it. Units that are still reserved
+        stay so, and all others are free. If more are sold and reserved than were stocked, the newest reserved orders
+        are cancelled; `cancelled_count` of the answer says how many. If a restock or a withdrawal was lost too, give
+        the units ever `stocked`, without those withdrawn. The ledger begins again with these numbers and names both
+        states. Raises PoolNotFrozen for a pool that sells, PoolGated for one whose order database knows what is sold
+        (`rebuild`), and InvalidInput if more are sold than were ever stocked.
+        """
+        return run_sync(thaw_plan(self._settings.thaw(sold, stocked)), self.store)
+
+    def audit(self) -> AuditReport:
+        """Recompute all numbers from the ledger and compare them; safe while the pool sells."""
+        return run_sync(audit_plan(self.sku), self.store)[0]
+
+    def repair(self, report: AuditReport, *, yes: bool) -> RepairReport:
+        """Correct what an audit's `report` names, if it still holds; without `yes`, only report what would be done.
+
+        Safe while the pool sells, and safe to repeat. Each repair is one atomic step and adds an entry `repaired` to
+        the ledger. Errors in the ledger itself, oversold units and wrong refusals cannot be corrected; they are
+        reported.
+        """
+        return run_sync(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
+
+    def read_ledger(self, *, after: int = 0) -> Iterator[LedgerEntry]:
+        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has the rest."""
+        page = run_sync(first_page_plan(self.sku, after), self.store)
+        while page:
+            yield from page
+            page = self.store.execute(next_page(self.sku, page))
+
+    def trim_ledger(self, *, keep: int, relayed_only: bool = False) -> Trimmed:
+        """Delete old changes, except the last `keep` and those since the checkpoint before them; audit first.
+
+        Writes a checkpoint, where audits begin: of changes before it only sums are known, so a missing order is noticed
+        but not named, and no wrong refusal is found. Raises PoolDrifted when the totals do not add up, and StoreRefused
+        if it would delete changes of a relayed ledger that were not relayed; with `relayed_only` it keeps them.
+        """
+        return run_sync(trim_plan(self._settings.trim(keep, relayed_only=relayed_only)), self.store)
+
+    @property
+    def tokens_above(self) -> int:
+        """The highest token that a resource is known to have accepted; grants get higher ones."""
+        return self._settings.above
+
+    def note_token(self, token: int) -> None:
+        """Grant only tokens above this one from now on: a resource has accepted it."""
+        self._settings.above = max(self._settings.above, token)
 
 
 class Grant(GrantState):
@@ -349,10 +585,10 @@ class Grant(GrantState):
         return as_cancelled(gate.cancel_order(self.pool, self.order_id, self.holder_id))
 
     def _end_later(self, failure: BaseException, *, is_sold: bool | None, is_over: bool = False) -> None:
-        """End what `failure` has kept from ending: at once after an exception of a signal handler, else by the keeper.
+        """End what `failure` has kept from ending: at once if the program may be about to exit, else by the keeper.
 
-        The program may be about to exit, and then no thread of it would repeat anything. A gate's database may fail in
-        ways of its own, after which the holder may repeat it: the segment is only freed if the grant `is_over`.
+        After a cancellation, or an exception of a signal handler, there may be no task or thread to repeat it later. A
+        gate's step that failed may be repeated by the holder: its segment is only freed if the grant `is_over`.
         """
         is_struck = not isinstance(failure, SegmentedError | GeneratorExit)
         if isinstance(failure, AlreadySettled | GrantSuperseded):

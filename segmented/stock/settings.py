@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Literal
 
-    from segmented.stock.grant import KeepOn
+    from segmented.stock.grant_state import KeepOn
+    from segmented.stock.opening import Opening
     from segmented.stock.outbox import Outbox
     from segmented.stock.plans import Verdict
 
@@ -64,27 +65,23 @@ class PoolSettings:
             message = f"{short}: the units would expire under a live lease"
             raise InvalidInput(message)
 
-    def open(
-        self,
-        stock: int,
-        segments: int,
-        *,
-        gated: bool,
-        epoch: int,
-        limit_per_customer: int | None,
-        profile: str | None = None,
-        queue: str | None = None,
-        step: str | None = None,
-    ) -> op.OpenPool:
+    def open(self, opening: Opening) -> op.OpenPool:
         """Check stock, segment count, limit, profile, queue and step."""
-        self._check_number(epoch, "epoch", 1, EPOCH_MAX)
-        self._check_number(stock, "stock", 1, STOCK_MAX)
-        self._check_number(segments, "segment count", 1, SEGMENT_COUNT_MAX)
-        if limit_per_customer is not None:
-            self._check_number(limit_per_customer, "limit per customer", 1, QUANTITY_MAX)
-        found = pool_profile(self.sku, profile, gated=checked_flag(gated, "gated"))
-        assignment = Assignment(queue, step)
-        return op.OpenPool(self.sku, stock, segments, gated, epoch, limit_per_customer, found, assignment=assignment)
+        self._check_number(opening.epoch, "epoch", 1, EPOCH_MAX)
+        self._check_number(opening.stock, "stock", 1, STOCK_MAX)
+        self._check_number(opening.segments, "segment count", 1, SEGMENT_COUNT_MAX)
+        if opening.limit_per_customer is not None:
+            self._check_number(opening.limit_per_customer, "limit per customer", 1, QUANTITY_MAX)
+        return op.OpenPool(
+            self.sku,
+            opening.stock,
+            opening.segments,
+            opening.gated,
+            opening.epoch,
+            opening.limit_per_customer,
+            pool_profile(self.sku, opening.profile, gated=checked_flag(opening.gated, "gated")),
+            assignment=Assignment(opening.queue, opening.step),
+        )
 
     def shard_count(self, shards: int, stock: int, segments: int) -> int:
         """Check the number of shards over which the stock and the segments are split."""

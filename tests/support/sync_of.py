@@ -22,7 +22,8 @@ WORDS: Final = (
     (r"\bawait ", ""),
     (r"`async with\b", "`with"),
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
-    (r"\b(?:Awaitable|Acquiring|Granting)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]", r"\1"),
+    (r"\bGranting\[((?:[^\[\]]|\[[^\[\]]*\])*)\]", r"\1 | Refusal"),
+    (r"\b(?:Awaitable|Acquiring)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]", r"\1"),
     (r"\bCoroutine\[Any, Any, ((?:[^\[\]]|\[[^\[\]]*\])*)\]", r"\1"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\brun_async\b", "run_sync"),
@@ -55,7 +56,8 @@ def sync_of(source: str, name: str) -> str:
     text = HEADER.format(source=name) + text
     ruff = (sys.executable, "-m", "ruff")
     stdin_name = f"--stdin-filename={ROOT / 'segmented' / 'x.py'}"
-    for command in (("check", "--quiet", "--select=I,UP034,F401", "--fix"), ("format", "--quiet")):
+    fix = ("check", "--quiet", "--select=I,UP028,UP034,F401", "--fix", "--unsafe-fixes")
+    for command in (fix, ("format", "--quiet")):
         asked = (*ruff, *command, stdin_name, "-")
         text = subprocess.run(asked, input=text, capture_output=True, text=True, check=True).stdout
     return text

@@ -1,9 +1,9 @@
-"""The pool in shards, for asyncio; it runs the same plans as `pool`."""
+"""The pool in shards, for asyncio."""
 
 from __future__ import annotations
 
 from functools import partial as bind
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
@@ -12,9 +12,8 @@ from segmented.models import Assignment, checked_id
 from segmented.plans import run_async
 from segmented.plans.store_kinds import checked_async, checked_gate
 from segmented.stock.async_pool import AsyncPool
-from segmented.stock.grant import Granting
-from segmented.stock.opening import opened_as_asked
-from segmented.stock.order_handle import AsyncOrderHandle
+from segmented.stock.grant_state import Granting  # asyncio only
+from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_list import checked_state
 from segmented.stock.plans import available_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
@@ -52,17 +51,24 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.async_order_handle import AsyncOrderHandle
     from segmented.stock.async_pool import AsyncGrant
-    from segmented.stock.grant import KeepOn
+    from segmented.stock.async_pool_gate import AsyncPoolGate
+    from segmented.stock.grant_state import KeepOn
     from segmented.stock.outbox import Outbox
-    from segmented.stock.pool_gate import AsyncPoolGate
 
 
 @hinted_options(POOL_HINTS, waits="pool.grant")
 class AsyncShardedPool:
     """The stock of one sku, split over several hash slots, so that the masters of a cluster share its load.
 
-    The asyncio twin of `ShardedPool`.
+    Each shard is a pool of its own. An order's id, or in a pool with a limit its customer, determines its home shard,
+    which gets all its calls. Units that the home lacks come from the other shards by numbered transfers. Never
+    oversells, and never reports sold out while all shards together have enough free units; a refusal is exact as of its
+    `age_ms`. A master that is down stops the orders of its own shards, and those that could only be served, or refused,
+    with its units: StoreUnavailable. Calls that read or change all shards fail too.
+
+    Not supported: carts, and one queue over all shards for grants with `fair`.
     """
 
     def __init__(
@@ -76,11 +82,11 @@ class AsyncShardedPool:
         outbox: Outbox | None = None,
         gate: AsyncPoolGate[AsyncPool, AsyncGrant] | None = None,
     ) -> None:
-        """Sell `sku` from `store`; the parameters are those of `AsyncPool`.
+        """Sell `sku` from `store`; the parameters are those of `Pool`.
 
-        The `gate` is as for `ShardedPool`, a `segmented.orders.AsyncGate`. Without one each shard merges concurrent
-        calls into batches, as an `AsyncPool` does. Units of submitted orders are taken at acceptance: raises
-        InvalidInput for an `outbox` that decides in the worker.
+        With a `gate`, its order database decides every order, and stores where the units are before another shard gets
+        them. Units of submitted orders are taken at acceptance. Raises InvalidInput for an `outbox` that decides in the
+        worker, which would refuse orders although another shard has units.
         """
         self.store = checked_async(store, type(self).__name__)
         self.outbox = sharded_outbox(sku, outbox)
@@ -91,12 +97,10 @@ class AsyncShardedPool:
         """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
         if self.gate is not None:
-            steps: dict[str, Any] = {
-                "gate": self.gate,
-                "pool_of": self._shard,
-                "run": bind(run_async, store=self.store),
-            }
-            self._plans = GatedPlans(self._settings, sold_out_mark, store.clock, **steps)
+            run = bind(run_async, store=self.store)
+            self._plans = GatedPlans(
+                self._settings, sold_out_mark, store.clock, gate=self.gate, pool_of=self._shard, run=run
+            )
         self._shards: dict[Shard, AsyncPool] = {}
 
     async def open(
@@ -120,9 +124,10 @@ class AsyncShardedPool:
         `step` are as for `Pool`; each shard keeps to them on its own master. With a gate each shard gets its rows in
         the order database first; raises ChangeGated without it for a pool that was opened with one.
         """
-        operation = self._settings.open(
-            stock,
-            segments,
+        opening = Opening(
+            stock=stock,
+            segments=segments,
+            shards=shards,
             gated=self.gate is not None,
             epoch=epoch,
             limit_per_customer=limit_per_customer,
@@ -130,22 +135,28 @@ class AsyncShardedPool:
             queue=queue,
             step=step,
         )
+        operation = self._settings.open(opening)
         answer = await run_async(self._plans.open(operation, shards), self.store)
-        return opened_as_asked(answer, operation, profile=profile, shards=shards)
+        return opened_as_asked(answer, operation, opening)
 
+    # threads: @property
     async def shards(self) -> tuple[AsyncPool, ...]:
         """Return the shards, each a pool of its own; the directory is read once. Raises PoolMissing.
 
         Use them to read and trim ledgers. An order reserved directly at a shard can only be found there.
         """
+        return await self._parts()
+
+    async def _parts(self) -> tuple[AsyncPool, ...]:
         return tuple(map(self._shard, (await run_async(self._plans.found(), self.store)).shards))
 
     def _shard(self, name: Shard) -> AsyncPool:
-        if name not in self._shards:
+        found = self._shards.get(name)
+        if found is None:
             found = AsyncPool(self.store, name, ttl=self._ttl, hold=self._hold, gate=self.gate)
-            found._mark.on_clear = self._plans.note_return  # noqa: SLF001  # units that a shard gets back count for the pool
-            self._shards[name] = found
-        return self._shards[name]
+            found.on_return(self._plans.note_return)  # units that a shard gets back count for the pool
+            found = self._shards.setdefault(name, found)  # another thread may have created it meanwhile
+        return found
 
     async def shard_of(self, order_id: str, *, customer_id: str | None = None) -> AsyncPool:
         """Return an order's home shard; in a pool with a limit its customer determines it."""
@@ -175,7 +186,7 @@ class AsyncShardedPool:
     async def orders(self, *, state: OrderState | None = None) -> AsyncIterator[OrderRecord]:
         """Read the orders in `state`, such as "confirmed" (None: all), shard by shard; see `Pool.orders`."""
         wanted = checked_state(state)
-        for shard in await self.shards():
+        for shard in await self._parts():
             async for one in shard.orders(state=wanted):
                 yield one
 
@@ -192,37 +203,44 @@ class AsyncShardedPool:
         fair: bool = False,
         keep_on: KeepOn = (),
     ) -> Granting[AsyncGrant]:
-        """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`. See `ShardedPool`."""
+        """Take units and the lock of a free segment in the order's home shard; otherwise as `Pool.grant`.
+
+        Segments and fencing tokens are numbered within their shard: `grant.pool` is that shard.
+        """
         order = as_order(order, quantity, customer_id)
         operation = self._settings.grant(
             order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair, keep_on=keep_on
         )
         seconds = checked_timeout(timeout)
-        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair))
+        return Granting(lambda: self._granted(operation, seconds, keep_on, fair=fair))  # asyncio only
+        # threads: return self._granted(operation, seconds, keep_on, fair=fair)
 
     async def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
     ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
-        If the call is cancelled, units taken at its home shard are returned, as by `AsyncPool.reserve`. If it is
-        cancelled while units are brought from other shards, or in a pool with a gate, it may keep them until the hold
-        expires; a repeat gets them.
+        Takes one command if the order's home has enough. See `Pool.reserve`, also for an asyncio call that is
+        cancelled; if it is cancelled while units are brought from other shards, or in a pool with a gate, it may keep
+        them until the hold expires, and a repeat gets them.
         """
         operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial)
-        if self.gate is not None:
-            return await run_async(self._plans.reserve(operation), self.store)
-        mark = self._plans.mark
-        found = operation.order
-        refused = mark.refusal(found, partial=partial) if mark.seconds else None
+        if self.gate is None:  # asyncio only
+            return await self._reserve_in_batch(operation)
+        return await run_async(self._plans.reserve(operation), self.store)
+
+    async def _reserve_in_batch(self, operation: op.Reserve) -> Taken:  # asyncio only
+        """Reserve; the home shard sends concurrent calls together."""
+        mark, order = self._plans.mark, operation.order
+        refused = mark.refusal(order, partial=operation.partial) if mark.seconds else None
         if refused is not None:
             return refused
-        home = await self.shard_of(found.order_id, customer_id=found.customer_id)
+        home = await self.shard_of(order.order_id, customer_id=order.customer_id)
         asked_at = mark.now()
-        answer = await home.reserve(found)
+        answer = await home.reserve(order)
         answer, asked_at = await run_async(self._plans.reserve_on(operation, (answer, asked_at)), self.store)
         if mark.seconds:
-            mark.note(found.order_id, answer, asked_at)
+            mark.note(order.order_id, answer, asked_at)
         return answer
 
     async def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
@@ -236,7 +254,7 @@ class AsyncShardedPool:
     async def submit(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None
     ) -> AsyncOrderHandle:
-        """Accept an order at its home shard and queue it for a worker; see `AsyncPool.submit`.
+        """Accept an order at its home shard and queue it for a worker; see `Pool.submit`.
 
         Units are taken now, from any shards that have them. Takes one round trip if the order's home has enough.
         """
@@ -256,9 +274,7 @@ class AsyncShardedPool:
         publish(self.outbox, found)
         pairs = zip(operation.orders, found, strict=True)
         return [
-            one
-            if isinstance(one, SegmentedError)
-            else AsyncOrderHandle(self.store, one[0], order.order_id, one[1], decision=self._shard(one[0])._decision)  # noqa: SLF001  # as its own
+            one if isinstance(one, SegmentedError) else self._shard(one[0]).handle(order.order_id, accepted=one[1])
             for order, one in pairs
         ]
 
@@ -273,13 +289,17 @@ class AsyncShardedPool:
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
-        self._settings.confirm(order_id, holder_id=holder_id)  # checks the ids
-        return await (await self.shard_of(order_id, customer_id=customer_id)).confirm(order_id, holder_id=holder_id)
+        operation = self._settings.confirm(order_id, holder_id=holder_id)
+        home = await self.shard_of(operation.order_id, customer_id=customer_id)  # asyncio only
+        return await home.confirm(order_id, holder_id=holder_id)  # asyncio only
+        # threads: return run_sync(self._plans.confirm(operation, customer_id), self.store)
 
     async def cancel(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
-        self._settings.cancel(order_id, holder_id=holder_id)  # checks the ids
-        return await (await self.shard_of(order_id, customer_id=customer_id)).cancel(order_id, holder_id=holder_id)
+        operation = self._settings.cancel(order_id, holder_id=holder_id)
+        home = await self.shard_of(operation.order_id, customer_id=customer_id)  # asyncio only
+        return await home.cancel(order_id, holder_id=holder_id)  # asyncio only
+        # threads: return run_sync(self._plans.cancel(operation, customer_id), self.store)
 
     async def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""
@@ -358,7 +378,7 @@ class AsyncShardedPool:
     ) -> AsyncGrant | Refusal:
         home = await self.shard_of(operation.order.order_id, customer_id=operation.order.customer_id)
         plan = bind(self._plans.granted, operation, timeout, fair=fair)
-        return await home._granted(operation, plan, keep_on, timeout=timeout)  # noqa: SLF001  # a part of it
+        return await home.grant_by(operation, plan, keep_on, timeout=timeout)
 
     def __repr__(self) -> str:
         """Show the sku and the store."""

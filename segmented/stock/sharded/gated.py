@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.plans import Outside, Plan, perform
+from segmented.stock.opening import Opening
 from segmented.stock.plans import one_plan
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.serving import withdrawn_plan
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
         TooFew,
         Transfer,
     )
-    from segmented.stock.pool_gate import AsyncPoolGate, PoolGate
+    from segmented.stock.async_pool_gate import AsyncPoolGate
+    from segmented.stock.pool_gate import PoolGate
     from segmented.stock.settings import PoolSettings
 
 AnswerT = TypeVar("AnswerT")
@@ -80,9 +82,9 @@ class GatedPlans(ShardedPlans):
         """Read a shard, after comparing it with the database, which settles holds that have ended."""
         pool = self._pool_of(shard)
         ask = bind(pool.store.execute, op.LookAtShard(shard))
-        look = Outside(bind(self._gate.verified, _inner(pool), ask))
+        look = Outside(bind(self._gate.verified, pool.plain, ask))
         found: ShardFound = yield from perform(look)
-        if found.free_in_ms == 0 and (yield from perform(Outside(bind(self._gate.settle_due, _inner(pool))))):
+        if found.free_in_ms == 0 and (yield from perform(Outside(bind(self._gate.settle_due, pool.plain)))):
             found = yield from perform(look)
         return found
 
@@ -98,11 +100,18 @@ class GatedPlans(ShardedPlans):
     def _opened(self, asked: Sequence[op.OpenPool]) -> Plan[list[Opened | AlreadyOpen]]:
         answers: list[Opened | AlreadyOpen] = []
         for one in asked:  # the first one first: a process without the gate sees by it that the pool is gated
-            terms: dict[str, Any] = {"epoch": one.epoch, "limit_per_customer": one.limit_per_customer}
-            terms |= {"stock": one.stock, "segments": one.segment_count, "profile": str(one.profile)}
-            terms |= {"queue": one.assignment.queue, "step": one.assignment.step}
-            pool = _inner(self._pool_of(one.sku))  # type: ignore[arg-type]  # the name of a shard
-            answers.append((yield from perform(Outside(bind(self._gate.open_pool, pool, **terms)))))
+            opening = Opening(
+                stock=one.stock,
+                segments=one.segment_count,
+                gated=True,
+                epoch=one.epoch,
+                limit_per_customer=one.limit_per_customer,
+                profile=str(one.profile),
+                queue=one.assignment.queue,
+                step=one.assignment.step,
+            )
+            pool = self._pool_of(one.sku).plain  # type: ignore[arg-type]  # the name of a shard
+            answers.append((yield from perform(Outside(bind(self._gate.open_pool, pool, opening)))))
         return answers
 
     def restock(self, operation: op.Restock) -> Plan[Restocked | Closed]:
@@ -196,7 +205,7 @@ class GatedPlans(ShardedPlans):
         *,
         partial: bool,
     ) -> Callable[[], Any]:
-        pool = _inner(self._pool_of(home))
+        pool = self._pool_of(home).plain
         return lambda: self._gate.take_orders(pool, orders, lambda left: self._run(plan_of(left)), partial=partial)
 
     # --- deciding ---
@@ -238,11 +247,6 @@ class GatedPlans(ShardedPlans):
     def _asked(self, shard: Shard, name: str, *args: Any, **kwargs: Any) -> Plan[Any]:  # noqa: ANN401  # any call
         """Call the shard's gated pool, whose answers end local refusals where units came back."""
         return (yield from perform(Outside(bind(getattr(self._pool_of(shard), name), *args, **kwargs))))
-
-
-def _inner(pool: Any) -> Any:  # noqa: ANN401  # a pool for threads or for asyncio
-    """Return the pool on which the gate's own steps work."""
-    return getattr(pool, "plain", pool)
 
 
 def _by_shard(homes: Iterable[Shard | InvalidInput], answers: list[Any]) -> Mapping[Shard, list[int]]:

@@ -1,9 +1,10 @@
+# Written by `make sync` from async_pool.py: change that module.
 """The pool in shards, for threads."""
 
 from __future__ import annotations
 
 from functools import partial as bind
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
@@ -11,8 +12,7 @@ from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.models import Assignment, checked_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
-from segmented.stock.opening import opened_as_asked
-from segmented.stock.order_handle import OrderHandle
+from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_list import checked_state
 from segmented.stock.plans import available_plan
 from segmented.stock.pool import Pool
@@ -30,6 +30,7 @@ from segmented.stock.sharded.serving import publish, sharded_outbox
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from segmented import protocol as op
     from segmented.clock import Duration
     from segmented.models import (
         AlreadyOpen,
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.plans.drivers import Store
-    from segmented.stock.grant import KeepOn
+    from segmented.stock.grant_state import KeepOn
+    from segmented.stock.order_handle import OrderHandle
     from segmented.stock.outbox import Outbox
     from segmented.stock.pool import Grant
     from segmented.stock.pool_gate import PoolGate
@@ -95,8 +97,10 @@ class ShardedPool:
         """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
         if self.gate is not None:
-            steps: dict[str, Any] = {"gate": self.gate, "pool_of": self._shard, "run": bind(run_sync, store=self.store)}
-            self._plans = GatedPlans(self._settings, sold_out_mark, store.clock, **steps)
+            run = bind(run_sync, store=self.store)
+            self._plans = GatedPlans(
+                self._settings, sold_out_mark, store.clock, gate=self.gate, pool_of=self._shard, run=run
+            )
         self._shards: dict[Shard, Pool] = {}
 
     def open(
@@ -120,9 +124,10 @@ class ShardedPool:
         `step` are as for `Pool`; each shard keeps to them on its own master. With a gate each shard gets its rows in
         the order database first; raises ChangeGated without it for a pool that was opened with one.
         """
-        operation = self._settings.open(
-            stock,
-            segments,
+        opening = Opening(
+            stock=stock,
+            segments=segments,
+            shards=shards,
             gated=self.gate is not None,
             epoch=epoch,
             limit_per_customer=limit_per_customer,
@@ -130,8 +135,9 @@ class ShardedPool:
             queue=queue,
             step=step,
         )
+        operation = self._settings.open(opening)
         answer = run_sync(self._plans.open(operation, shards), self.store)
-        return opened_as_asked(answer, operation, profile=profile, shards=shards)
+        return opened_as_asked(answer, operation, opening)
 
     @property
     def shards(self) -> tuple[Pool, ...]:
@@ -139,20 +145,23 @@ class ShardedPool:
 
         Use them to read and trim ledgers. An order reserved directly at a shard can only be found there.
         """
+        return self._parts()
+
+    def _parts(self) -> tuple[Pool, ...]:
         return tuple(map(self._shard, run_sync(self._plans.found(), self.store).shards))
 
     def _shard(self, name: Shard) -> Pool:
         found = self._shards.get(name)
         if found is None:
             found = Pool(self.store, name, ttl=self._ttl, hold=self._hold, gate=self.gate)
-            found._mark.on_clear = self._plans.note_return  # noqa: SLF001  # units that a shard gets back count for the pool
-            found = self._shards.setdefault(name, found)  # another thread may have made it meanwhile
+            found.on_return(self._plans.note_return)  # units that a shard gets back count for the pool
+            found = self._shards.setdefault(name, found)  # another thread may have created it meanwhile
         return found
 
     def shard_of(self, order_id: str, *, customer_id: str | None = None) -> Pool:
         """Return an order's home shard; in a pool with a limit its customer determines it."""
-        home = self._plans.home(run_sync(self._plans.found(), self.store), order_id, customer_id)
-        return self._shard(home)
+        gathering = run_sync(self._plans.found(), self.store)
+        return self._shard(self._plans.home(gathering, order_id, customer_id))
 
     @property
     def refused_by_mark(self) -> int:
@@ -177,7 +186,8 @@ class ShardedPool:
     def orders(self, *, state: OrderState | None = None) -> Iterator[OrderRecord]:
         """Read the orders in `state`, such as "confirmed" (None: all), shard by shard; see `Pool.orders`."""
         wanted = checked_state(state)
-        return (one for shard in self.shards for one in shard.orders(state=wanted))
+        for shard in self._parts():
+            yield from shard.orders(state=wanted)
 
     def grant(  # noqa: PLR0913  # options of one call, each by name
         self,
@@ -200,16 +210,17 @@ class ShardedPool:
         operation = self._settings.grant(
             order, holder_id=holder_id, keep_refusal=keep_refusal, partial=partial, fair=fair, keep_on=keep_on
         )
-        plan = bind(self._plans.granted, operation, checked_timeout(timeout), fair=fair)
-        home = self.shard_of(order.order_id, customer_id=order.customer_id)
-        return home._granted(operation, plan, keep_on)  # noqa: SLF001  # the shard is a part of it
+        seconds = checked_timeout(timeout)
+        return self._granted(operation, seconds, keep_on, fair=fair)
 
     def reserve(
         self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
     ) -> Taken:
         """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
-        Takes one command if the order's home has enough. See `Pool.reserve`.
+        Takes one command if the order's home has enough. See `Pool.reserve`, also for an asyncio call that is
+        cancelled; if it is cancelled while units are brought from other shards, or in a pool with a gate, it may keep
+        them until the hold expires, and a repeat gets them.
         """
         operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial)
         return run_sync(self._plans.reserve(operation), self.store)
@@ -243,9 +254,7 @@ class ShardedPool:
         publish(self.outbox, found)
         pairs = zip(operation.orders, found, strict=True)
         return [
-            one
-            if isinstance(one, SegmentedError)
-            else OrderHandle(self.store, one[0], order.order_id, one[1], decision=self._shard(one[0])._decision)  # noqa: SLF001  # as its own
+            one if isinstance(one, SegmentedError) else self._shard(one[0]).handle(order.order_id, accepted=one[1])
             for order, one in pairs
         ]
 
@@ -324,8 +333,8 @@ class ShardedPool:
 
     def audit(self) -> ShardedAuditReport:
         """Audit every shard and the transfers between them; safe while the pool sells."""
-        directory = run_sync(self._plans.found(), self.store).directory
-        return run_sync(sharded_audit_plan(directory), self.store)
+        gathering = run_sync(self._plans.found(), self.store)
+        return run_sync(sharded_audit_plan(gathering.directory), self.store)
 
     def repair(self, report: ShardedAuditReport, *, yes: bool) -> ShardedRepairReport:
         """Correct what an audit's `report` names, if it still holds; without `yes`, only report what would be done.
@@ -339,6 +348,11 @@ class ShardedPool:
             return run_sync(sharded_repair_plan(gathering, report, self._settings.hold_ms, yes=yes), self.store)
         finally:
             self._plans.note_return()  # received units end local refusals
+
+    def _granted(self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool) -> Grant | Refusal:
+        home = self.shard_of(operation.order.order_id, customer_id=operation.order.customer_id)
+        plan = bind(self._plans.granted, operation, timeout, fair=fair)
+        return home.grant_by(operation, plan, keep_on, timeout=timeout)
 
     def __repr__(self) -> str:
         """Show the sku and the store."""

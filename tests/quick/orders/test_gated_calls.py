@@ -17,7 +17,7 @@ from segmented import AsyncPool, Order, Outbox, Pool, RedisStore, Reserved, Sett
 from segmented.errors import ChangeGated, PoolGated, PoolUnverified
 from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, PoolState, Resized, Restocked, Trimmed
 from segmented.stock import AsyncGrant, AuditReport, Grant, RepairReport
-from segmented.stock.order_handle import HandleState
+from segmented.stock.handle_state import HandleState
 from tests.support.pools.both_sides import judged
 from tests.support.pools.fronts import Front, asyncio_side
 
@@ -132,7 +132,11 @@ NEVER: Final = {
     "expire": lambda front: front.call("expire", resolver=lambda record: "confirm"),  # noqa: ARG005  # as users write it
 }
 """Calls that would decide past the database, with or without the gate."""
-PROPERTIES: Final = {"gate", "plain", "in_threads", "refused_by_mark", "tokens_above"}
+PROPERTIES: Final = {
+    *("gate", "plain", "in_threads", "refused_by_mark", "tokens_above", "last_state"),
+    *("share", "note_return", "on_return"),
+    "grant_by",  # as `grant`, by a plan of a pool in shards
+}
 """Public names that ask neither side."""
 
 

@@ -15,7 +15,7 @@ from segmented import Order, Outbox, Pool, RedisStore, Reserved, Settled, SoldOu
 from segmented.errors import ChangeGated, PoolGated, PoolUnverified, TransferGated
 from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, Resized, Restocked, ShardedState
 from segmented.stock import AsyncPool, AsyncShardedPool, ShardedAuditReport, ShardedPool
-from segmented.stock.order_handle import HandleState
+from segmented.stock.handle_state import HandleState
 from segmented.stock.sharded import ShardedRepairReport
 from tests.quick.orders.test_gated_calls import DUE_HOLD, SECONDS, TTL, Call, PoolFront, check_type, refusal
 from tests.support.contract.shards.sharding import at_home_in

@@ -29,8 +29,7 @@ from segmented.locks import (
     ReentrantLock,
     Semaphore,
 )
-from segmented.stock import AsyncPool, Pool
-from segmented.stock.carts import AsyncCarts, Carts
+from segmented.stock import AsyncCarts, AsyncPool, Carts, Pool
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore

@@ -17,7 +17,8 @@ from segmented.models import Busy, Closed, Decided, LimitReached, Order, OrderRe
 from segmented.models.submitted import Dead, Queued, Submitted
 from segmented.orders import TryLater, WorkTerms
 from segmented.stock import Pool
-from segmented.stock.order_handle import HandleState, OrderHandle
+from segmented.stock.handle_state import HandleState
+from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Outbox, SweepReport, SweepTerms, envelopes_of, sweep
 
 if TYPE_CHECKING:

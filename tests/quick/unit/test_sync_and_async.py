@@ -33,8 +33,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncGate.missing_tables AsyncGate.names_of AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders "
             "AsyncGate.stocking "
             "AsyncGate.totals AsyncGate.transaction AsyncGate.transfers AsyncGate.unfinished_changes AsyncGate.void "
-            "AsyncGate.where "
-            "AsyncPool.plain AsyncPoolChanges.plain"
+            "AsyncGate.where"
         ),
         "a thread is asked to do other work between two requests, a task need not be": "AsyncLane.call",
         "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the first "
@@ -42,6 +41,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "only async": {
         "the steps of its gate run in threads": "AsyncPool.in_threads AsyncGate.gate",
+        "a pool for asyncio serves one event loop": "AsyncNoGate.enter_loop",
         "only a task can be cancelled from outside; a thread asks `is_trusted`": (
             "AsyncHeldLease.cancel_scope AsyncMultiLease.cancel_scope AsyncZooKeeperLease.cancel_scope"
         ),
@@ -58,8 +58,8 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncHeldLease.look_after AsyncHeldLease.on_lost AsyncHeldLease.release_later "
             "AsyncMultiLease.on_lost AsyncMultiLease.release_later EndsWithItsAsyncBlock.release_later "
             "AsyncZooKeeperLease.on_lost AsyncZooKeeperLease.tell AsyncKeeper.discard AsyncKeeper.watch "
-            "AsyncLease.sequencer AsyncPoolBooks.handle "
-            "AsyncPoolBooks.note_token AsyncGrant.decided_by AsyncLane.submit "
+            "AsyncLease.sequencer AsyncPool.handle AsyncPool.note_return AsyncPool.on_return AsyncPool.share "
+            "AsyncPool.note_token AsyncGrant.decided_by AsyncLane.submit "
             "AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all AsyncRedisWakeups.close_soon "
             "AsyncRedisStore.require_pools"
         ),
@@ -75,19 +75,15 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "signature": {
         "redis-py's own lock for asyncio has no `sleep` either": "AsyncLock.acquire",
-        "a grant stops waiting for a step in a thread; a thread cannot stop its own": (
-            "AsyncGate.grant_order AsyncPoolGate.grant_order"
-        ),
         "a socket that is closed without waiting is asyncio's": "AsyncWire.close",
         "only a task can be cancelled while it waits for a connection": "AsyncLink.run AsyncSentinelLink.run",
         "threads listen by way of the lanes, tasks with the stores": "AsyncQuorumWakeups.__init__",
     },
     "sentence": {
         "its steps run in threads, and it ends them": "AsyncGate AsyncGate.close",
-        "it names its twin": "AsyncPoolBooks AsyncPoolChanges",
         "it says that `await` and `async with` both take it": (
             "AsyncHandle.acquire AsyncGetSetLock.acquire AsyncMultiLock.acquire AsyncReentrantLock.acquire "
-            "AsyncZooKeeperLock.acquire AsyncPool.grant AsyncShardedPool.grant"
+            "AsyncZooKeeperLock.acquire"
         ),
         "it says where a callback runs": "AsyncZooKeeperLease.on_lost",
         "threads listen by way of the lanes, tasks with the stores": "AsyncQuorumWakeups.__init__",

@@ -162,7 +162,8 @@ class GrantState(WarnsWhenDropped):
             "reserved until its hold ends; confirm or cancel it, or use it in a with statement"
         )
 
-    def _note_renewal(self, answer: Renewed | Lost, asked_at: float) -> None:
+    def note_renewal(self, answer: Renewed | Lost, asked_at: float) -> None:
+        """Trust the lease as long as a renewal, requested at local time `asked_at`, says."""
         if isinstance(answer, Lost):
             self.trusted_until = asked_at
         else:

@@ -1,0 +1,143 @@
+"""What a pool without an order database does instead of asking its gate, for asyncio: it decides its orders itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from segmented.plans import perform, run_async
+from segmented.stock.coalescing import Coalescing  # asyncio only
+from segmented.stock.opening import open_pool_plan
+from segmented.stock.plans import expire_plan, settle_many_plan
+from segmented.stock.sold_out_mark import returning  # asyncio only
+
+# threads: from segmented.stock.sold_out_mark import reserve_marked, returning
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from segmented import protocol as op
+    from segmented.errors import OrderMismatch
+    from segmented.models import (
+        AlreadyOpen,
+        Assigned,
+        Closed,
+        Decided,
+        Opened,
+        Order,
+        Refusal,
+        Resized,
+        Restocked,
+        Settled,
+        Superseded,
+        Taken,
+        TooFew,
+    )
+    from segmented.plans.drivers import AsyncStore
+    from segmented.stock.async_pool_gate import Ends
+    from segmented.stock.opening import Opening
+    from segmented.stock.settings import PoolSettings
+    from segmented.stock.sold_out_mark import SoldOutMark
+
+AnswerT = TypeVar("AnswerT")
+GrantT = TypeVar("GrantT")
+
+
+class AsyncNoGate:
+    """Answers the calls of a pool that has no gate, each by its operation alone.
+
+    The methods are those of `AsyncPoolGate` that a pool calls. They get the pool, as a gate does, and do not need it.
+    """
+
+    def __init__(self, store: AsyncStore, settings: PoolSettings, mark: SoldOutMark) -> None:
+        """Decide the orders of one pool, with its settings and its sold-out mark."""
+        self._store = store
+        self._settings = settings
+        self._mark = mark
+        self._calls = Coalescing(store, settings.sku, settings.hold_ms, mark)  # asyncio only
+
+    def enter_loop(self) -> None:  # asyncio only
+        """Note the running event loop. Raises InvalidInput if the pool serves another one."""
+        self._calls.enter_loop()
+
+    async def reserve(self, operation: op.Reserve) -> Taken:
+        """Reserve units; with asyncio, in one batch with concurrent calls."""
+        return await self._calls.reserve(operation.order, partial=operation.partial)  # asyncio only
+        # threads: return run_sync(reserve_marked(self._mark, operation), self._store)
+
+    async def open_pool(self, _: object, opening: Opening) -> Opened | AlreadyOpen:
+        """Open the pool."""
+        return await run_async(open_pool_plan(self._settings.open(opening)), self._store)
+
+    async def verified(self, _: object, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """Ask the pool: there is no database to compare it with."""
+        return await ask()
+
+    async def grant_order(
+        self,
+        _: object,
+        order: Order,
+        ask: Callable[[], Awaitable[GrantT | Refusal]],
+        *,
+        asked: int | None,
+        timeout: float | None,
+    ) -> GrantT | Refusal:
+        """Ask for a grant; it waits up to its own timeout."""
+        del order, asked, timeout
+        return await ask()
+
+    async def take_orders(
+        self,
+        _: object,
+        orders: tuple[Order, ...],
+        ask: Callable[[tuple[Order, ...]], Awaitable[list[AnswerT]]],
+        *,
+        partial: bool,
+    ) -> list[AnswerT | Decided | OrderMismatch]:
+        """Ask the pool to take all of the orders."""
+        del partial
+        return [*await ask(orders)]
+
+    async def confirm_order(self, _: object, order_id: str, holder_id: str | None) -> Settled:
+        """Confirm an order; with a holder id only that holder's segment is freed."""
+        operation = self._settings.confirm(order_id, holder_id=holder_id)
+        if holder_id is None:  # asyncio only
+            return await self._calls.confirm(order_id)
+        return await run_async(perform(operation), self._store)
+
+    async def confirm_orders(self, _: object, order_ids: Iterable[str]) -> Ends:
+        """Confirm many orders, up to 1,000 in a round trip."""
+        operation = self._settings.settle_many("confirmed", order_ids)
+        return await run_async(settle_many_plan(operation), self._store)
+
+    async def cancel_order(self, _: object, order_id: str, holder_id: str | None) -> Settled | Superseded:
+        """Give an order's units back; with a holder id only while that holder still has it."""
+        operation = self._settings.cancel(order_id, holder_id=holder_id)
+        if holder_id is None:  # asyncio only
+            return await self._calls.cancel(order_id)  # this also ends the mark
+        return await run_async(returning(self._mark, perform(operation)), self._store)
+
+    async def cancel_orders(self, _: object, order_ids: Iterable[str]) -> Ends:
+        """Give back the units of many orders, up to 1,000 in a round trip."""
+        operation = self._settings.settle_many("cancelled", order_ids)
+        return await run_async(returning(self._mark, settle_many_plan(operation)), self._store)
+
+    async def expire_orders(self, _: object, limit: int) -> tuple[Settled, ...]:
+        """Give back the units of expired holds."""
+        return await run_async(returning(self._mark, expire_plan(self._settings.sku, limit)), self._store)
+
+    async def restock_pool(self, _: object, units: int, restock_id: str) -> Restocked | Closed:
+        """Add units."""
+        operation = self._settings.restock(units, restock_id)
+        return await run_async(returning(self._mark, perform(operation)), self._store)
+
+    async def withdraw_pool(self, _: object, units: int, withdraw_id: str) -> Restocked | TooFew:
+        """Remove free units."""
+        return await self._store.execute(self._settings.withdraw(units, withdraw_id))
+
+    async def resize_pool(self, _: object, segments: int) -> Resized:
+        """Change the number of segments."""
+        return await self._store.execute(self._settings.resize(segments))
+
+    async def assign_pool(self, _: object, operation: op.AssignPool) -> Assigned:
+        """Name the pool's workers."""
+        return await self._store.execute(operation)

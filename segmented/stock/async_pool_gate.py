@@ -1,0 +1,117 @@
+"""The interface of a pool's gate, for asyncio. `segmented.orders` has its implementation, `AsyncGate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from segmented.errors import OrderMismatch, SegmentedError
+    from segmented.models import (
+        AlreadyOpen,
+        Assigned,
+        Cart,
+        CartFate,
+        Closed,
+        Decided,
+        Opened,
+        Order,
+        Refusal,
+        Resized,
+        Restocked,
+        Settled,
+        Shard,
+        Superseded,
+        TooFew,
+    )
+    from segmented.protocol import AssignPool
+    from segmented.stock.opening import Opening
+
+PoolT_contra = TypeVar("PoolT_contra", contravariant=True)
+GrantT = TypeVar("GrantT")
+AnswerT = TypeVar("AnswerT")
+
+Ends: TypeAlias = "list[Settled | SegmentedError | None]"
+"""An answer or a failure for each order, in their order."""
+
+
+class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
+    """The questions of a pool to its order database, for asyncio."""
+
+    async def open_pool(self, pool: PoolT_contra, opening: Opening) -> Opened | AlreadyOpen:
+        """Store the segments' rows, and open the pool."""
+
+    async def verified(self, pool: PoolT_contra, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """Ask the pool, once it was compared with the database if its server is another one."""
+
+    async def grant_order(
+        self,
+        pool: PoolT_contra,
+        order: Order,
+        ask: Callable[[], Awaitable[GrantT | Refusal]],
+        *,
+        asked: int | None,
+        timeout: float | None,
+    ) -> GrantT | Refusal:
+        """Ask for a grant, unless the database has decided the order: then return that decision."""
+
+    async def take_orders(
+        self,
+        pool: PoolT_contra,
+        orders: Sequence[Order],
+        ask: Callable[[tuple[Order, ...]], Awaitable[list[AnswerT]]],
+        *,
+        partial: bool,
+    ) -> list[AnswerT | Decided | OrderMismatch]:
+        """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
+
+    async def decision_on(self, pool: PoolT_contra, order_id: str) -> Settled | None:
+        """Return the database's decision on an order, if it has one."""
+
+    async def confirm_grant(self, grant: GrantT, order: Order) -> Settled:
+        """Store a granted order in the database, and confirm it in the pool."""
+
+    async def confirm_order(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled:
+        """Store a reserved order in the database, and confirm it in the pool."""
+
+    async def confirm_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> Ends:
+        """Store reserved orders in the database, and confirm them in the pool."""
+
+    async def cancel_order(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled | Superseded:
+        """Void an order in the database, and give its units back."""
+
+    async def cancel_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> Ends:
+        """Void orders in the database, and give their units back."""
+
+    async def sell_cart(self, pools: Sequence[PoolT_contra], cart: Cart) -> CartFate:
+        """Store every line of a reserved cart, or void every line if one of them cannot be sold any more."""
+
+    async def void_cart(self, pools: Sequence[PoolT_contra], cart: Cart) -> CartFate:
+        """Void every line of a cart, unless it is sold."""
+
+    async def end_cart(
+        self, pools: Sequence[PoolT_contra], cart: Cart, *, is_sold: bool
+    ) -> list[Settled | SegmentedError]:
+        """Tell the pools of a cart that it is sold, or void; returns an answer or a failure for each line."""
+
+    async def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
+        """Void orders whose hold has expired, and give their units back."""
+
+    async def settle_due(self, pool: PoolT_contra) -> bool:
+        """Do so for a caller that needs their units, a bounded number; return whether some holds have ended."""
+
+    async def restock_pool(self, pool: PoolT_contra, units: int, restock_id: str) -> Restocked | Closed:
+        """Add units to both."""
+
+    async def withdraw_pool(self, pool: PoolT_contra, units: int, withdraw_id: str) -> Restocked | TooFew:
+        """Remove free units from both."""
+
+    async def move_units(self, source: Shard, target: Shard, *, sent: int, epoch: int) -> bool:
+        """Move units between the rows of two shards; False if the source must be rebuilt first."""
+
+    async def resize_pool(self, pool: PoolT_contra, segments: int) -> Resized:
+        """Change the number of segments of both."""
+
+    async def assign_pool(self, pool: PoolT_contra, operation: AssignPool) -> Assigned:
+        """Name the pool's workers, and keep the names in the database."""

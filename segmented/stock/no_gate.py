@@ -1,0 +1,131 @@
+# Written by `make sync` from async_no_gate.py: change that module.
+"""What a pool without an order database does instead of asking its gate, for threads: it decides its orders itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from segmented.plans import perform, run_sync
+from segmented.stock.opening import open_pool_plan
+from segmented.stock.plans import expire_plan, settle_many_plan
+from segmented.stock.sold_out_mark import reserve_marked, returning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from segmented import protocol as op
+    from segmented.errors import OrderMismatch
+    from segmented.models import (
+        AlreadyOpen,
+        Assigned,
+        Closed,
+        Decided,
+        Opened,
+        Order,
+        Refusal,
+        Resized,
+        Restocked,
+        Settled,
+        Superseded,
+        Taken,
+        TooFew,
+    )
+    from segmented.plans.drivers import Store
+    from segmented.stock.opening import Opening
+    from segmented.stock.pool_gate import Ends
+    from segmented.stock.settings import PoolSettings
+    from segmented.stock.sold_out_mark import SoldOutMark
+
+AnswerT = TypeVar("AnswerT")
+GrantT = TypeVar("GrantT")
+
+
+class NoGate:
+    """Answers the calls of a pool that has no gate, each by its operation alone.
+
+    The methods are those of `PoolGate` that a pool calls. They get the pool, as a gate does, and do not need it.
+    """
+
+    def __init__(self, store: Store, settings: PoolSettings, mark: SoldOutMark) -> None:
+        """Decide the orders of one pool, with its settings and its sold-out mark."""
+        self._store = store
+        self._settings = settings
+        self._mark = mark
+
+    def reserve(self, operation: op.Reserve) -> Taken:
+        """Reserve units; with asyncio, in one batch with concurrent calls."""
+        return run_sync(reserve_marked(self._mark, operation), self._store)
+
+    def open_pool(self, _: object, opening: Opening) -> Opened | AlreadyOpen:
+        """Open the pool."""
+        return run_sync(open_pool_plan(self._settings.open(opening)), self._store)
+
+    def verified(self, _: object, ask: Callable[[], AnswerT]) -> AnswerT:
+        """Ask the pool: there is no database to compare it with."""
+        return ask()
+
+    def grant_order(
+        self,
+        _: object,
+        order: Order,
+        ask: Callable[[], GrantT | Refusal],
+        *,
+        asked: int | None,
+        timeout: float | None,
+    ) -> GrantT | Refusal:
+        """Ask for a grant; it waits up to its own timeout."""
+        del order, asked, timeout
+        return ask()
+
+    def take_orders(
+        self,
+        _: object,
+        orders: tuple[Order, ...],
+        ask: Callable[[tuple[Order, ...]], list[AnswerT]],
+        *,
+        partial: bool,
+    ) -> list[AnswerT | Decided | OrderMismatch]:
+        """Ask the pool to take all of the orders."""
+        del partial
+        return [*ask(orders)]
+
+    def confirm_order(self, _: object, order_id: str, holder_id: str | None) -> Settled:
+        """Confirm an order; with a holder id only that holder's segment is freed."""
+        operation = self._settings.confirm(order_id, holder_id=holder_id)
+        return run_sync(perform(operation), self._store)
+
+    def confirm_orders(self, _: object, order_ids: Iterable[str]) -> Ends:
+        """Confirm many orders, up to 1,000 in a round trip."""
+        operation = self._settings.settle_many("confirmed", order_ids)
+        return run_sync(settle_many_plan(operation), self._store)
+
+    def cancel_order(self, _: object, order_id: str, holder_id: str | None) -> Settled | Superseded:
+        """Give an order's units back; with a holder id only while that holder still has it."""
+        operation = self._settings.cancel(order_id, holder_id=holder_id)
+        return run_sync(returning(self._mark, perform(operation)), self._store)
+
+    def cancel_orders(self, _: object, order_ids: Iterable[str]) -> Ends:
+        """Give back the units of many orders, up to 1,000 in a round trip."""
+        operation = self._settings.settle_many("cancelled", order_ids)
+        return run_sync(returning(self._mark, settle_many_plan(operation)), self._store)
+
+    def expire_orders(self, _: object, limit: int) -> tuple[Settled, ...]:
+        """Give back the units of expired holds."""
+        return run_sync(returning(self._mark, expire_plan(self._settings.sku, limit)), self._store)
+
+    def restock_pool(self, _: object, units: int, restock_id: str) -> Restocked | Closed:
+        """Add units."""
+        operation = self._settings.restock(units, restock_id)
+        return run_sync(returning(self._mark, perform(operation)), self._store)
+
+    def withdraw_pool(self, _: object, units: int, withdraw_id: str) -> Restocked | TooFew:
+        """Remove free units."""
+        return self._store.execute(self._settings.withdraw(units, withdraw_id))
+
+    def resize_pool(self, _: object, segments: int) -> Resized:
+        """Change the number of segments."""
+        return self._store.execute(self._settings.resize(segments))
+
+    def assign_pool(self, _: object, operation: op.AssignPool) -> Assigned:
+        """Name the pool's workers."""
+        return self._store.execute(operation)
