@@ -247,8 +247,8 @@ class LimitReached:
 
     def describe(self) -> str:
         """Return the answer in words."""
-        most = f"{self.limit} {plural(self.limit, 'unit')}"
-        return f"customer {self.customer_id!r} has {self.taken} of at most {most}, {self.quantity} asked for"
+        limit = f"the limit of {self.limit} {plural(self.limit, 'unit')}"
+        return f"customer {self.customer_id!r} has {self.taken} of {limit}, and asks for {self.quantity} more"
 
     def __bool__(self) -> Literal[False]:
         """Return False: nothing is granted."""

@@ -119,17 +119,20 @@ def _evidence(rows: Sequence[Mapping[str, str]], contenders: Sequence[Contender]
 
 
 def _conditions(contenders: Sequence[Contender]) -> str:
-    lines = []
+    """Return a line per contender, with what differs from the first one's versions and machine."""
+    lines, first = [], None
     for contender in contenders:
         conditions = contender["conditions"]
         if conditions is None:
             lines.append(f"- {contender['title']}: {NOT_RUN}")
             continue
-        versions = ", ".join(f"{name} {version}" for name, version in sorted(conditions["versions"].items()))
+        machine = f"{conditions['cores']} cores ({conditions['cpu_model']}), {conditions['system']}"
+        parts = [*(f"{name} {version}" for name, version in sorted(conditions["versions"].items())), machine]
+        first = first or parts
+        own = parts if first is parts else [part for part in parts if part not in first]
         lines.append(
-            f"- {contender['title']}: {conditions['date']}, commit `{conditions['commit']}`; {versions}; "
-            f"{conditions['cores']} cores ({conditions['cpu_model']}), {conditions['system']}, "
-            f"load at the end {conditions['load']}"
+            f"- {contender['title']}: {conditions['date']}, commit `{conditions['commit'][:12]}`, load at the end "
+            f"{conditions['load']}{'; ' if own else ''}{', '.join(own)}"
         )
-    lines.append("- Results in `tests/conformance/dedup/results.json`")
+    lines.append("- Results in `tests/conformance/dedup/results.json`; versions and machine as in the first line")
     return "\n".join(lines) + "\n"

@@ -144,6 +144,9 @@ def _reasons(groups: Sequence[list[Contender]]) -> str:
 
 def _these(names: Sequence[str], everybody: Sequence[str]) -> str:
     """Return the names as text, or as "all but" the others if these are fewer."""
+    plain = [name.removesuffix(" (threads)") for name in names]
+    if plain != list(names) and set(plain) == set(everybody):
+        return "all, with threads"
     others = [name for name in everybody if name not in names]
     if len(others) * 2 > len(everybody) or any(name not in everybody for name in names):
         return ", ".join(names)

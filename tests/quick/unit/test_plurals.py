@@ -34,4 +34,5 @@ def test_a_number_has_its_thousands_separated() -> None:
 def test_answers_with_one_unit_say_unit() -> None:
     assert SoldOut("a", 2, 1, 0, 7).describe() == "sold out (1 unit free, 0 on hold, 2 asked for)"
     assert SoldOut("a", 2, 0, 0, 7).describe() == "sold out (0 units free, 0 on hold, 2 asked for)"
-    assert LimitReached("a", 1, "ann", 1, 1).describe() == "customer 'ann' has 1 of at most 1 unit, 1 asked for"
+    limited = LimitReached("a", 1, "ann", 1, 1).describe()
+    assert limited == "customer 'ann' has 1 of the limit of 1 unit, and asks for 1 more"
