@@ -134,7 +134,7 @@ def table(facts: Facts) -> str:
 
 def main(session: Path, charts: Path) -> None:
     """Write the charts and print the table."""
-    facts = Facts(read_results(session / "results.jsonl"), session)
+    facts = Facts(read_results(session / "results.jsonl"))
     for name, palette in PALETTES.items():
         (charts / f"locks-{name}.svg").write_text(chart(facts, palette), encoding="utf-8")
     sys.stdout.write(table(facts))

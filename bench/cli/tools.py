@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bench.display import display_on
-from bench.engine.folder import HISTORY_MAX, RESULTS
+from bench.engine.folder import RESULTS
 from bench.engine.record import read_results
 from bench.engine.session import Ended, ends_as_exceptions
 from bench.results import Findings, check_writable, write
@@ -60,9 +60,6 @@ def exits_by_signal(kept: Callable[[], str] = lambda: NOTHING_KEPT) -> Iterator[
 def report(
     folder: Annotated[Path, typer.Argument(help="Results file results.jsonl, or its folder.", metavar="DIR")],
     *,
-    size_max: Annotated[
-        int, typer.Option("--size-max", metavar="MIB", min=1, help="Refuse a larger history, measured unpacked.")
-    ] = HISTORY_MAX,
     publish: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +85,7 @@ def report(
             message = "--core-hour with --publish: a published report has no prices; draw it again with --core-hour"
             raise InvalidInput(message)
     whole = folder.parent if folder.name == RESULTS and folder.is_file() else folder
-    draw(whole, Console(), history_max=size_max, to=publish, core_hour=core_hour)
+    draw(whole, Console(), to=publish, core_hour=core_hour)
 
 
 def compare(
@@ -136,18 +133,15 @@ def draw(
     folder: Path,
     console: Console,
     *,
-    history_max: int = HISTORY_MAX,
     to: Path | None = None,
     core_hour: float | None = None,
 ) -> None:
     """Draw a session's report: figures, page, table if the lint allows one, and how to repeat it."""
     with display_on(console).strategy("report") as progress:
         if to is None:
-            drawn = _part("bench.report.drawing", "redraw")(
-                folder, progress, history_max=history_max, core_hour=core_hour
-            )
+            drawn = _part("bench.report.drawing", "redraw")(folder, progress, core_hour=core_hour)
         else:
-            drawn = _part("bench.report.publishing", "publish")(folder, to, progress, history_max=history_max)
+            drawn = _part("bench.report.drawing", "publish")(folder, to, progress)
     for sentence in drawn.sentences():
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 

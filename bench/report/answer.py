@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.analysis.intervals import number, paired_ratio
 from bench.analysis.measured import noise_floor
-from bench.report.drawn import ends
-from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK
+from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK, ends
 from bench.report.tables import main_families, setting_of, with_interval
 from segmented.models.ids import plural
 

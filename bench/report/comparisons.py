@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from bench.analysis.intervals import number, paired_ratio
 from bench.analysis.measured import cells_of, noise_floor
-from bench.report.colours import BLACK, BLUE, GREY, LIGHT
-from bench.report.drawn import Drawn, NotDrawn, ends, with_ends
-from bench.report.facts import LOCK_FREE, ONE_LOCK, OURS, Spot, said, shared
+from bench.report.facts import LOCK_FREE, ONE_LOCK, OURS, Drawn, NotDrawn, Spot, ends, said, shared, with_ends
 from bench.report.figures.points import whisker
-from bench.report.style import legend_below, log_axis, new_figure
-from bench.report.svg import HOLLOW, POINT
+from bench.report.style import BLACK, BLUE, GREY, HOLLOW, LIGHT, POINT, legend_below, log_axis, new_figure
 
 if TYPE_CHECKING:
-    from bench.report.drawn import Outcome
-    from bench.report.facts import Facts
+    from bench.report.facts import Facts, Outcome
 
 NAME: Final = "f15-ratios"
 TITLE: Final = "Ratios and the noise floor"

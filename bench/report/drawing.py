@@ -1,33 +1,34 @@
-"""Redraws the report of a results folder from the raw results: the same results give the same bytes."""
+"""Redraws the report of a results folder from the raw results: the same results give the same bytes.
+
+A published copy has all that its report and its lint need.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
+import shutil
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.engine.folder import HISTORIES, HISTORY_MAX, refuse_links
+from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, HISTORIES, PLAN, refuse_links
 from bench.engine.record import read_results
 from bench.lint import check, may_publish
 from bench.report.answer import answer
 from bench.report.comparisons import ratios
-from bench.report.drawn import Drawn, NotDrawn
-from bench.report.facts import Facts
+from bench.report.facts import Drawn, Facts, NotDrawn
 from bench.report.figures.batches import batches, durability
 from bench.report.figures.crossover import crossover
-from bench.report.figures.fragmentation import fragmentation
-from bench.report.figures.load import latency_by_load, throughput_by_buyers
-from bench.report.figures.over_time import outcomes, sale_over_time, segment_map
-from bench.report.figures.segments import speed_up, throughput
-from bench.report.figures.spread import fairness, spectrum, waits_and_holds
+from bench.report.figures.load import latency_by_load, spectrum, throughput_by_buyers
+from bench.report.figures.segments import throughput
 from bench.report.figures.strategies import strategies, work
 from bench.report.markdown import reproduce, table, verdicts
 from bench.report.page import page
-from bench.report.style import as_png, house_style
-from bench.report.svg import as_svg
+from bench.report.style import as_png, as_svg, house_style
 from bench.report.unfavourable import unfavourable_figure
 from segmented.errors import InvalidInput
-from segmented.files import write_instead
+from segmented.files import MIB, write_instead
 from segmented.models.ids import counted, visible
 
 if TYPE_CHECKING:
@@ -35,31 +36,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.display import Progress
+    from bench.engine.record import ResultFile
     from bench.lint import Finding
-    from bench.report.drawn import Outcome
+    from bench.report.facts import Outcome
 
 FIGURES: Final[tuple[Callable[[Facts], Outcome], ...]] = (
     throughput,
     strategies,
-    speed_up,
     throughput_by_buyers,
     latency_by_load,
     spectrum,
-    waits_and_holds,
-    sale_over_time,
-    segment_map,
-    fragmentation,
     work,
     crossover,
     batches,
     durability,
-    fairness,
     ratios,
-    outcomes,
     unfavourable_figure,
 )
-"""F1 to F16, all strategies after the first, and the unfavourable cases last."""
+"""All strategies come after the first figure, and the unfavourable cases last."""
 RESULTS: Final = "results.jsonl"
+HISTORY: Final = re.compile(rf"{HISTORIES}/[0-9]+\.jsonl\.zst")
+HISTORIES_MAX: Final = 4 * MIB
+"""Histories of further rounds are left out above this many bytes; those of the first round never are."""
 FIGURE_FOLDER: Final = "figures"
 SUMS: Final = "SHA256SUMS"
 TABLE: Final = "table.md"
@@ -87,24 +85,20 @@ class Report:
         return [*said, self.answer]
 
 
-def redraw(
-    folder: Path, progress: Progress, *, history_max: int = HISTORY_MAX, core_hour: float | None = None
-) -> Report:
+def redraw(folder: Path, progress: Progress, *, core_hour: float | None = None) -> Report:
     """Draw every figure, the HTML report, both tables and REPRODUCE.md of a results folder.
 
     Figures and tables of an earlier drawing that no longer have their data are removed. Raises InvalidInput for
-    results that cannot be read, for a folder that cannot be written, and for missing histories whose sums it has:
-    their figures could not be redrawn.
+    results that cannot be read, and for a folder that cannot be written.
     """
     refuse_links(folder, str(folder))
     results = read_results(folder / RESULTS)
     if not results.runs:
         message = f"{folder / RESULTS} has no finished run, so there is nothing to draw"
         raise InvalidInput(message)
-    _refuse_without_histories(folder)
     findings = check(results, folder)
     why_no_table = _refusal(findings)
-    facts = Facts(results, folder, history_max=history_max, core_hour=core_hour)
+    facts = Facts(results, core_hour=core_hour)
     try:
         outcomes, svgs = _figures(facts, folder / FIGURE_FOLDER, progress)
         progress("report", 0, 1)
@@ -130,22 +124,49 @@ def redraw(
     )
 
 
-def _refuse_without_histories(folder: Path) -> None:
-    try:
-        sums = (folder / SUMS).read_text("utf-8").splitlines()
-    except FileNotFoundError:
-        return  # nothing was drawn yet
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"{folder / SUMS} cannot be read: {error}"
-        raise InvalidInput(message) from error
-    names = [line.partition("  ")[2] for line in sums]
-    missing = [name for name in names if name.startswith(f"{HISTORIES}/") and not (folder / name).exists()]
-    if missing:
-        message = (
-            f"{folder}: {len(missing):,} histories that {SUMS} names are not there, the first is {missing[0]}; what is "
-            "drawn from them would be lost, so nothing is drawn"
-        )
+def publish(folder: Path, to: Path, progress: Progress) -> Report:
+    """Copy a session to a new folder, and draw its report there.
+
+    The copy has the results, the plan, the environment, the calibrations, and the histories of whole rounds: the first
+    one, so that one run of each cell can be replayed, and as many as are small enough.
+    Raises InvalidInput if the session lacks one of these, or the new folder is there already.
+    """
+    refuse_links(folder, str(folder))
+    results = read_results(folder / RESULTS)
+    strange = [run.history for run in results.runs if run.history and not HISTORY.fullmatch(run.history)]
+    if strange:
+        message = f"{folder} cannot be published: {strange[0]!r} is not the name of a history"
         raise InvalidInput(message)
+    kept = _histories(results, folder)
+    files = [RESULTS, PLAN, ENVIRONMENT, CALIBRATIONS, *kept]
+    missing = [name for name in files if not (folder / name).is_file()]
+    if missing or not kept:
+        message = f"{folder} cannot be published: {missing[0] if missing else HISTORIES} is not there"
+        raise InvalidInput(message)
+    try:
+        (to / HISTORIES).mkdir(parents=True)
+        for name in files:
+            shutil.copyfile(folder / name, to / name)
+    except OSError as error:
+        message = f"--publish {to} cannot be written: {error.strerror}; name a folder that does not exist"
+        raise InvalidInput(message) from error
+    return redraw(to, progress)
+
+
+def _histories(results: ResultFile, folder: Path) -> list[str]:
+    """Return the names of the histories to keep, in order."""
+    by_round: dict[int, list[str]] = defaultdict(list)
+    for run in results.runs:
+        if run.history is not None:
+            by_round[run.round].append(run.history)
+    kept: set[str] = set()
+    for place, names in enumerate(by_round[number] for number in sorted(by_round)):
+        more = kept | set(names)
+        sizes = [(folder / name).stat().st_size for name in more if (folder / name).is_file()]
+        if place and sum(sizes) > HISTORIES_MAX:
+            break
+        kept = more
+    return sorted(kept)
 
 
 def _figures(facts: Facts, folder: Path, progress: Progress) -> tuple[list[Outcome], dict[str, str]]:

@@ -1,4 +1,7 @@
-"""The input of figures and tables: the runs of each cell, and families of cells that differ in one field."""
+"""The input of figures and tables: the runs of each cell, and families of cells that differ in one field.
+
+A figure is drawn, with its caption, or it is said why not. An interval has a low and a high end, or there is none.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,24 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from bench.analysis.intervals import rate_of
+from bench.analysis.intervals import mean_of, number, rate_of
 from bench.analysis.measured import Measured, cells_of
-from bench.engine.folder import HISTORY_MAX
 from bench.engine.percentiles import added, merged
-from bench.report.drawn import ends, interval_of
 from bench.report.style import looks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from hdrh.histogram import HdrHistogram
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
+    from bench.analysis.intervals import Estimate
     from bench.engine.cell import Arrivals, Cell, Loop
     from bench.engine.record import Percentiles, ResultFile, Run
     from bench.report.style import Look
+
+    Ends = tuple[float, float]
 
 OURS: Final = "segment-locks"
 ONE_LOCK: Final = "global-lock"
@@ -38,6 +42,50 @@ STEPS: Final = 200
 WHOLE_MIN: Final = 0.5
 """Minimum share of a cell's runs that must be valid for the cell to have a rate."""
 Which = Literal["service", "response", "wait", "hold", "lateness"]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A figure, drawn. `name` is the file's, without its ending."""
+
+    number: str
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class NotDrawn:
+    """A figure whose data the session does not have."""
+
+    number: str
+    name: str
+    title: str
+    why: str
+
+
+Outcome = Drawn | NotDrawn
+
+
+def interval_of(values: Sequence[float]) -> Ends | None:
+    """Return the 95 % interval of the mean of shares or indexes over runs; None below three runs."""
+    return _mean(tuple(values))
+
+
+@lru_cache(maxsize=4_096)
+def _mean(values: tuple[float, ...]) -> Ends | None:
+    return ends(mean_of(values)) if values else None
+
+
+def ends(found: Estimate | None) -> Ends | None:
+    """Return the two ends of an estimate, where it has them."""
+    return None if found is None or found.low is None or found.high is None else (found.low, found.high)
+
+
+def with_ends(value: float, found: Ends | None) -> str:
+    """Return a value and its interval as text: `812 [804, 820]`."""
+    return number(value) + ("" if found is None else f" [{number(found[0])}, {number(found[1])}]")
 
 
 @dataclass(frozen=True)
@@ -116,25 +164,16 @@ def _merged(encoded: tuple[str, ...]) -> Percentiles:
 
 
 class Facts:
-    """A session's cells, and the folder of its histories."""
+    """A session's cells."""
 
-    def __init__(
-        self,
-        results: ResultFile,
-        folder: Path | None = None,
-        *,
-        history_max: int = HISTORY_MAX,
-        core_hour: float | None = None,
-    ) -> None:
+    def __init__(self, results: ResultFile, *, core_hour: float | None = None) -> None:
         """Group runs by cell; arm B, the same code again, is separate for the noise floor.
 
-        `history_max` is the maximum MiB of a history, unpacked; `core_hour` the price of an hour of a core.
+        `core_hour` is the price of an hour of a core.
         """
         self.results = results
         self.core_hour = core_hour
-        self.history_max = history_max
         self.measured = tuple(cells_of(results).values())
-        self.folder = folder
         self.spots = tuple(Spot(one.cell, one.arm, one.runs) for one in self.measured)
         self.looks: dict[str, Look] = looks([spot.cell.strategy for spot in self.spots])
         self.controls = frozenset(run.cell.strategy for run in results.runs if run.is_control)

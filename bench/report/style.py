@@ -1,34 +1,29 @@
 """The style of all figures: colours for the colour-blind, shapes for black-and-white print, reproducible bytes.
 
-A strategy keeps its colour, marker and line in every figure. No state is shared with pyplot: a figure is an object that
-goes away with its name.
+A strategy keeps its colour, marker and line in every figure. A figure is drawn in light colours; its SVG exchanges them
+for readers of dark pages. The hues are those of M. Okabe and K. Ito (2008); both schemes are lighter or darker than
+theirs where a line would have a contrast below 3:1 to its background.
+
+A mark is a point, a bar or a cross that stands for a cell. Its figure gives it a name by `set_gid`: one of `MARKS`, a
+colon, and what a reader is to see who points at it. In the SVG it is a group of the class "mark" with that `<title>`,
+which browsers show as a tooltip. Other groups have no id, since nothing refers to them.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
+from xml.etree import ElementTree as ET
+from xml.sax.saxutils import quoteattr
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogFormatter, NullLocator
 
-from bench.report.colours import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    GRID,
-    ORANGE,
-    PAPER,
-    PURPLE,
-    RAMP,
-    RED,
-    REMARK,
-    SKY,
-)
+from segmented.models.ids import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +34,73 @@ if TYPE_CHECKING:
     Dashes = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
     """A line's style."""
 
+BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
+    "#1a1a1a",
+    "#b87800",
+    "#2e8bc0",
+    "#008f68",
+    "#0072b2",
+    "#b84700",
+    "#bc5f93",
+)
+GREY: Final = "#767676"
+REMARK: Final = "#333333"
+PAPER: Final = "#ffffff"
+LIGHT: Final = "#ebebeb"
+"""Marks a region behind points and lines."""
+GRID: Final = "#e4e4e4"
+
+_STEPS: Final = 16
+_MIDDLE: Final = 0.53
+"""The grey of cividis that can be read on both papers: dark colours begin below it, light ones above."""
+
+
+def _ramp() -> tuple[tuple[str, str], ...]:
+    palette = mpl.colormaps["cividis"]
+    shares = [one / (_STEPS - 1) for one in range(_STEPS)]
+    places = [(_MIDDLE * (1 - share), _MIDDLE + (1 - _MIDDLE) * share) for share in shares]
+    return tuple((mpl.colors.to_hex(palette(light)), mpl.colors.to_hex(palette(dark))) for light, dark in places)
+
+
+RAMP: Final = _ramp()
+"""For increasing values, each farther from the paper than the one before: on light paper, and on dark."""
+
+DARK: Final[dict[str, str]] = {
+    BLACK: "#e8e8e8",
+    ORANGE: "#e69f00",
+    SKY: "#a6dcff",
+    GREEN: "#14b789",
+    BLUE: "#3d9ad6",
+    RED: "#f0752f",
+    PURPLE: "#d88bb8",
+    GREY: "#a0a0a0",
+    REMARK: "#c8c8c8",
+    PAPER: "#16181a",
+    LIGHT: "#2c3033",
+    GRID: "#2b2e31",
+    **dict(RAMP),
+}
+"""Each colour of a figure, and its counterpart on a dark page."""
+
+
+def dark_style(svg: str) -> str:
+    """Return the CSS that exchanges the colours of an SVG for readers of dark pages, on a screen only."""
+    rules = [
+        f'[style*="{what}: {light}"],[{what}="{light}"]{{{what}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for what in ("fill", "stroke")
+        if f"{what}: {light}" in svg or f'{what}="{light}"' in svg
+    ]
+    return f"@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}"
+
+
+POINT, HOLLOW, VOID = "point", "hollow", "void"
+MARKS: Final = (POINT, HOLLOW, VOID)
+NAMESPACE: Final = "http://www.w3.org/2000/svg"
+NO_METADATA: Final = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+NOT_IN_XML: Final = dict.fromkeys((0xFFFE, 0xFFFF), "\N{REPLACEMENT CHARACTER}")
+ET.register_namespace("", NAMESPACE)
+ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 WIDTH: Final = 7.4
 """Inches: the width of a printed page."""
 DOTS_PER_INCH: Final = 160
@@ -196,3 +258,30 @@ def as_png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
     return buffer.getvalue()
+
+
+def as_svg(figure: Figure, name: str) -> str:
+    """Return the figure as SVG; the same figure gives the same bytes, and other names other ids."""
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata=NO_METADATA)
+    drawn = visible(buffer.getvalue()).translate(NOT_IN_XML)
+    root = ET.fromstring(drawn)  # noqa: S314  # matplotlib wrote it
+    for group in root.iter(f"{{{NAMESPACE}}}g"):
+        kind, _, said = group.attrib.pop("id", "").partition(":")
+        if said and kind in MARKS:
+            group.set("class", "mark")
+            title = ET.Element(f"{{{NAMESPACE}}}title")
+            title.text = said
+            group.insert(0, title)
+    style = ET.Element(f"{{{NAMESPACE}}}style")
+    style.text = dark_style(drawn)
+    root.insert(0, style)
+    return f"{ET.tostring(root, encoding='unicode')}\n"
+
+
+def inlined(svg: str, title: str) -> str:
+    """Return an SVG for embedding in HTML: with flexible width, and a name."""
+    head, _, rest = svg.partition(">")
+    head = re.sub(r'\s(width|height)="[^"]*"', "", head)
+    return f'{head} role="img" aria-label={quoteattr(title)}>{rest}'

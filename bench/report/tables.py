@@ -11,8 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bench.analysis.cost import mean_server_seconds, price, without_redis
 from bench.analysis.intervals import number
 from bench.engine.percentiles import CAP_MS
-from bench.report.drawn import with_ends
-from bench.report.facts import Spot, families, said
+from bench.report.facts import Spot, families, said, with_ends
 from bench.report.figures.segments import segment_families
 
 if TYPE_CHECKING:

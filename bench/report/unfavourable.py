@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from bench.report.drawn import Drawn, NotDrawn
-from bench.report.facts import is_perverse, said, shared
+from bench.report.facts import Drawn, NotDrawn, is_perverse, said, shared
 from bench.report.figures.strategies import across, name
 from bench.report.style import log_axis, new_figure
 from bench.report.tables import CellRow, cell_row
 
 if TYPE_CHECKING:
-    from bench.report.drawn import Outcome
-    from bench.report.facts import Facts, Spot
+    from bench.report.facts import Facts, Outcome, Spot
 
 NAME: Final = "u-unfavourable"
 TITLE: Final = "Where segments should lose"

@@ -44,7 +44,7 @@ def test_the_published_session_is_whole_and_every_check_holds() -> None:
 
 
 def test_each_pair_of_the_same_code_is_told_by_what_it_does_under_the_lock() -> None:
-    assert [row.name for row in noise(Facts(_results(), PUBLISHED)).rows] == [
+    assert [row.name for row in noise(Facts(_results())).rows] == [
         "B/A of segment-locks, K=16: no slow step, 64 buyers, closed",
         "B/A of segment-locks, K=16: hold 20 ms, 64 buyers, closed",
     ]
@@ -52,7 +52,7 @@ def test_each_pair_of_the_same_code_is_told_by_what_it_does_under_the_lock() -> 
 
 @pytest.mark.parametrize("name", DRAWN_BY)
 def test_a_published_table_is_drawn_again_from_the_results_to_the_last_character(name: str) -> None:
-    drawn = DRAWN_BY[name](Facts(_results(), PUBLISHED))
+    drawn = DRAWN_BY[name](Facts(_results()))
     assert (PUBLISHED / name).read_text("utf-8") == drawn
 
 
@@ -66,14 +66,14 @@ def test_the_page_has_each_verdict_that_the_session_published() -> None:
 
 @pytest.mark.parametrize("name", readme_chart.PALETTES)
 def test_each_chart_of_the_readme_is_drawn_again_exactly_from_the_results(name: str) -> None:
-    drawn = readme_chart.chart(Facts(_results(), PUBLISHED), readme_chart.PALETTES[name])
+    drawn = readme_chart.chart(Facts(_results()), readme_chart.PALETTES[name])
     assert (ROOT / "docs" / "charts" / f"locks-{name}.svg").read_text("utf-8") == drawn
 
 
 def test_the_readme_has_the_short_table_and_says_the_chart_in_a_sentence() -> None:
     readme = README.read_text("utf-8")
-    assert readme_chart.table(Facts(_results(), PUBLISHED)) in readme
-    assert f'alt="{readme_chart.alt(Facts(_results(), PUBLISHED))}"' in readme
+    assert readme_chart.table(Facts(_results())) in readme
+    assert f'alt="{readme_chart.alt(Facts(_results()))}"' in readme
 
 
 def test_the_readme_is_short_and_no_table_in_it_is_wide() -> None:
@@ -92,7 +92,7 @@ def _rate(section: str, hold_ms: float, strategy: str, segments: int) -> Spot:
         "quantity": 1,
         "proxied": False,
     }
-    spots = Facts(_results(), PUBLISHED).select(loop="closed", strategy=strategy, batch=1)
+    spots = Facts(_results()).select(loop="closed", strategy=strategy, batch=1)
     (found,) = [one for one in spots if all(getattr(one.cell, name) == value for name, value in wanted.items())]
     return found
 

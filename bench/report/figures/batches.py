@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.patches import Patch
 
-from bench.report.colours import GREY, PAPER
-from bench.report.drawn import Drawn, NotDrawn, with_ends
-from bench.report.facts import OURS, counted, families, said, section, shared
+from bench.report.facts import OURS, Drawn, NotDrawn, counted, families, said, section, shared, with_ends
 from bench.report.figures.points import BAR_OPACITY, LEGEND, Measure, across_bar, gid, model_line, plot, void_gid
-from bench.report.style import from_zero, legend_below, log_axis, new_figure
+from bench.report.style import GREY, PAPER, from_zero, legend_below, log_axis, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bench.report.drawn import Outcome
-    from bench.report.facts import Facts, Spot
+    from bench.report.facts import Facts, Outcome, Spot
 
 TITLE_12: Final = "Batch size: rate and latency"
 TITLE_13: Final = "The price of a commit"

@@ -11,11 +11,9 @@ from matplotlib.patches import Rectangle
 
 from bench.analysis.crossover import crossovers
 from bench.analysis.intervals import number
-from bench.report.colours import BLACK, GREY, PAPER
-from bench.report.drawn import Drawn, NotDrawn
-from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK, counted, families, said
+from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK, Drawn, NotDrawn, counted, families, said
 from bench.report.figures.points import LEGEND, gid, plot, void_gid
-from bench.report.style import legend_below, log_axis, new_figure
+from bench.report.style import BLACK, GREY, PAPER, legend_below, log_axis, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bench.analysis.crossover import Axis
-    from bench.report.drawn import Outcome
-    from bench.report.facts import Facts, Family, Spot
+    from bench.report.facts import Facts, Family, Outcome, Spot
 
     Numbers = NDArray[np.float64]
     Table = tuple[list[float], list[float], Numbers]

@@ -1,6 +1,6 @@
 """F3: rates by number of buyers, with the fit of the Universal Scalability Law and its residuals.
 
-F4: latency by offered load, up to and beyond the capacity.
+F4: latency by offered load, up to and beyond the capacity. F5: its percentiles at the highest load.
 """
 
 from __future__ import annotations
@@ -11,21 +11,18 @@ import numpy as np
 
 from bench.analysis.intervals import number
 from bench.analysis.usl import Fit
-from bench.engine.percentiles import CAP_MS
-from bench.report.colours import BLACK, BLUE, GREEN, LIGHT, RED
-from bench.report.drawn import Drawn, NotDrawn
-from bench.report.facts import OURS, Family, counted, families, said, shared
+from bench.engine.percentiles import BEYOND_MIN, CAP_MS
+from bench.report.facts import OURS, Drawn, Family, NotDrawn, counted, families, quantiles, said, shared
 from bench.report.figures.points import LEGEND, crosses, model_line, plot, point
 from bench.report.models import by_buyers, said_of, scalability
-from bench.report.style import from_zero, legend_below, log_axis, new_figure, ramp
+from bench.report.style import BLACK, BLUE, GREEN, LIGHT, RED, from_zero, legend_below, log_axis, new_figure, ramp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
 
-    from bench.report.drawn import Outcome
-    from bench.report.facts import Facts, Spot
+    from bench.report.facts import Facts, Outcome, Spot, Which
     from bench.report.style import Dashes, Look
 
 BUYERS_TITLE: Final = "Orders a second by number of buyers"
@@ -42,6 +39,9 @@ SERIES: Final[tuple[tuple[str, str, str, Dashes], ...]] = (
     ("p99", RED, "s", (0, (5, 1.5))),
     ("p999", GREEN, "^", (0, (3, 1, 1, 1))),
 )
+SPECTRUM_TITLE: Final = "Percentiles of the latency, served and from the intended time"
+SHARES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999)
+CURVES: Final[tuple[tuple[Which, str, Dashes], ...]] = (("response", RED, "-"), ("service", BLUE, (0, (5, 1.5))))
 OPEN_ONLY: Final = ("loop", "offered_per_s", "arrivals", "buyers")
 
 
@@ -197,3 +197,61 @@ def capacity_of(facts: Facts, spot: Spot) -> float | None:
         if not other.is_void and shared(other.cell, OPEN_ONLY) == wanted
     ]
     return max(closed, default=None)
+
+
+def spectrum(facts: Facts) -> Outcome:
+    """F5: an open cell per strategy, at its highest load that was not void."""
+    name = "f05-percentiles"
+    best: dict[str, Spot] = {}
+    for spot in sorted(facts.select(loop="open"), key=lambda one: (one.cell.arrivals == "poisson", _offered(one))):
+        if not spot.is_void and spot.histogram("response") is not None:
+            best[spot.cell.strategy] = spot
+    if not best:
+        why = "no run of an open loop that counts; a closed loop intends no times"
+        return NotDrawn("F5", name, SPECTRUM_TITLE, why)
+    chosen = sorted(best.items(), key=lambda one: (one[0] != OURS, one[0]))[:PANELS_MAX]
+    rows = (len(chosen) + 1) // 2
+    figure = new_figure(f"F5  {SPECTRUM_TITLE} (open loop)", height=0.9 + 2.7 * rows)
+    grid = figure.subplots(rows, min(2, len(chosen)), squeeze=False, sharey=True)
+    for axes, (strategy, spot) in zip(grid.flat, chosen, strict=False):
+        for which, colour, line in CURVES:
+            _curve(axes, spot, which, colour, line)
+        log_axis(axes, "y", "latency, ms")
+        log_axis(axes, "x", "percentile, by 1/(1 - q)", ticks=[1 / (1 - share) for share in SHARES])
+        axes.set_xticklabels([f"{100 * share:g}" for share in SHARES])
+        axes.set_title(f"{strategy}, K={spot.cell.segments}, {spot.cell.offered_per_s:,g}/s offered")
+        axes.legend(loc="lower right")
+    for axes in grid.flat[len(chosen) :]:
+        axes.set_visible(False)
+    cell = chosen[0][1].cell
+    caption = (
+        f"Open loop ({cell.arrivals} arrivals), {said(cell, without=('segments', 'offered_per_s'))}: for each strategy "
+        "the highest load whose runs count. Solid: from the intended time to the answer, what a user feels. Dashed: "
+        "from "
+        "sending to the answer. Orders that failed are in both. Histograms of all runs of a cell are added up, never "
+        f"averaged; a curve ends where fewer than {BEYOND_MIN} samples lie beyond, or where shed orders begin."
+    )
+    return Drawn("F5", name, SPECTRUM_TITLE, caption, figure)
+
+
+def _offered(spot: Spot) -> float:
+    return spot.cell.offered_per_s or 0.0
+
+
+def _curve(axes: Axes, spot: Spot, which: Which, colour: str, line: Dashes) -> None:
+    found = spot.histogram(which)
+    if found is None:
+        return
+    values, shares = quantiles(found)
+    count = int(found.get_total_count())
+    beyond = (1 - shares) * count
+    is_told = (beyond >= BEYOND_MIN - 1e-6) & (values < CAP_MS)
+    words = "from the intended time" if which == "response" else "from sending"
+    axes.step(
+        1 / (1 - shares[is_told]),
+        values[is_told],
+        where="pre",
+        color=colour,
+        linestyle=line,
+        label=f"{words}, n={count:,}",
+    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.report.colours import BLACK, GREY, PAPER
-from bench.report.drawn import with_ends
-from bench.report.svg import HOLLOW, POINT, VOID
+from bench.report.facts import with_ends
+from bench.report.style import BLACK, GREY, HOLLOW, PAPER, POINT, VOID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.container import BarContainer
     from matplotlib.transforms import Transform
 
-    from bench.report.drawn import Ends
-    from bench.report.facts import Spot
+    from bench.report.facts import Ends, Spot
     from bench.report.style import Look
 
     Value = Callable[[Spot], float]

@@ -1,24 +1,18 @@
-"""F1 and F2: the effect of more segments, with the ideal, the model, and lock-free strategies."""
+"""F1: the effect of more segments, with the ideal, the model, and lock-free strategies."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.analysis.intervals import paired_ratio
-from bench.report.colours import GREY
-from bench.report.drawn import Drawn, NotDrawn, ends
-from bench.report.facts import LOCK_FREE, ONE_LOCK, WITHOUT_LOCK, counted, families, said
-from bench.report.figures.points import LEGEND, Measure, model_line, plot
+from bench.report.facts import ONE_LOCK, WITHOUT_LOCK, Drawn, NotDrawn, counted, families, said
+from bench.report.figures.points import LEGEND, model_line, plot
 from bench.report.models import lines_over_segments
 from bench.report.style import from_zero, legend_below, log_axis, new_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from matplotlib.axes import Axes
 
-    from bench.report.drawn import Outcome
-    from bench.report.facts import Facts, Family, Spot
+    from bench.report.facts import Facts, Family, Outcome, Spot
 
 PANELS_MAX: Final = 4
 IDEAL_ROOM: Final = 1.3
@@ -26,7 +20,6 @@ IDEAL_ROOM: Final = 1.3
 ACROSS: Final = (ONE_LOCK, *WITHOUT_LOCK)
 """Strategies drawn across all K, for comparison with segments."""
 TITLE_1: Final = "Orders a second by number of segments"
-TITLE_2: Final = "Speed-up and efficiency by number of segments"
 
 
 def segment_families(facts: Facts) -> list[Family]:
@@ -85,89 +78,3 @@ def _panel(facts: Facts, axes: Axes, family: Family) -> str:
 
 def _segments(spot: Spot) -> float:
     return float(spot.cell.segments)
-
-
-def speed_up(facts: Facts) -> Outcome:
-    """F2: the speed-up over one segment, and the share of the ideal."""
-    found = [family for family in segment_families(facts) if _has_base(family)]
-    if not found:
-        why = "no closed sweep over three numbers of segments with K = 1 in it"
-        return NotDrawn("F2", "f02-speed-up", TITLE_2, why)
-    family = found[0]
-    figure = new_figure(f"F2  {TITLE_2} (closed loop)", height=3.6)
-    times, share = figure.subplots(1, 2)
-    told = []
-    for strategy, spots in family.by_strategy().items():
-        if not _is_base(spots):
-            continue
-        first = spots[0]
-        told.append(f"{strategy}: {first.mean:,.1f}")
-        look = facts.looks[strategy]
-        plot(
-            times,
-            spots,
-            look,
-            x=_segments,
-            y=Measure(_times(first), _times_interval(first), "times the rate of K = 1"),
-            label=strategy,
-        )
-        if family.cell.section == "sleep":
-            plot(
-                share,
-                spots,
-                look,
-                x=_segments,
-                y=Measure(_efficiency, _efficiency_interval, "% of the ideal"),
-                label=strategy,
-            )
-    where = family.values
-    model_line(times, where, where, "ideal: K times", style=":")
-    for axes in (times, share):
-        log_axis(axes, "x", "segments K", base=2, ticks=where)
-    from_zero(times, "times the rate of K = 1")
-    from_zero(share, "% of the ideal min(K, N)/hold")
-    share.axhline(100, color=GREY, linestyle=":", linewidth=1)
-    legend_below(figure, [times], ncols=4)
-    caption = (
-        f"Closed loop, {said(family.cell, without=('segments',))}. The base is the same strategy with K = 1, in "
-        f"orders/s: {'; '.join(told)}. "
-        f"{_best_other(family)} {counted(family.spots)}. Both y axes begin at 0. {LEGEND}"
-    )
-    return Drawn("F2", "f02-speed-up", TITLE_2, caption, figure)
-
-
-def _has_base(family: Family) -> bool:
-    return any(_is_base(spots) for spots in family.by_strategy().values())
-
-
-def _is_base(spots: Sequence[Spot]) -> bool:
-    return len(spots) > 1 and spots[0].cell.segments == 1 and not spots[0].is_void
-
-
-def _best_other(family: Family) -> str:
-    free = [spot for spot in family.of(LOCK_FREE) if not spot.is_void]
-    if not free:
-        return ""
-    best = max(free, key=lambda spot: spot.mean)
-    return f"Beside them {LOCK_FREE}, which needs no segments, sold {best.mean:,.1f} orders/s."
-
-
-def _times(first: Spot) -> Callable[[Spot], float]:
-    return lambda spot: spot.mean / first.mean
-
-
-def _times_interval(first: Spot) -> Callable[[Spot], tuple[float, float] | None]:
-    return lambda spot: ends(paired_ratio(spot.by_round, first.by_round))
-
-
-def _ideal(spot: Spot) -> float:
-    return min(spot.cell.segments, spot.cell.buyers) * spot.cell.batch * 1_000 / spot.cell.hold_ms
-
-
-def _efficiency(spot: Spot) -> float:
-    return 100 * spot.mean / _ideal(spot)
-
-
-def _efficiency_interval(spot: Spot) -> tuple[float, float] | None:
-    found = spot.interval
-    return None if found is None else (100 * found[0] / _ideal(spot), 100 * found[1] / _ideal(spot))

