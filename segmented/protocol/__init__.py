@@ -44,13 +44,13 @@ LATE: Final = from_modules(
         ),
         "segmented.protocol.dedup.operations": (
             "AbandonRun BeginRun CancelMessage ClaimKey DoubtRun FinishRun FinishRunWithEffect FreeKey ListClaims "
-            "ReadRecord ReapKey RenewRun SettleRun"
+            "ListNamespaces ReadRecord ReapKey RenewRun SettleRun"
         ),
         "segmented.protocol.fair.operations": "AcquireFair FairTimes ReleaseFair RenewFair",
         "segmented.protocol.freezing.operations": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",
         "segmented.protocol.get_set.operations": "DeleteValue GetSet GetValue SetNx",
         "segmented.protocol.lock.operations": "AcquireLock AdoptLock LeaveLine ReleaseLock RenameHolder RenewLock",
-        "segmented.protocol.operator.operations": "ListLocks ListMasters ListNamespaces RevokeLock ShowLock SlotRanges",
+        "segmented.protocol.operator.operations": "ListLocks ListMasters RevokeLock ShowLock SlotRanges",
         "segmented.protocol.outbox.operations": (
             "DropMessage KeepMessage ListDead ListMessages ListOutboxes NoteOutbox PutOff QueueOrders ReadOutbox "
             "ReadSubmitted RenewWork ReplayDead SweepOutbox TakeOrders"

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from redis.exceptions import ResponseError
-
 from segmented.errors import AcknowledgementUnknown, SegmentedError
 from segmented.models import Busy, Closed, LimitReached, SoldOut, Superseded, TooFew
-from segmented.protocol.wire import Send
+from segmented.protocol.wire import Send, counted, replicas_wait
 
 if TYPE_CHECKING:
     from segmented.models.profiles import Profile
-    from segmented.protocol.wire import Command, Exchange, Reply
+    from segmented.protocol.wire import Command, Reply
 
 BLOCKING: Final = frozenset({"WAIT", "WAITAOF"})
 """Commands whose last argument is how long they may block, in milliseconds."""
@@ -28,29 +26,11 @@ SETTLES_NOTHING: Final = (SoldOut, Busy, Closed, LimitReached, Superseded, TooFe
 """Answers that promise nothing: they need no acknowledgement."""
 
 
-def replicas_wait(replicas: int, within_ms: int) -> Command:
-    """Return the command that waits until that many replicas have the connection's last write."""
-    return ("WAIT", replicas, within_ms)
-
-
 def profile_wait(profile: Profile) -> Command:
     """Return the command that waits for what a profile wants."""
     if profile.kind == "fsync":
         return ("WAITAOF", 1, 0, profile.within_ms)
     return replicas_wait(profile.replicas, profile.within_ms)
-
-
-def counted(reply: Reply) -> int:
-    """Read how many acknowledged; of WAITAOF, whether the server's own disk did. Raises the server's refusal."""
-    if isinstance(reply, ResponseError):
-        raise reply
-    return int(reply[0]) if isinstance(reply, list) else int(reply)
-
-
-def awaited(wait: Command) -> Exchange[int]:
-    """Wait for replicas after the connection's last write, in a round trip of its own."""
-    (reply,) = yield Send((wait,), patience=int(wait[-1]) / 1000)
-    return counted(reply)
 
 
 def bounded(send: Send, seconds_left: float) -> list[Command]:
@@ -73,7 +53,7 @@ def shortfall(profile: Profile, reply: Reply) -> Shortfall | None:
     """Read the reply to `profile_wait`; None if enough acknowledged the change."""
     try:
         count = counted(reply)
-    except ResponseError as error:
+    except Exception as error:  # noqa: BLE001  # of the driver, which locks do not import
         return Shortfall(0, f"the server refused to wait for profile {profile}: {error}")
     if count >= profile.wanted:
         return None

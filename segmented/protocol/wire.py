@@ -131,6 +131,24 @@ def optional_number(value: Reply) -> int | None:
     return None if found in ("", "-1") else int(found)
 
 
+def replicas_wait(replicas: int, within_ms: int) -> Command:
+    """Return the command that waits until that many replicas have the connection's last write."""
+    return ("WAIT", replicas, within_ms)
+
+
+def counted(reply: Reply) -> int:
+    """Read how many acknowledged; of WAITAOF, whether the server's own disk did. Raises the server's refusal."""
+    if isinstance(reply, Exception):
+        raise reply
+    return int(reply[0]) if isinstance(reply, list) else int(reply)
+
+
+def awaited(wait: Command) -> Exchange[int]:
+    """Wait for replicas after the connection's last write, in a round trip of its own."""
+    (reply,) = yield Send((wait,), patience=int(wait[-1]) / 1000)
+    return counted(reply)
+
+
 def unsure_if_lost(answer: Released | Lost) -> Released | Lost:
     """Read the answer to a repeated release: the first one, whose reply was lost, may have released the lock."""
     return replace(answer, is_unsure=True) if isinstance(answer, Lost) else answer

@@ -17,6 +17,7 @@ from segmented.models.dedup import (
     KeyHeld,
     LivingRun,
     MessageCancelled,
+    NamespacesPage,
     NotUnknown,
     OnLapse,
     OutcomeKept,
@@ -33,13 +34,15 @@ from segmented.models.dedup import (
     SeatEnd,
     StillRunning,
 )
-from segmented.once_keys import once_claimed, once_claims, once_keys
+from segmented.once_keys import once_claimed, once_claims, once_keys, once_namespace, once_pattern
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release
+from segmented.protocol.operator.operations import keys_page
 from segmented.protocol.wire import (
     Call,
     Script,
     load_script,
     optional_number,
+    readable,
     script_call,
     text,
 )
@@ -409,6 +412,25 @@ class ListClaims(Operation[tuple[Claim, ...]]):
         now = int(reply[0])
         pairs = zip(reply[1::2], reply[2::2], strict=True)
         return tuple(_claim(text(member), float(text(score)), now) for member, score in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class ListNamespaces(Operation[NamespacesPage]):
+    """Return some namespaces with held deduplication keys, or with a record of `key`, and the next cursor.
+
+    The cursor is 0 at the end. A namespace may appear twice. On a cluster, the master that serves `slot` answers.
+    """
+
+    key: str = ""
+    cursor: int = 0
+    slot: int | None = None
+
+    def call(self) -> Call:
+        return keys_page(once_pattern(self.key), self.cursor, self.slot)
+
+    def answer(self, reply: Reply) -> NamespacesPage:
+        found = {once_namespace(readable(key)) for key in reply[1]}
+        return NamespacesPage(tuple(sorted(name for name in found if name is not None)), int(text(reply[0])))
 
 
 @dataclass(frozen=True, slots=True)

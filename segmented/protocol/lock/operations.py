@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented.errors import WrongKind
 from segmented.keys import KEPT_MAX, LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
-from segmented.protocol.acknowledging import awaited, replicas_wait
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release
 from segmented.protocol.wire import (
     Call,
+    awaited,
     load_script,
     optional_number,
+    replicas_wait,
     script_call,
     text,
 )

@@ -7,8 +7,6 @@ from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from redis.crc import key_slot
-
 from segmented.errors import WrongKind
 from segmented.keys import (
     lock_name,
@@ -20,9 +18,7 @@ from segmented.keys import (
     segment_of,
     segment_pattern,
 )
-from segmented.models.dedup import NamespacesPage
 from segmented.models.locks import HOLDER_ID_SHOWN, HolderMode, LockHolder, LockState, NamesPage, Revoked
-from segmented.once_keys import once_namespace, once_pattern
 from segmented.protocol.base import Operation
 from segmented.protocol.lock.operations import FENCE_IDLE_MS
 from segmented.protocol.wire import SCAN_COUNT, Call, load_script, optional_number, readable, script_call, text
@@ -132,7 +128,7 @@ class ListLocks(Operation[NamesPage]):
     place: Place = "lock"
 
     def call(self) -> Call:
-        return _scan(PATTERNS[self.place](self.match), self.cursor, self.slot)
+        return keys_page(PATTERNS[self.place](self.match), self.cursor, self.slot)
 
     def answer(self, reply: Reply) -> NamesPage:
         names = map(NAMES[self.place], map(readable, reply[1]))
@@ -150,25 +146,6 @@ class ListMasters(Operation[tuple[SlotRanges, ...]]):
         return tuple(
             tuple((int(flat[index]), int(flat[index + 1])) for index in range(0, len(flat), 2)) for flat in reply
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ListNamespaces(Operation[NamespacesPage]):
-    """Return some namespaces with held deduplication keys, or with a record of `key`, and the next cursor.
-
-    The cursor is 0 at the end. A namespace may appear twice. On a cluster, the master that serves `slot` answers.
-    """
-
-    key: str = ""
-    cursor: int = 0
-    slot: int | None = None
-
-    def call(self) -> Call:
-        return _scan(once_pattern(self.key), self.cursor, self.slot)
-
-    def answer(self, reply: Reply) -> NamespacesPage:
-        found = {once_namespace(readable(key)) for key in reply[1]}
-        return NamespacesPage(tuple(sorted(name for name in found if name is not None)), int(text(reply[0])))
 
 
 def _keys(operation: ShowLock | RevokeLock) -> list[str]:
@@ -214,11 +191,13 @@ class CallAnywhere(Call):
         return "anywhere" if self.slot is None else _key_in(self.slot)
 
 
-def _scan(pattern: str, cursor: int, slot: int | None) -> Call:
-    # the server serves other clients between pages
+def keys_page(pattern: str, cursor: int, slot: int | None) -> Call:
+    """Return a call for one page of the keys that match; the server serves other clients between pages."""
     return CallAnywhere(None, (), ("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT), slot=slot)
 
 
 @cache
 def _key_in(slot: int) -> str:
+    from redis.crc import key_slot  # noqa: PLC0415  # locks import this module, and no driver
+
     return next(key for key in map(str, count()) if key_slot(key.encode()) == slot)

@@ -22,16 +22,17 @@ from segmented.errors import PoolDrifted, StoreUnavailable, TransferGated
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import Received, ShardDirectory, ShardFound, Transfer
 from segmented.models.shards import parse_directory
-from segmented.protocol.acknowledging import awaited, replicas_wait
 from segmented.protocol.base import AnswerT_co, Operation
 from segmented.protocol.pool.operations import keys_of, kind_of
 from segmented.protocol.wire import (
     Call,
     Send,
     always,
+    awaited,
     optional_number,
     plain_call,
     readable,
+    replicas_wait,
     script_call,
     text,
 )
