@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from segmented.cli.lock_run import NameArgument, run
 from segmented.cli.output import (
     DEFAULT_URL,
     JsonOption,
@@ -47,9 +48,11 @@ SEGMENTS_END: Final = (
     "{} segment(s) of this pool are held; each is free when its order is confirmed or cancelled, or its lease expires"
 )
 
-lock = typer.Typer(no_args_is_help=True, help="Inspect locks of every kind on a server; revoke one.")
+lock = typer.Typer(
+    no_args_is_help=True, help="Inspect locks of every kind on a server; revoke one; run a command under one."
+)
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the lock, as the program passes it.")]
+lock.command(context_settings={"allow_interspersed_args": False})(run)
 
 
 @lock.command()
