@@ -37,7 +37,7 @@ GIVEN: Final[dict[str, Any]] = {
 """Arguments that are neither a text nor a number, by name."""
 
 
-WITHIN: Final = {"NeverAwaited", "NotAsked", "TooManySold", "Unanswered"}
+WITHIN: Final = {"NeverAwaited", "NoText", "NotAsked", "TooManySold", "Unanswered"}
 """Errors that callers get as InvalidInput or StoreUnavailable."""
 WAIT_ENDED: Final = {"AcquireTimeout", "NoSegmentFree"}
 
