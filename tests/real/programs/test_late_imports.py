@@ -140,5 +140,6 @@ def test_a_command_names_all_the_extras_that_it_needs(absent: tuple[str, ...], s
     ran = subprocess.run([sys.executable, "-c", program, "sell", "a.csv"], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (
         2,
-        f"segmented: {sentence}'segmented-locks[cli,embedded,postgres,workers]'\n",
+        f"segmented: {sentence}'.[cli,embedded,postgres,workers]' in the checkout (segmented-locks is not on a package "
+        "index yet)\n",
     )
