@@ -17,11 +17,11 @@ if TYPE_CHECKING:
         NotDone as NotDone,
         StillUnknown as StillUnknown,
     )
-    from segmented.dedup.once_per import once_per as once_per
     from segmented.dedup.plans import StoreEffect as StoreEffect
     from segmented.dedup.run import Run as Run
     from segmented.dedup.run_state import Replay as Replay
     from segmented.dedup.sql import OnceTable as OnceTable
+    from segmented.dedup.time_slots import once_per as once_per
     from segmented.errors import (
         AlreadyDone as AlreadyDone,
         AttemptSuperseded as AttemptSuperseded,
@@ -40,7 +40,7 @@ LATE: Final = from_modules(
         "segmented.dedup.async_dedup": "AsyncDedup",
         "segmented.dedup.async_run": "AsyncRun",
         "segmented.dedup.dedup": "Dedup",
-        "segmented.dedup.once_per": "once_per",
+        "segmented.dedup.time_slots": "once_per",
         "segmented.dedup.plans": "StoreEffect",
         "segmented.errors": (
             "AlreadyDone AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from segmented.orders.standing import Claim as Claim
     from segmented.orders.verifying import verify as verify
-    from segmented.orders.work_terms import TryLater as TryLater, WorkTerms as WorkTerms
+    from segmented.orders.work_terms import Decline as Decline, TryLater as TryLater, WorkTerms as WorkTerms
 
 LATE: Final = from_modules(
     {
@@ -55,7 +55,7 @@ LATE: Final = from_modules(
         "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order tell_pool",
         "segmented.orders.standing": "Claim",
         "segmented.orders.verifying": "verify",
-        "segmented.orders.work_terms": "TryLater WorkTerms",
+        "segmented.orders.work_terms": "Decline TryLater WorkTerms",
     }
 )
 """Names imported on first use, and the modules that define them."""

@@ -19,6 +19,8 @@ class EnvelopeReport:
     """Orders that another worker is processing."""
     put_off: dict[str, str] = field(default_factory=dict)
     """Order id -> why it is tried again later."""
+    declined: dict[str, str] = field(default_factory=dict)
+    """Order id -> why its step declined it. It is settled, too: cancelled."""
     dead: list[str] = field(default_factory=list)
     alone: list[str] = field(default_factory=list)
     """Begun before and not finished: published again in smaller envelopes."""

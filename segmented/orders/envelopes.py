@@ -42,7 +42,16 @@ from segmented.orders.renewals import Renewal
 from segmented.orders.sale import REBUILDS_MAX, settle_due, tell_pool
 from segmented.orders.standing import claim_of
 from segmented.orders.verifying import freeze_if_behind, when_verified
-from segmented.orders.work_terms import DEFAULT_TERMS, LATER, TryLater, WorkTerms, checked_ids, checked_step, told
+from segmented.orders.work_terms import (
+    DEFAULT_TERMS,
+    LATER,
+    Decline,
+    TryLater,
+    WorkTerms,
+    checked_ids,
+    checked_step,
+    told,
+)
 from segmented.plans import run_sync
 from segmented.stock.plans import take_plan
 
@@ -79,9 +88,10 @@ def take_envelope(
 
     `step` is called with each order whose units are taken. It runs again if a worker dies in it, so it must be
     idempotent. If it raises, the order is tried again later, and moved to the dead-letter set after `begun_max` times;
-    TryLater does not count. With a `gate` the order database decides. Raises AssignedElsewhere for a pool that names
-    another queue or step than the `terms` do, PoolNotGated for a gate over a pool without one, and InvalidInput for a
-    step whose call would run nothing; StoreUnavailable or DatabaseUnavailable only if the orders could not be put off.
+    after Decline it is cancelled at once, and TryLater does not count. With a `gate` the order database decides. Raises
+    AssignedElsewhere for a pool that names another queue or step than the `terms` do, PoolNotGated for a gate over a
+    pool without one, and InvalidInput for a step whose call would run nothing; StoreUnavailable or DatabaseUnavailable
+    only if the orders could not be put off.
     """
     envelope = _Envelope(pool, gate, terms or DEFAULT_TERMS)
     ids = checked_ids(order_ids)
@@ -267,9 +277,29 @@ class _Envelope:
                 continue
             try:
                 step(order)
+            except Decline as declined:
+                self._decline(order, declined)
             except Exception as error:  # noqa: BLE001  # an error of a user's step must not affect the envelope
                 self._left += (order.order.order_id,)
                 self._fail(order, error)
+
+    def _decline(self, order: BegunOrder, declined: Decline) -> None:
+        """End the order that its step declined: void in the database first, so that no other worker sells it."""
+        order_id, gate = order.order.order_id, self._gate
+        try:
+            if gate is not None:
+                claim = claim_of(self._pool.sku, order)
+                taken, asked = claim.order.quantity, claim.asked
+                voided = gate.void(order_id=order_id, sku=self._pool.sku, quantity=taken, asked=asked)
+                if isinstance(voided, answers.AlreadyConfirmed):  # by an earlier attempt, which the step outlived
+                    self._tell(gate, order, answers.Confirmed(replay=True))
+                    return
+            self.report.settled.append(self._cancelled(order))
+            self.report.declined[order_id] = told(declined).partition(": ")[2]
+            del self.begun[order_id]
+        except SegmentedError as error:
+            self._left += (order_id,)
+            self._fail(order, error)
 
     def _is_own(self, order_id: str) -> bool:
         """Return whether the order is still this worker's; an earlier step may have outlasted the work time."""
@@ -356,7 +386,8 @@ class _Envelope:
 
     def _cancelled(self, order: BegunOrder) -> Settled:
         holder_id = None if order.fencing_token is None else self._holder_id  # taken at acceptance: it has no holder
-        (answer,) = self._settle("cancelled", (order.order.order_id,), holder_id, decided=True)
+        is_decided = self._gate is not None
+        (answer,) = self._settle("cancelled", (order.order.order_id,), holder_id, decided=is_decided)
         if isinstance(answer, Settled):
             return answer
         raise answer or StoreUnavailable("another worker has it")

@@ -35,6 +35,14 @@ class TryLater(SegmentedError):
         self.seconds = seconds
 
 
+class Decline(SegmentedError):
+    """A step refuses an order for good, such as for a card that the bank refused: its units are free at once."""
+
+    def __init__(self, reason: str) -> None:
+        """Create with the reason, which the report and the worker's log have."""
+        super().__init__(reason)
+
+
 @dataclass(frozen=True, slots=True)
 class WorkTerms:
     """How a worker takes envelopes. Times are in seconds."""

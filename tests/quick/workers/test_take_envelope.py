@@ -11,7 +11,7 @@ from segmented.errors import PoolFrozen
 from segmented.models.submitted import Swept
 from segmented.orders import rebuild
 from segmented.orders.envelope_report import EnvelopeReport
-from segmented.orders.work_terms import TryLater
+from segmented.orders.work_terms import Decline, TryLater
 from segmented.plans import run_sync
 from segmented.stock.outbox import dead_plan
 from tests.support.dying import Died
@@ -111,6 +111,24 @@ def test_an_order_whose_step_always_raises_is_dead_after_5_tries_and_sold_on_rep
     assert setup.found("o042").state == "dead"
     setup.pool.store.execute(op.ReplayDead(SKU, ("o042",)))
     assert setup.take(["o042"]).settled[0].state == "confirmed"
+
+
+def test_an_order_that_its_step_declines_is_void_and_its_units_are_free(setup: EnvelopeSetup) -> None:
+    def pay(order: BegunOrder) -> None:
+        if order.order.order_id == "o001":
+            message = "card refused"
+            raise Decline(message)
+
+    ids = setup.submit(3)
+    report = setup.take(ids, step=pay)
+    assert report.declined == {"o001": "card refused"}
+    assert {one.order_id: one.state for one in report.settled} == {
+        "o000": "confirmed",
+        "o001": "cancelled",
+        "o002": "confirmed",
+    }
+    assert (report.put_off, setup.waiting(), setup.take(["o001"]).settled[0].state) == ({}, 0, "cancelled")
+    setup.check(confirmed=2, available=198)
 
 
 def test_a_step_that_says_later_does_not_count(setup: EnvelopeSetup, clock: ManualClock) -> None:
