@@ -94,7 +94,7 @@ def test_the_result_of_a_task_that_failed_raises_the_error_itself(error: Segment
 
 
 def test_every_error_is_found_in_one_place() -> None:
-    """`Decline` and `TryLater` are a step's answers, which the library does not raise; those of the testing helpers are their own."""
+    """`Decline` and `TryLater` are a step's answers; those of the testing helpers are their own."""
     kinds = [kind for kind in _all_kinds() if not kind.__module__.startswith("segmented.testing")]
     elsewhere = {kind.__name__ for kind in kinds if getattr(errors, kind.__name__, None) is not kind}
     assert elsewhere == WITHIN | {"Decline", "TryLater"}
