@@ -107,6 +107,7 @@ SYNC_ONLY: Final = {
     "resize_gated": WORKERS,
     "restock_gated": WORKERS,
     "verify": WORKERS,
+    "once_per": "a job that starts on several machines is a program of its own, which waits for nothing else",
     "withdraw_gated": WORKERS,
     "audit_both": WORKERS,
     "pool_of": "a worker finds the pool of an order; a caller of asyncio has `async_find_pool`",
