@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -18,7 +20,7 @@ from segmented.process import tell
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from segmented.locks import Lease
 
@@ -67,8 +69,8 @@ def run(
             tell(f"lock {name!r} is held; nothing was run")
             raise typer.Exit(EXIT_HELD) from None
         code = _ran(lease, command, grace)
-        if code == EXIT_LOST:
-            raise typer.Exit(code)
+        if code is None:
+            raise typer.Exit(EXIT_LOST)
         try:
             lease.release()
         except SegmentedError as error:
@@ -76,32 +78,39 @@ def run(
     raise typer.Exit(code)
 
 
-def _ran(lease: Lease, command: list[str], grace: float) -> int:
+def _ran(lease: Lease, command: list[str], grace: float) -> int | None:
+    """Run the command; return its exit code, or None if the lease was lost.
+
+    From a terminal it stays in its foreground group, so that it can read and gets Ctrl-C. Otherwise, as from cron, it
+    has a group of its own: what a shell script started ends with it.
+    """
+    is_typed = sys.stdin is not None and sys.stdin.isatty()
     around = {**os.environ, "SEGMENTED_LOCK": lease.name, "SEGMENTED_FENCING_TOKEN": str(lease.fencing_token)}
     lost = threading.Event()
-    with _passing_on() as children:
+    with _passing_on(PASSED_ON if is_typed else (*PASSED_ON, signal.SIGINT)) as sends:
         try:
-            child = subprocess.Popen(command, env=around)  # noqa: S603  # the command that the caller typed
+            child = subprocess.Popen(command, env=around, process_group=None if is_typed else 0)  # noqa: S603  # the command that the caller typed
         except FileNotFoundError:
             tell(f"there is no command {command[0]!r}")
             return EXIT_NOT_FOUND
         except OSError as error:
             tell(f"{command[0]!r} cannot be started: {error.strerror}")
             return EXIT_NOT_STARTED
-        children.append(child)
+        send = child.send_signal if is_typed else partial(_send_to_group, child.pid)
+        sends.append(send)
 
         def end() -> None:
             lost.set()
             tell(f"the lease on {lease.name!r} is lost: ending the command")
-            child.terminate()
-            killing = threading.Timer(grace, child.kill)
+            send(signal.SIGTERM)
+            killing = threading.Timer(grace, send, [signal.SIGKILL])
             killing.daemon = True
             killing.start()
 
         lease.on_lost(end)
         code = _waited(child)
     if lost.is_set():
-        return EXIT_LOST
+        return None
     return code if code >= 0 else EXIT_SIGNALLED - code
 
 
@@ -114,19 +123,25 @@ def _waited(child: subprocess.Popen[bytes]) -> int:
             continue
 
 
+def _send_to_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
 @contextmanager
-def _passing_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Pass signals that ask this process to end on to the children in the list, whose end then ends this process."""
-    children: list[subprocess.Popen[bytes]] = []
+def _passing_on(numbers: Sequence[signal.Signals]) -> Iterator[list[Callable[[int], None]]]:
+    """Pass signals on by the functions in the list; what they end then ends this process. Ignored ones stay so."""
+    sends: list[Callable[[int], None]] = []
 
     def pass_on(number: int, _: object) -> None:
-        if not children:
+        if not sends:
             raise SystemExit(EXIT_SIGNALLED + number)
-        children[0].send_signal(number)
+        sends[0](number)
 
-    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, pass_on) for number in heard}
     try:
-        yield children
+        yield sends
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

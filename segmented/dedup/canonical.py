@@ -33,6 +33,17 @@ class NoText(InvalidInput):
     """A value has no text form that is the same in every process."""
 
 
+def has_no_text(value: object) -> bool:
+    """Return whether the value itself has no text, rather than something in it: an object, not a dict with one."""
+    try:
+        _tagged(value, "it", DEPTH_MAX)  # what is in it would be too deep, which is another error
+    except NoText:
+        return True
+    except InvalidInput:
+        return False
+    return False
+
+
 def canonical(value: object, where: str) -> str:
     """Return the canonical text of a value. Raises InvalidInput, which names `where`, if the value has none."""
     return _text(value, where, 0)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.canonical import NoText, canonical, digest
+from segmented.dedup.canonical import canonical, digest, has_no_text
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import Call, CallKey, name_of
 from segmented.locks.key_expressions import KeyExpression, Path
@@ -77,6 +77,7 @@ class CallIdentity:
         self._payload = None if isinstance(payload, bool) else _Selection("payload", payload, function, self._where)
         self._compares_all = payload is True
         self._defaults = dict(_defaults(self._bound.parameters))
+        self._owner = next((name for name in self._bound.parameters if name in {"self", "cls"}), None)
 
     def of(self, arguments: Sequence[Any], options: Mapping[str, Any], *, given: str | None = None) -> Identity:
         """Return the identity of one call; a `given` key, chosen by the caller, replaces the expression.
@@ -85,12 +86,16 @@ class CallIdentity:
         """
         call = self._bound.bind(arguments, options)
         if given is not None:
-            return Identity(explicit_key(self._scope, given), self._fingerprint(call))
+            return Identity(explicit_key(self._scope, given), self._fingerprint(call, None))
         made = (
-            ["all", self._whole(call, omits=False)] if self._key is None else [self._key.text, self._key.values(call)]
+            ["all", self._whole(call, lambda _: False)]
+            if self._key is None
+            else [self._key.text, self._key.values(call)]
         )
         key = digest(canonical([self._scope, *made], f"the key of {self._where}"))
-        return Identity(key, "" if self._key is None else self._fingerprint(call))  # all arguments are in the key
+        return Identity(
+            key, "" if self._key is None else self._fingerprint(call, self._key)
+        )  # all arguments are in the key
 
     @property
     def said(self) -> tuple[str, str]:
@@ -99,25 +104,24 @@ class CallIdentity:
         others = [name for name in self._bound.parameters if name not in re.findall(r"\{(\w+)", key)]
         return f"{self._scope!r} keyed by {key!r}", ", ".join(others) if self._payload is None else self._payload.text
 
-    def _fingerprint(self, call: Call) -> str:
+    def _fingerprint(self, call: Call, key: _Selection | None) -> str:
         if self._payload is not None:
             return digest(canonical(self._payload.values(call), f"the payload of {self._where}"))
-        return digest(self._whole(call, omits=True)) if self._compares_all else ""
+        if not self._compares_all:
+            return ""
+        return digest(self._whole(call, lambda name: name == self._owner or (key is not None and key.reads(name))))
 
-    def _whole(self, call: Call, *, omits: bool) -> str:
+    def _whole(self, call: Call, may_omit: Callable[[str], bool]) -> str:
         """Return the text of all arguments that differ from their defaults.
 
-        So a parameter with a default can be added, or removed, while old and new processes run. If another key was
-        chosen, `omits` leaves out an argument without a text form, such as an object or `self`.
+        So a parameter with a default can be added, or removed, while old and new processes run. An object
+        without a text form is left out if it may be: `self`, and an argument from which the key is made.
         """
         parts = []
         for name, value in sorted(call.arguments.items()):
-            try:
-                text = canonical(value, f"argument {name!r} of {self._where}")
-            except NoText:
-                if not omits:
-                    raise
+            if may_omit(name) and has_no_text(value):
                 continue
+            text = canonical(value, f"argument {name!r} of {self._where}")
             if text != self._defaults.get(name):
                 parts.append(f"[{canonical(name, 'a name')},{text}]")
         return ",".join(parts)
@@ -156,6 +160,10 @@ class _Selection:
         else:
             message = f"the {what} of {where} is an expression or a callable, not {selector!r}"
             raise InvalidInput(message)
+
+    def reads(self, argument: str) -> bool:
+        """Return whether the selection reads an argument; a callable is given them all."""
+        return self._callable is not None or any(path.argument == argument for path in self._paths)
 
     def values(self, call: Call) -> list[object]:
         if self._callable is not None:

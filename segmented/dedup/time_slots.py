@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from segmented.clock import WallClock, in_seconds
 from segmented.dedup.dedup import Dedup
+from segmented.dedup.identity import explicit_key
 from segmented.errors import InFlight, InvalidInput
 from segmented.locks.call_keys import checked_function, name_of, shape_of
 
@@ -53,6 +54,7 @@ def once_per(
             message = f"once_per runs a function, and {name_of(function)} is a {shape_of(function)}"
             raise InvalidInput(message)
         scope = name or name_of(function)
+        explicit_key("once-per", f"{scope} {seconds:g} {int(clock.now() // seconds)}0")  # raises InvalidInput
 
         @wraps(function)
         def run(*arguments: P.args, **options: P.kwargs) -> V | None:

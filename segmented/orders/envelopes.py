@@ -286,6 +286,11 @@ class _Envelope:
     def _decline(self, order: BegunOrder, declined: Decline) -> None:
         """End the order that its step declined: void in the database first, so that no other worker sells it."""
         order_id, gate = order.order.order_id, self._gate
+        self._until = self._pool.store.clock.now()  # asks the pool: a step may have outlasted the work time
+        if not self._is_own(order_id):
+            self.report.in_hand.append(order_id)
+            del self.begun[order_id]
+            return
         try:
             if gate is not None:
                 claim = claim_of(self._pool.sku, order)
@@ -294,8 +299,10 @@ class _Envelope:
                 if isinstance(voided, answers.AlreadyConfirmed):  # by an earlier attempt, which the step outlived
                     self._tell(gate, order, answers.Confirmed(replay=True))
                     return
-            self.report.settled.append(self._cancelled(order))
-            self.report.declined[order_id] = told(declined).partition(": ")[2]
+            settled = self._cancelled(order)
+            self.report.settled.append(settled)
+            if settled.state == "cancelled":
+                self.report.declined[order_id] = told(declined).partition(": ")[2]
             del self.begun[order_id]
         except SegmentedError as error:
             self._left += (order_id,)

@@ -184,7 +184,10 @@ class Execution:
         task, request = self.task, self.request
         if getattr(task, "once_tracks_started", False) and not (request.is_eager or task.ignore_result):
             found = {"pid": os.getpid(), "hostname": request.hostname}
-            task.backend.store_result(str(request.id), found, STARTED, request=request)
+            try:
+                task.backend.store_result(str(request.id), found, STARTED, request=request)
+            except Exception:  # a backend may raise anything; the state is for show, and the work is not
+                log.warning("the state STARTED of message %s cannot be stored", request.id, exc_info=True)
 
     def _ended(self, run: Run, error: Exception) -> None:
         attempt = int(self.request.retries or 0)

@@ -6,7 +6,8 @@
    the worker gives it the outcome of the first;
 3. the key was used with another payload: OtherPayload;
 4. the message of the key has waited for long: it is published again under its own id, since it may be lost;
-5. a task publishes its own next step, under the key that it holds: that message is published, and runs after it;
+5. a task publishes its own next step, under the key that it holds: that message is published, and runs after it, if
+   the rule keeps no result, which would answer it;
 6. Celery continues a chain or calls back in a worker: a refusal would fail the task before it, which is done. So the
    message is published without a claim, and the worker that gets it decides.
 """
@@ -93,8 +94,10 @@ class Publication:
     def _is_next_step_of(self, message: str) -> bool:
         """Return whether the caller is the body of the message that has the key, and the rule lets a repeat wait."""
         running = self.plan.app.current_worker_task
-        is_own = running is not None and running.request.id == message
-        return is_own and self.plan.rule.on_publish not in {"raise", "drop", "wait"}
+        if running is None or running.request.id != message or running.request.is_eager:
+            return False
+        rule = self.plan.rule
+        return rule.on_publish not in {"raise", "drop", "wait"} and not (self.plan.terms.keep_ms or rule.window)
 
     # --- the first message ---
 

@@ -95,7 +95,7 @@ class IdempotencyMiddleware:
 
     async def _run(self, run: AsyncRun, key: str, scope: Scope, intake: Intake, send: Send) -> None:
         outlet = Outlet(run, key, self._guard, send)
-        scope.setdefault("state", {})["once"] = run
+        scope["state"] = {**scope.get("state", {}), "once": run}  # a server may share its own among requests
         try:
             await self._app(_without_shortcuts(scope), intake.receive, outlet.send)
         except BaseException as error:

@@ -143,13 +143,15 @@ def _content(content_type: str, body: bytes) -> tuple[str, str]:
     """
     found = Message()
     found["content-type"] = content_type
-    media = found.get_content_type()
+    media, boundary = found.get_content_type(), None
+    with suppress(TypeError, ValueError, LookupError):  # of a header that only its reader finds malformed
+        boundary = found.get_boundary()
     if media == "application/json" or media.endswith("+json"):
         with suppress(ValueError, RecursionError, InvalidInput):
             return media, digest(canonical(json.loads(body), "the body"))
-    boundary = found.get_boundary()
-    if boundary:
-        body = body.replace(boundary.encode("latin-1", "replace"), b"")
+    if boundary and media.startswith("multipart/"):
+        line = re.escape(b"--" + boundary.encode("latin-1", "replace"))
+        body = re.sub(rb"(?m)^" + line + rb"(?=(?:--)?\r?$)", b"--", body)
     return media, hashlib.sha256(body).hexdigest()
 
 

@@ -62,10 +62,16 @@ def test_an_argument_without_a_text_form_is_not_compared_where_a_key_is_named(si
         def pay(self, order: str, cents: int) -> int:
             return work(order, cents)
 
+    def charge(order: str, card: object) -> int:
+        return work(order, card)
+
     pay = Calls(side).once(Shop.pay, "{order}")
     assert (pay(Shop(), "7", 5), pay(Shop(), "7", 5)) == (1, 1)
     with pytest.raises(OtherPayload):
         pay(Shop(), "7", 6)
+    for card in (object(), {"client": object()}):
+        with pytest.raises(InvalidInput, match=r"argument 'card'.* has no text form"):
+            Calls(side).once(charge, "{order}")("7", card)
     with pytest.raises(InvalidInput, match=r"argument 'self' of .* has no text form"):
         Calls(side).once(Shop.pay)(Shop(), "7", 5)
 
