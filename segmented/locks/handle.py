@@ -22,11 +22,13 @@ from segmented.errors import (
     StoreError,
     StoreUnavailable,
 )
-from segmented.locks.blocks import AsyncEntered, Blocks, Entered, refusing
+from segmented.locks.blocks import Blocks
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
+from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.hints import LOCK_HINTS, AcquireHinted, Hinted
 from segmented.locks.keeper import async_release_later, release_later
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
+from segmented.locks.lease_manners import refusing
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.locks.outages import waited_out, waits_out
 from segmented.models import Acquired, Held, Unreplicated
@@ -162,7 +164,7 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_sync(store, type(self).__name__)
-        self._blocks = Blocks()
+        self._blocks = Blocks[LeaseT]()
 
     @abstractmethod
     def _claim(self) -> Claim:
@@ -221,7 +223,7 @@ class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_async(store, type(self).__name__)
-        self._blocks = Blocks()
+        self._blocks = Blocks[AsyncLeaseT]()
 
     @abstractmethod
     def _claim(self) -> Claim:

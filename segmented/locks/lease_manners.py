@@ -7,14 +7,30 @@ any other one through.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self
+import threading
+from inspect import currentframe
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self
 
-from segmented.errors import InvalidInput, LeaseLost
+from segmented.errors import InvalidInput, LeaseLost, SegmentedError
+from segmented.locks.blocks import place_of
 from segmented.process import THIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+    from segmented.locks.blocks import Blocks
+
+
+def refusing(right: str) -> tuple[Callable[..., NoReturn], Callable[..., None]]:
+    """Return the two methods of the other kind of `with` statement than `right`; the first one raises InvalidInput."""
+
+    def enter(lock: object) -> NoReturn:
+        use = "asyncio" if right.startswith("async") else "threads"
+        message = f"{type(lock).__name__} is for {use}: enter it by '{right}'"
+        raise InvalidInput(message)
+
+    return enter, lambda *_: None
 
 
 class StaysInItsProcess:
@@ -54,6 +70,81 @@ class ListsWhatHoldersNeed:
     def __dir__(self) -> list[str]:
         """Return the special names and those for holders."""
         return [name for name in super().__dir__() if name.startswith("__") or name in FOR_HOLDERS]
+
+
+class EndsWithItsBlock:
+    """Is released at the end of a `with` statement."""
+
+    blocks: Blocks[Any] | None = None
+    """Open blocks of the lock that acquired it, where a second one of the same thread would wait for the first."""
+
+    def release(self) -> None:
+        """End the lease."""
+        raise NotImplementedError
+
+    def release_later(self, failure: BaseException) -> None:
+        """Repeat a release that `failure` ended in the background, if this kind of lease can."""
+
+    if not TYPE_CHECKING:
+        __aenter__, __aexit__ = refusing("with")
+
+    def __enter__(self) -> Self:
+        """Return the lease."""
+        if self.blocks is not None:
+            self.blocks.entered(threading.current_thread(), place_of(currentframe()), self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Release; a failed release never hides the body's own error."""
+        try:
+            if self.blocks is not None:
+                self.blocks.left(self)
+            self.release()
+        except SegmentedError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and afterwards: {failure}")
+        except BaseException as failure:  # of a signal handler, perhaps before the first step of `release`
+            self.release_later(failure)
+            raise
+
+
+class EndsWithItsAsyncBlock:
+    """Is released at the end of an `async with` statement."""
+
+    blocks: Blocks[Any] | None = None
+    """As for `EndsWithItsBlock`, by task."""
+
+    async def release(self) -> None:
+        """End the lease."""
+        raise NotImplementedError
+
+    def release_later(self, failure: BaseException) -> None:
+        """Repeat a release that `failure` ended in the background, if this kind of lease can."""
+
+    async def __aenter__(self) -> Self:
+        """Return the lease."""
+        if self.blocks is not None:
+            self.blocks.entered(asyncio.current_task(), place_of(currentframe()), self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Release; a failed release never hides the body's own error."""
+        try:
+            if self.blocks is not None:
+                self.blocks.left(self)
+            await self.release()
+        except SegmentedError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and afterwards: {failure}")
+        except GeneratorExit:
+            raise
+        except BaseException as failure:  # of a signal handler, perhaps before the first step of `release`
+            self.release_later(failure)
+            raise
 
 
 class Losable(Protocol):

@@ -33,9 +33,10 @@ from segmented.errors import (
     StoreBusy,
     StoreUnavailable,
 )
-from segmented.locks.blocks import AsyncEntered, Blocks, Entered
+from segmented.locks.blocks import Blocks
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
+from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
 from segmented.locks.hints import AcquireHinted
 from segmented.locks.keeper import async_release_later, release_later
@@ -103,7 +104,7 @@ class MultiLock(Entered[MultiLease], _Names):
         """
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_sync(store, type(self).__name__)
-        self._blocks = Blocks()
+        self._blocks = Blocks[MultiLease]()
 
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> MultiLease:
         """Wait up to `timeout` seconds for all names together (default: 60; None: forever) and return the lease.
@@ -149,7 +150,7 @@ class AsyncMultiLock(AsyncEntered[AsyncMultiLease], _Names):
         """
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_async(store, type(self).__name__)
-        self._blocks = Blocks()
+        self._blocks = Blocks[AsyncMultiLease]()
 
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncMultiLease]:
         """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.

@@ -11,11 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from segmented.errors import LeaseLost, PartlyReleased, SegmentedError
-from segmented.locks.blocks import EndsWithItsAsyncBlock, EndsWithItsBlock
 from segmented.locks.dropped import LapsesWhenDropped
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
-from segmented.locks.lease_manners import CancelScope, StaysInItsProcess
+from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.lease_state import LeaseState
 from segmented.plans import Batch, Now, Plan, perform, run_async, run_sync
 from segmented.process import THIS

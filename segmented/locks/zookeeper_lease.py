@@ -12,9 +12,8 @@ import threading
 from typing import TYPE_CHECKING, cast
 
 from segmented.errors import LeaseLost, StoreUnavailable
-from segmented.locks.blocks import EndsWithItsAsyncBlock, EndsWithItsBlock
 from segmented.locks.dropped import WarnsWhenDropped, unreleased
-from segmented.locks.lease_manners import CancelScope, StaysInItsProcess
+from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.zookeeper_plan import release_plan
 from segmented.plans import run_async, run_sync
 from segmented.process import THIS

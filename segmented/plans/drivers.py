@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from segmented.plans.effects import Batch, Join, Leave, Listen, Now, Outside, Park, Plan, Try, Within
 from segmented.plans.tasks import to_the_end
-from segmented.plans.waiting import ATTEMPT_SECONDS, TRY_SECONDS
+from segmented.plans.waiting import ATTEMPT_SECONDS, TRY_SECONDS, leave_for
 from segmented.protocol import Effect, Operation
 
 if TYPE_CHECKING:
@@ -28,8 +28,11 @@ class Wakeups(Protocol):
     def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
         """Return whether the channel's queue has waiters, or with `or_heard` its messages reach this process."""
 
-    def join(self, channel: str) -> Place:
-        """Join the channel's queue at its end."""
+    def join(self, channel: str, noted: list[Place] | None = None) -> Place:
+        """Join the channel's queue at its end; the place is in `noted` before it is in the queue."""
+
+    def mend(self, place: Place) -> None:
+        """Repair the place's queue, which an exception may have left half-changed."""
 
     def listen(self, channel: str, deadline: float) -> None:
         """Return once the subscription to the channel is confirmed."""
@@ -47,8 +50,11 @@ class AsyncWakeups(Protocol):
     def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
         """Return whether the channel's queue has waiters, or with `or_heard` its messages reach this process."""
 
-    def join(self, channel: str) -> Place:
-        """Join the channel's queue at its end."""
+    def join(self, channel: str, noted: list[Place] | None = None) -> Place:
+        """Join the channel's queue at its end; the place is in `noted` before it is in the queue."""
+
+    def mend(self, place: Place) -> None:
+        """Repair the place's queue, which an exception may have left half-changed."""
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Return once the subscription to the channel is confirmed."""
@@ -105,27 +111,50 @@ class AsyncStore(Protocol):
 def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
     """Run a plan in this thread. The plan receives every exception, also KeyboardInterrupt, so that it can clean up.
 
-    A signal handler may also raise between two effects; the plan then receives its exception as if the last one had
-    failed. In the few instructions that hand an answer to the plan it is lost: what was taken then expires.
+    A signal handler may raise at any point: also between two effects, where the plan receives the exception as if the
+    last one had failed; in the plan itself; and in the middle of a change of a queue. If the plan ends by an exception
+    and has not left a queue that it joined, the driver leaves the queue for it.
     """
+    joined: list[Place] = []
     reply: Any = None
     failure: BaseException | None = None
-    while True:
-        try:
-            effect = plan.send(reply) if failure is None else plan.throw(failure)
-            reply, failure = None, None
-            reply = _perform(effect, store)
-        except BaseException as error:
-            if plan.gi_frame is not None:  # type: ignore[attr-defined]  # it has not ended
-                failure = error
-            elif isinstance(error, StopIteration):
-                return error.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
-            else:
-                failure = None  # else it would refer to itself, by this frame, and with it to what it has struck
-                raise
+    try:
+        while True:
+            try:
+                while True:
+                    effect = plan.send(reply) if failure is None else plan.throw(failure)
+                    reply, failure = None, None
+                    reply = _perform(effect, store, joined)
+            except BaseException as error:
+                if plan.gi_frame is not None:  # type: ignore[attr-defined]  # it has not ended
+                    failure = error
+                elif isinstance(error, StopIteration):
+                    return error.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
+                else:
+                    failure = None  # else it would refer to itself, by this frame, and with it to what it has struck
+                    raise
+    except GeneratorExit:  # the process is ending and cleans nothing up
+        raise
+    except BaseException:
+        if stayed := _stayed(joined, store):
+            run_sync(leave_for(stayed), store)
+        raise
 
 
-def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter
+def _stayed(joined: list[Place], store: Store | AsyncStore) -> list[Place]:
+    """Return the places that a plan has not left although it ended, in queues that are whole again."""
+    stayed = [place for place in joined if not place.is_over]
+    for place in stayed:
+        store.wakeups.mend(place)
+    return stayed
+
+
+def _joined(wakeups: Wakeups | AsyncWakeups, channel: str, joined: list[Place]) -> Place:
+    joined[:] = [place for place in joined if not place.is_over]  # a plan may wait many times
+    return wakeups.join(channel, joined)
+
+
+def _perform(effect: Effect[Any], store: Store, joined: list[Place]) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter
     if isinstance(effect, Try):  # checks of types are cheaper than a pattern for the most frequent effects
         deadline = _begin(effect, store)
         return None if deadline is None else (store.execute(effect.operation, deadline=deadline), store.clock.now())
@@ -141,19 +170,21 @@ def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the a
         case Outside(ask):
             return ask()
         case _:
-            return _wait(effect, store.wakeups)
+            return _wait(effect, store.wakeups, joined)
 
 
-def _wait(effect: Effect[Any], wakeups: Wakeups) -> Any:  # noqa: ANN401  # as in _perform
+def _wait(effect: Effect[Any], wakeups: Wakeups, joined: list[Place]) -> Any:  # noqa: ANN401  # as in _perform
     match effect:
         case Join(channel):
-            return wakeups.join(channel)
+            return _joined(wakeups, channel, joined)
         case Listen(channel, deadline):
             return wakeups.listen(channel, deadline)
         case Park(place, due, deadline, offer):
             return wakeups.park(place, due, deadline, offer)
         case Leave(place, due, in_time):
-            return wakeups.leave(place, due, in_time=in_time)
+            is_last = wakeups.leave(place, due, in_time=in_time)
+            place.is_settled = True
+            return is_last
         case _:
             return _refuse(effect)
 
@@ -185,24 +216,33 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
     knows what to undo, and no request still on the wire can overtake the undoing. The store's time-out limits the
     delay. Otherwise as `run_sync`.
     """
+    joined: list[Place] = []
     reply: Any = None
     failure: BaseException | None = None
-    while True:
-        try:
-            effect = plan.send(reply) if failure is None else plan.throw(failure)
-            reply, failure = None, None
-            reply = await _perform_async(effect, store)
-        except BaseException as error:
-            if plan.gi_frame is not None:  # type: ignore[attr-defined]  # it has not ended
-                failure = error
-            elif isinstance(error, StopIteration):
-                return error.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
-            else:
-                failure = None  # as in `run_sync`
-                raise
+    try:
+        while True:
+            try:
+                while True:
+                    effect = plan.send(reply) if failure is None else plan.throw(failure)
+                    reply, failure = None, None
+                    reply = await _perform_async(effect, store, joined)
+            except BaseException as error:
+                if plan.gi_frame is not None:  # type: ignore[attr-defined]  # it has not ended
+                    failure = error
+                elif isinstance(error, StopIteration):
+                    return error.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
+                else:
+                    failure = None  # else it would refer to itself, by this frame, and with it to what it has struck
+                    raise
+    except GeneratorExit:  # as in `run_sync`
+        raise
+    except BaseException:
+        if stayed := _stayed(joined, store):
+            await run_async(leave_for(stayed), store)
+        raise
 
 
-async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa: ANN401  # as in _perform
+async def _perform_async(effect: Effect[Any], store: AsyncStore, joined: list[Place]) -> Any:  # noqa: ANN401  # as in _perform
     if isinstance(effect, Try):
         return await _tried_async(effect, store)
     if isinstance(effect, Now):
@@ -217,19 +257,21 @@ async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa
         case Outside(ask):
             return await ask()
         case _:
-            return await _wait_async(effect, store.wakeups)
+            return await _wait_async(effect, store.wakeups, joined)
 
 
-async def _wait_async(effect: Effect[Any], wakeups: AsyncWakeups) -> Any:  # noqa: ANN401  # as in _perform
+async def _wait_async(effect: Effect[Any], wakeups: AsyncWakeups, joined: list[Place]) -> Any:  # noqa: ANN401  # as in _perform
     match effect:
         case Join(channel):
-            return wakeups.join(channel)
+            return _joined(wakeups, channel, joined)
         case Listen(channel, deadline):
             return await wakeups.listen(channel, deadline)
         case Park(place, due, deadline, offer):
             return await wakeups.park(place, due, deadline, offer)
         case Leave(place, due, in_time):
-            return wakeups.leave(place, due, in_time=in_time)
+            is_last = wakeups.leave(place, due, in_time=in_time)
+            place.is_settled = True
+            return is_last
         case _:
             return _refuse(effect)
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,58 +64,71 @@ class Offer:
     undo_late: tuple[Operation[object], ...] = ()
     """The same if its deadline passed; a waiter that may repeat its call keeps some of it, or all."""
     leaving: Operation[object] | None = None
-    """Takes the process out of the store's line, if the waiter has left and no other one waits."""
+    """Takes the process out of the store's line, should the waiter be gone and no other one be left."""
 
 
-class Stage(Enum):
-    """Where a waiter is."""
-
-    QUEUED = "queued"
-    """In the queue: asleep, or on its way to sleep after an attempt that began before it was first."""
-    WOKEN = "woken"
-    """Out of the queue, with a wake-up that it has not used."""
-    TRYING = "trying"
-    """Out of the queue, making its attempt."""
-    SERVED = "served"
-    """Out of the queue, while another caller of the process makes its attempt."""
-    LEFT = "left"
-    ABANDONED = "abandoned"
-    """It left while it was served, so the attempt must be undone."""
-
-
-@dataclass(slots=True, eq=False)
 class Place:
-    """One waiter's place in a queue; `notify` makes the waiter check `Line.next_step` again."""
+    """One waiter's place in a queue."""
 
-    line: Line
-    arrival: int
-    notify: Callable[[], None]
-    is_behind: bool
-    """Whether others were in the queue when it joined."""
-    is_alone: bool
-    """Whether no other waiter of the process was there before it."""
-    is_heard: bool = False
-    """Whether the channel's messages reached the process already when it joined, so that none can be missed."""
-    stage: Stage = Stage.QUEUED
-    offer: Offer | None = None
-    handed: tuple[Any, float] | None = None
-    """The answer to the attempt that another caller made, and the local time just before it was sent."""
-    began_at: int = 0
-    """When its last attempt began, as `Line.begin_attempt` counts."""
-    ahead: int = 0
-    """How many other processes were ahead of this one at its last attempt."""
-    released_at: float | None = None
-    """When a release by another process woke it last, unless it has begun another attempt since."""
+    __slots__ = (
+        "ahead",
+        "arrival",
+        "began_at",
+        "giver",
+        "handed",
+        "has_left",
+        "is_alone",
+        "is_behind",
+        "is_first",
+        "is_heard",
+        "is_settled",
+        "is_under_way",
+        "leaving",
+        "line",
+        "notify",
+        "offer",
+        "released_at",
+        "woken",
+    )
+
+    def __init__(
+        self, line: Line, arrival: int, notify: Callable[[], None], *, is_behind: bool, is_alone: bool
+    ) -> None:
+        """Create a place in `line`; `notify` makes the waiter check `Line.next_step` again."""
+        self.line = line
+        self.arrival = arrival
+        self.notify = notify
+        self.is_behind = is_behind
+        self.is_alone = is_alone
+        """Whether no other waiter of the process was there before it."""
+        self.is_heard = False
+        """Whether the channel's messages reached the process already when it joined, so that none can be missed."""
+        self.woken = False
+        self.offer: Offer | None = None
+        self.is_under_way = False
+        """Whether another caller is making this waiter's attempt."""
+        self.giver: object = None
+        """The list of the caller that makes it, or made the last one."""
+        self.handed: tuple[Any, float] | None = None
+        """The answer to that attempt, and the local time just before it was sent."""
+        self.has_left = False
+        self.is_settled = False
+        """Whether leaving was carried out to its end."""
+        self.leaving: Operation[object] | None = None
+        """Takes the process out of the store's line, which the waiter must still do if it was the last one."""
+        self.began_at = 0
+        """When its last attempt began, as `Line.begin_attempt` counts."""
+        self.ahead = 0
+        """How many other processes were ahead of this one at its last attempt."""
+        self.is_first = False
+        """Whether this process became the first since the waiter began its last attempt."""
+        self.released_at: float | None = None
+        """When a release by another process woke it last, unless it has begun another attempt since."""
 
     @property
-    def woken(self) -> bool:
-        """Return whether it has a wake-up that it has not used."""
-        return self.stage is Stage.WOKEN
-
-    @property
-    def is_served(self) -> bool:
-        """Return whether another caller is making its attempt."""
-        return self.stage is Stage.SERVED
+    def is_over(self) -> bool:
+        """Return whether its waiter has left the queue and has nothing more to leave."""
+        return self.is_settled and self.leaving is None
 
     def take_handed(self) -> tuple[Any, float] | None:
         """Return the answer that came with the wake-up, once."""
@@ -130,7 +142,6 @@ class Line:
     __slots__ = (
         "_arrivals",
         "_due",
-        "_first_at",
         "_handing_since",
         "_in_a_row",
         "_kept_at",
@@ -163,8 +174,6 @@ class Line:
         self._steps = 0
         """Counts the beginnings of attempts, and the answers that kept the process's place in the store's line."""
         self._kept_at = 0
-        self._first_at = -1
-        """When the process became the first in the store's line, by the same count."""
 
     def __len__(self) -> int:
         """Return the number of waiters that joined and have not left; a woken one may come back to park."""
@@ -180,9 +189,11 @@ class Line:
         """Return the places in the queue, in order, without those of waiters that are trying."""
         return tuple(self._places)
 
-    def join(self, notify: Callable[[], None]) -> Place:
-        """Join the queue at its end."""
+    def join(self, notify: Callable[[], None], noted: list[Place] | None = None) -> Place:
+        """Join the queue at its end; the place is in `noted` first, so that an exception leaves none unknown."""
         place = Place(self, self._arrivals, notify, is_behind=bool(self._places), is_alone=not self._members)
+        if noted is not None:
+            noted.append(place)
         self._arrivals += 1
         self._members[place] = None
         self._places.append(place)
@@ -220,9 +231,9 @@ class Line:
 
     def _be_first(self, due: float) -> None:
         self._passed_due, self._due = inf, due
-        self._first_at = self._steps
         if self._places:
             self._places[0].ahead = 0
+            self._places[0].is_first = True
         else:
             self._unheard = bool(self._members)
 
@@ -230,9 +241,18 @@ class Line:
         """Wake the head; if all waiters are trying, the first to come back tries again, as its reply may be older."""
         self._unheard = not self._places and bool(self._members)
         if self._places:
-            place = self._pop_head(Stage.WOKEN)
+            place = self._places[0]
+            place.woken = True  # first: `mend` finds it
+            self._pop_head()
             place.notify()
             self._notify_head()
+
+    def mend(self) -> None:
+        """Repair what an exception in the middle of a change left: the head tries, and all others check their state."""
+        self._places = deque(place for place in self._places if not place.woken)
+        self.signal()
+        for place in list(self._members):
+            place.notify()
 
     def lets_others(self, now: float) -> bool:
         """Return whether to free the lock by a message alone, so that waiters of other processes get a chance."""
@@ -264,28 +284,38 @@ class Line:
         """Begin to count hand-offs again, because a waiter of another process has the lock, or is about to."""
         self._in_a_row = 0
 
-    def take_offer(self) -> Place | None:
-        """Take the head out of the queue, to make its attempt, then call `hand`. None: it must try itself."""
+    def take_offer(self, taken: list[Place] | None = None) -> Place | None:
+        """Take the head out of the queue, to make its attempt, then call `hand`. None: it must try itself.
+
+        The place is in `taken` first, so that an exception at any point leaves none without a call of `hand`.
+        """
         if not self._places or self._places[0].offer is None:
             return None
-        place = self._pop_head(Stage.SERVED)
+        place = self._places[0]
+        if taken is not None:
+            taken.append(place)
         self.begin_attempt(place)
+        place.giver = taken
+        place.is_under_way = True
+        self._pop_head()
         self._in_a_row += 1
         self._notify_head()
         return place
 
-    def hand(self, place: Place, handed: tuple[Any, float] | None) -> bool:
+    def hand(self, place: Place, handed: tuple[Any, float] | None, taken: list[Place] | None = None) -> bool:
         """Wake a place with the answer to its attempt (None: it must try itself); return False if it has left before.
 
-        It does nothing for a place that is not served.
+        An exception may interrupt it at any point; calling it again completes it, and returns the same. The waiter may
+        have gone on and left after the first call, with the answer, or wait again, for another caller's attempt.
+        `taken` is the list that `take_offer` got.
         """
-        if place.stage is Stage.ABANDONED:
-            self.note_kept()
-            self._expect(AT_ONCE)  # the attempt may have been refused for good, so that nobody else is woken
-            return False
-        if place.stage is Stage.SERVED:
-            place.handed, place.stage = handed, Stage.WOKEN
-            place.notify()
+        if place.is_under_way and place.giver is taken:
+            if place.has_left:
+                self.note_kept()
+                self._expect(AT_ONCE)  # the attempt may have been refused for good, so that nobody else is woken
+                return False
+            place.handed, place.woken, place.is_under_way = handed, True, False  # without a call in between
+        place.notify()
         return True
 
     def undoing(self, place: Place) -> tuple[Operation[object], ...]:
@@ -305,36 +335,35 @@ class Line:
         processes ahead, if the attempt has found some.
         """
         place.offer = offer
-        if self._first_at >= place.began_at:
-            place.ahead = 0
-        is_woken = place.stage is Stage.WOKEN
-        if is_woken and place.released_at is not None and place.ahead:
+        place.ahead = 0 if place.is_first else place.ahead
+        if place.woken and place.released_at is not None and place.ahead:
             self._passed_due = min(self._passed_due, place.released_at + AHEAD_SECONDS + stagger(place.ahead))
-            is_woken = False
-        if not is_woken and place.stage is not Stage.QUEUED:
+            place.woken = False
+        if not place.woken and place not in self._places:
             index = 0
             while index < len(self._places) and self._places[index].arrival < place.arrival:
                 index += 1
             self._places.insert(index, place)
-            place.stage = Stage.QUEUED
         if self._unheard:
             self.signal()
         self._expect(due)
 
     def next_step(self, place: Place, now: float, deadline: float) -> bool | float:
         """Return True if a parked waiter must wake, False if its deadline has passed, or the time of the next check."""
-        if place.stage is Stage.WOKEN:
-            place.stage, place.released_at = Stage.TRYING, None
+        if place.woken:
+            place.woken = False
+            place.is_first, place.released_at = False, None
             return True
-        if place.stage is Stage.SERVED:
+        if place.is_under_way:
             return False if now >= deadline + LATE_SECONDS else deadline + LATE_SECONDS
         if now >= deadline:
             return False
         if self._places and self._places[0] is place:
             due = min(self._due, self._passed_due)
             if now >= due:
+                place.is_first = False
                 self._due = inf
-                self._pop_head(Stage.TRYING)
+                self._pop_head()
                 self._notify_head()
                 return True
             return min(due, deadline)
@@ -344,21 +373,24 @@ class Line:
         """Leave the queue and pass the new `due` to the next waiter.
 
         If not `in_time`, the waiter was cancelled, so an attempt that another caller is making for it must be undone.
+        An exception may interrupt it at any point; leaving again completes it.
+
         Returns whether no waiter of the process is left, and nobody makes this one's attempt.
         """
         self._members.pop(place, None)
+        place.has_left = True
         if in_time and place.offer is not None:
             place.offer = replace(place.offer, undo=place.offer.undo_late)
-        stage = place.stage
-        place.stage = Stage.ABANDONED if stage is Stage.SERVED else Stage.LEFT
-        if stage is Stage.QUEUED:
+        had_turn = place not in self._places
+        if not had_turn:
             self._places.remove(place)
         if self._places:  # if this one had its turn, the process has no place in the store's line until it asks again
             self._places[0].ahead = 0
-        if stage is Stage.WOKEN or (stage is not Stage.QUEUED and self._passed_due < inf):  # a release it did not use
+        if place.woken or (had_turn and self._passed_due < inf):  # a release that it did not use
             self.signal()
+            place.woken = False
         self._expect(due)
-        return not self._members and stage is not Stage.SERVED
+        return not self._members and not place.is_under_way
 
     def _expect(self, due: float) -> None:
         # The earlier one wins, even if it passed unused while the next waiter was still subscribing: an extra attempt
@@ -366,11 +398,9 @@ class Line:
         self._due = min(due, self._due)
         self._notify_head()
 
-    def _pop_head(self, stage: Stage) -> Place:
+    def _pop_head(self) -> Place:
         self._passed_due = inf
-        place = self._places.popleft()
-        place.stage = stage
-        return place
+        return self._places.popleft()
 
     def _notify_head(self) -> None:
         if self._places:

@@ -103,10 +103,9 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     """
     operation, deadline = trying.operation, _deadline_of(trying)
     place = yield from perform(Join(trying.channel))
-    leaving: Operation[object] | None = None
     try:
         placed = None if in_line is None else in_line(place.line.party)
-        leaving = None if placed is None or out_of_line is None else out_of_line(place.line.party)
+        place.leaving = None if placed is None or out_of_line is None else out_of_line(place.line.party)
         operation = placed or operation
         first = None if is_tried else when_behind if place.is_behind else operation
         if in_line is not None and first is not None and first is placed and place.is_alone:
@@ -119,7 +118,7 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
             place=place,
             deadline=deadline,
             is_busy=is_busy,
-            offer=None if offered is None else replace(offered(operation), leaving=leaving),
+            offer=None if offered is None else replace(offered(operation), leaving=place.leaving),
             look_seconds=LOOK_SECONDS if look_seconds is None else look_seconds,
         )
     except GeneratorExit:  # the process is ending and cleans nothing up
@@ -129,14 +128,26 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
         # the undoing wakes another waiter on its own.
         place.line.note_kept()  # by an attempt without an answer
         is_last = yield from perform(Leave(place, AT_ONCE, in_time=isinstance(error, stands)))
-        if is_last and leaving is not None and not isinstance(error, StoreUnavailable):
-            yield from _undone(leaving, AT_ONCE)
+        yield from _leave_line(place, if_so=is_last and not isinstance(error, StoreUnavailable))
         raise
     is_last = yield from perform(Leave(place, due))
     took = answer is not None and (not is_busy(answer) if has_taken is None else has_taken(answer))
-    if is_last and leaving is not None and (not took or place.line.may_be_in_line(place)):
-        yield from _undone(leaving, AT_ONCE)
+    yield from _leave_line(place, if_so=is_last and (not took or place.line.may_be_in_line(place)))
     return answer, asked_at
+
+
+def _leave_line(place: Place, *, if_so: bool) -> Plan[None]:
+    """Take the process out of the store's line, if so; its waiter has nothing more to leave then."""
+    if if_so and place.leaving is not None:
+        yield from _undone(place.leaving, AT_ONCE)
+    place.leaving = None
+
+
+def leave_for(places: list[Place]) -> Plan[None]:
+    """Leave the queues for a plan that was ended by an exception before it could."""
+    for place in places:
+        is_last = yield from perform(Leave(place, AT_ONCE, in_time=False))
+        yield from _leave_line(place, if_so=is_last)
 
 
 def pause(channel: str, until: float) -> Plan[None]:
@@ -178,7 +189,7 @@ def _attempts(
                 return answer, asked_at, due
             place.line.note_kept()
         if not (yield from perform(Park(place, due, deadline, offer))):
-            if place.is_served and offer is not None and offer.undo_late != offer.undo:
+            if place.is_under_way and offer is not None and offer.undo_late != offer.undo:
                 raise StoreUnavailable(UNANSWERED)  # what was taken stays, for a repeat
             return answer, asked_at, due
         found = place.take_handed()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from math import inf
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -24,6 +25,31 @@ if TYPE_CHECKING:
 OWN_RELEASES_MAX = 1_000
 SLEEP_MAX = 60.0
 """Longest sleep in seconds before a waiter checks the clock again."""
+
+
+class Wake:
+    """Wakes one thread. An exception of a signal handler cannot leave it locked, as it can a `threading.Event`."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        """Create one that has not been set."""
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Wake the thread, now or when it next waits."""
+        with suppress(RuntimeError):  # it was set before
+            self._lock.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until it is set or the time has passed; return whether it was set, once for each time."""
+        return self._lock.acquire(timeout=seconds)
+
+    def clear(self) -> None:
+        """Forget that it was set."""
+        if not self._lock.locked():  # gevent lets others run before it says that a lock is taken
+            self._lock.acquire(blocking=False)
 
 
 class OwnReleases:
@@ -75,15 +101,20 @@ class ThreadWakeups(OwnReleases, BeginsAnew):
         self._begin_if_new()
         return channel in self._lines or (or_heard and channel in self._confirmed)
 
-    def join(self, channel: str) -> Place:
-        """Join the end of the channel's line."""
+    def join(self, channel: str, noted: list[Place] | None = None) -> Place:
+        """Join the end of the channel's line; the place is in `noted` before it is in the line."""
         self._begin_if_new()
         with self._guard:
             line = self._lines.get(channel) or Line(channel, token_hex(8))
-            place = line.join(threading.Event().set)
-            self._lines[channel] = line
+            place = line.join(Wake().set, noted)
+            self._lines[channel] = line  # not before: only a place that leaves deletes it
             place.is_heard = channel in self._confirmed
             return place
+
+    def mend(self, place: Place) -> None:
+        """Repair the place's line, which an exception may have left half-changed."""
+        with self._guard:
+            place.line.mend()
 
     def listen(self, channel: str, deadline: float) -> None:
         """Do nothing: a release in this process calls `signal`."""
@@ -108,25 +139,28 @@ class ThreadWakeups(OwnReleases, BeginsAnew):
 
     def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
         """Sleep until woken or until the deadline; return whether it was woken."""
-        event: threading.Event = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
+        wake: Wake = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
         with self._guard:
             place.line.park(place, due, offer)
         stillness = Stillness(self._clock, deadline)
         while True:
-            event.clear()
+            wake.clear()
             with self._guard:
                 now = self._clock.now()
                 step = place.line.next_step(place, now, deadline)
             if isinstance(step, bool):
                 return step
             if not stillness.moved(step):
-                event.wait(min(max(step - now, 0.0), SLEEP_MAX))
+                wake.wait(min(max(step - now, 0.0), SLEEP_MAX))
 
-    def take_offer(self, channel: str) -> Place | None:
-        """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead."""
+    def take_offer(self, channel: str, taken: list[Place] | None = None) -> Place | None:
+        """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead.
+
+        The place is in `taken` before it is out of the line.
+        """
         with self._guard:
             line = self._lines.get(channel)
-            return None if line is None else line.take_offer()
+            return None if line is None else line.take_offer(taken)
 
     def lets_others(self, channel: str) -> bool:
         """Return whether to free with a message only, so that waiters of other processes get a chance."""
@@ -134,10 +168,24 @@ class ThreadWakeups(OwnReleases, BeginsAnew):
             line = self._lines.get(channel)
             return line is not None and line.lets_others(self._clock.now())
 
-    def hand(self, place: Place, handed: tuple[object, float] | None) -> tuple[Operation[object], ...]:
+    def hand(
+        self, place: Place, handed: tuple[object, float] | None, taken: list[Place] | None = None
+    ) -> tuple[Operation[object], ...]:
         """Wake a place with the answer to its attempt; return the operations that undo it if the waiter has left."""
         with self._guard:
-            return () if place.line.hand(place, handed) else place.line.undoing(place)
+            return () if place.line.hand(place, handed, taken) else place.line.undoing(place)
+
+    def recover(self, channel: str, holder_id: str, taken: list[Place]) -> tuple[Operation[object], ...]:
+        """Repair the line after an exception that may have struck a release at any point.
+
+        Returns the operations that undo the attempts for waiters of `taken` that have left.
+        """
+        self.forget_release(holder_id)
+        with self._guard:
+            undoing = [operation for place in taken for operation in self.hand(place, None, taken)]
+            if line := self._lines.get(channel):
+                line.mend()
+        return tuple(undoing)
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
         """Leave the line; an empty line is deleted. Return whether the process does not wait any more."""
@@ -171,14 +219,18 @@ class AsyncioWakeups(OwnReleases, OfOneLoop):
             self._enter_loop()
         return channel in self._lines or (or_heard and channel in self._confirmed)
 
-    def join(self, channel: str) -> Place:
-        """Join the end of the channel's line."""
+    def join(self, channel: str, noted: list[Place] | None = None) -> Place:
+        """Join the end of the channel's line; the place is in `noted` before it is in the line."""
         self._enter_loop()
         line = self._lines.get(channel) or Line(channel, token_hex(8))
-        place = line.join(asyncio.Event().set)
+        place = line.join(asyncio.Event().set, noted)
         self._lines[channel] = line
         place.is_heard = channel in self._confirmed
         return place
+
+    def mend(self, place: Place) -> None:
+        """Repair the place's line, which an exception may have left half-changed."""
+        place.line.mend()
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Do nothing: a release in this process calls `signal`."""
@@ -220,19 +272,35 @@ class AsyncioWakeups(OwnReleases, OfOneLoop):
                 if timer is not None:
                     timer.cancel()
 
-    def take_offer(self, channel: str) -> Place | None:
-        """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead."""
+    def take_offer(self, channel: str, taken: list[Place] | None = None) -> Place | None:
+        """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead.
+
+        The place is in `taken` before it is out of the line.
+        """
         line = self._lines.get(channel)
-        return None if line is None else line.take_offer()
+        return None if line is None else line.take_offer(taken)
 
     def lets_others(self, channel: str) -> bool:
         """Return whether to free with a message only, so that waiters of other processes get a chance."""
         line = self._lines.get(channel)
         return line is not None and line.lets_others(self._clock.now())
 
-    def hand(self, place: Place, handed: tuple[object, float] | None) -> tuple[Operation[object], ...]:
+    def hand(
+        self, place: Place, handed: tuple[object, float] | None, taken: list[Place] | None = None
+    ) -> tuple[Operation[object], ...]:
         """Wake a place with the answer to its attempt; return the operations that undo it if the waiter has left."""
-        return () if place.line.hand(place, handed) else place.line.undoing(place)
+        return () if place.line.hand(place, handed, taken) else place.line.undoing(place)
+
+    def recover(self, channel: str, holder_id: str, taken: list[Place]) -> tuple[Operation[object], ...]:
+        """Repair the line after an exception that may have struck a release at any point.
+
+        Returns the operations that undo the attempts for waiters of `taken` that have left.
+        """
+        self.forget_release(holder_id)
+        undoing = [operation for place in taken for operation in self.hand(place, None, taken)]
+        if line := self._lines.get(channel):
+            line.mend()
+        return tuple(undoing)
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
         """Leave the line; an empty line is deleted. Return whether the process does not wait any more."""

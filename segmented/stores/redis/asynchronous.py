@@ -161,20 +161,30 @@ class AsyncRedisStore(NotPickled):
 
     async def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
         # The next waiter of this process does not have to wait for the message, which another task delivers.
-        place = self.wakeups.take_offer(channel)
-        if place is None:
+        taken: list[Place] = []
+        try:
+            place = self.wakeups.take_offer(channel, taken)
+            if place is not None:
+                return await self._hand_over(operation, taken, channel, holder_id, deadline)
             self.wakeups.note_release(holder_id)
             try:
                 with Translated(self._where):
                     return await self._link.perform(operation, deadline=deadline)
             finally:
                 self.wakeups.signal(channel)
-        return await self._hand_over(operation, place, channel, holder_id, deadline)
+        except (SegmentedError, asyncio.CancelledError):
+            raise
+        except BaseException:  # of a signal handler, at any point: also in the middle of what wakes the next waiter
+            await self._undo(self.wakeups.recover(channel, holder_id, taken))
+            if taken:
+                await self._announce(channel, holder_id)
+            raise
 
     async def _hand_over(
-        self, operation: Operation[AnswerT], place: Place, channel: str, holder_id: str, deadline: float
+        self, operation: Operation[AnswerT], taken: list[Place], channel: str, holder_id: str, deadline: float
     ) -> AnswerT:
         """Release, and then make the attempt of the next waiter; waiters of other processes are not woken in vain."""
+        (place,) = taken
         offer, asked_at = cast("Offer", place.offer), self.clock.now()
         handed: tuple[object, float] | None = None
         quiet = operation.quietly()
@@ -187,7 +197,7 @@ class AsyncRedisStore(NotPickled):
             if not isinstance(attempt, SegmentedError):  # on an error the waiter makes its own attempt
                 handed = attempt, asked_at
         finally:
-            await self._undo(self.wakeups.hand(place, handed))
+            await self._undo(self.wakeups.hand(place, handed, taken))
         if quiet is not None and not has_taken(offer.attempt, attempt):
             await self._announce(channel, holder_id, deadline)
         if isinstance(answer, SegmentedError):

@@ -27,6 +27,7 @@ from segmented.stores.redis.batches import perform_all
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
 from segmented.stores.redis.edge import TRIES, our_error
 from segmented.stores.redis.exchange import CALLS, Seen, Wire, perform_one
+from segmented.stores.wakeups import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,7 +85,7 @@ class Link(BeginsAnew):
         self._free: deque[Wire] = deque()
         self._made: set[ref[Wire]] = set()
         self._making = threading.RLock()
-        self._waiting: deque[threading.Event] = deque()
+        self._waiting: deque[Wake] = deque()
         self.dialect = self._wanted
 
     def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -158,9 +159,8 @@ class Link(BeginsAnew):
         return self._take_in_turn(min(deadline, self._clock.now() + TURN_SECONDS))
 
     def _take_in_turn(self, deadline: float) -> Wire:
-        wake = threading.Event()
+        wake = Wake()
         while True:
-            wake.clear()
             self._waiting.append(wake)  # before the next check: a thread that returns a wire reads it afterwards
             try:
                 with suppress(IndexError):

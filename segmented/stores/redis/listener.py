@@ -25,7 +25,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.keys import listener_channel
 from segmented.protocol.wire import readable, text
-from segmented.stores.wakeups import ThreadWakeups
+from segmented.stores.wakeups import ThreadWakeups, Wake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ class RedisWakeups(ThreadWakeups):
         self._state = threading.RLock()
         self._listeners: dict[Host | None, Listener[threading.Thread]] = {}
         self._listener_of: dict[str, Listener[threading.Thread]] = {}
-        self._wanted: dict[str, list[threading.Event]] = {}
+        self._wanted: dict[str, list[Wake]] = {}
         self._asked: set[str] = set()
         self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
@@ -91,7 +91,7 @@ class RedisWakeups(ThreadWakeups):
             self._used_at[channel] = self._clock.now()
             if channel in self._confirmed:
                 return
-            confirmed = threading.Event()
+            confirmed = Wake()
             waiting = self._wanted.setdefault(channel, [])
             is_first = not waiting
             waiting.append(confirmed)

@@ -15,7 +15,6 @@ import pytest
 
 from segmented import AsyncMemoryStore, FairLock, InvalidInput, Lock, MemoryStore, ReadWriteLock
 from segmented.locks import AsyncSemaphore, MultiLock, Semaphore
-from segmented.protocol import ReleaseLock
 from segmented.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -211,28 +210,28 @@ def test_a_thread_of_a_pool_waits_for_the_block_of_an_earlier_request(kind: Any,
         other.submit(leave_next).result()
 
 
-class Struck(MemoryStore):
-    """A store in which a signal handler raises before the answer to the first release."""
+def test_a_task_that_waits_for_a_task_of_its_own_event_loop_names_the_lock_to_use() -> None:
+    async def test() -> None:
+        lock = Lock(MemoryStore(), "x")
+        is_inside, may_end = asyncio.Event(), asyncio.Event()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_struck = False
-        self.is_repeated = threading.Event()
+        async def hold() -> None:
+            with lock:
+                is_inside.set()
+                await may_end.wait()
 
-    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        if isinstance(operation, ReleaseLock) and not self.is_struck:
-            self.is_struck = True
-            raise KeyboardInterrupt
-        answer = super().execute(operation, deadline=deadline)
-        if isinstance(operation, ReleaseLock):
-            self.is_repeated.set()
-        return answer
+        holder = asyncio.create_task(hold())
+        await is_inside.wait()
+        with (
+            pytest.raises(
+                InvalidInput, match=r"held by another task of this event loop, .* use the Async class of this lock$"
+            ),
+            lock,
+        ):
+            pass
+        may_end.set()
+        await holder
+        with lock as lease:
+            assert lease.is_trusted
 
-
-def test_a_release_that_a_signal_handler_ends_is_repeated_in_the_background() -> None:
-    store = Struck()
-    lock = Lock(store, "x", ttl=600)
-    with pytest.raises(KeyboardInterrupt), lock:
-        pass
-    assert store.is_repeated.wait(120)
-    assert lock.try_acquire() is not None
+    asyncio.run(test())

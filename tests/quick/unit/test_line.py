@@ -3,8 +3,10 @@ from __future__ import annotations
 import threading
 from math import inf
 
+import pytest
+
 from segmented.clock import ManualClock
-from segmented.plans.line import AHEAD_SECONDS, Line, Offer, Place, stagger
+from segmented.plans.line import AHEAD_SECONDS, LATE_SECONDS, Line, Offer, Place, stagger
 from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.stores.wakeups import ThreadWakeups
 
@@ -281,6 +283,30 @@ def test_after_a_hand_over_to_a_waiter_that_left_the_next_one_tries() -> None:
     assert waiters.line.next_step(b, 1.0, inf) is True
 
 
+def test_an_attempt_is_not_undone_once_its_waiter_has_gone_on_with_the_answer() -> None:
+    waiters = Waiters()
+    a = waiters.offering("a")
+    taken: list[Place] = []
+    assert waiters.line.take_offer(taken) is a
+    assert waiters.line.hand(a, ("answer", 1.0), taken)
+    waiters.line.leave(a, inf)
+    assert waiters.line.hand(a, None, taken)  # an exception struck the caller after the first call
+
+
+def test_a_caller_struck_after_its_hand_over_does_not_answer_for_the_next_one() -> None:
+    waiters = Waiters()
+    a, ones, others = waiters.offering("a"), list[Place](), list[Place]()
+    assert waiters.line.take_offer(ones) is a
+    assert waiters.line.hand(a, ("busy", 1.0), ones)
+    assert waiters.line.next_step(a, 1.0, inf) is True
+    waiters.line.park(a, inf, a.offer)
+    assert waiters.line.take_offer(others) is a
+    assert waiters.line.hand(a, None, ones)
+    assert waiters.line.next_step(a, 1.0, 9.0) == 9.0 + LATE_SECONDS  # the other caller is making its attempt still
+    waiters.line.leave(a, inf, in_time=False)
+    assert not waiters.line.hand(a, ("acquired", 2.0), others)
+
+
 def test_a_release_during_the_firsts_turn_wakes_the_next_once_the_first_has_left() -> None:
     line = Line("freed", "us")
     first, second = line.join(lambda: None), line.join(lambda: None)
@@ -337,3 +363,48 @@ def test_after_a_twentieth_of_a_second_of_hand_offs_others_get_their_chance() ->
     waiters.line.take_offer()
     assert not waiters.line.lets_others(1.049)
     assert waiters.line.lets_others(1.051)
+
+
+def test_a_mended_line_wakes_its_head_and_lets_all_others_check_their_state() -> None:
+    waiters = Waiters()
+    places = [waiters.parked(name) for name in "abc"]
+    waiters.notified.clear()
+    waiters.line.mend()
+    assert set(waiters.notified) == {"a", "b", "c"}
+    assert [waiters.line.next_step(place, 1.0, inf) for place in places] == [True, inf, inf]
+
+
+def test_a_waiter_whose_wake_up_was_interrupted_is_woken_when_the_line_is_mended() -> None:
+    waiters = Waiters()
+    a, b = waiters.parked("a"), waiters.parked("b")
+    notify = a.notify
+
+    def struck() -> None:
+        raise KeyboardInterrupt
+
+    a.notify = struck
+    with pytest.raises(KeyboardInterrupt):
+        waiters.line.signal()
+    a.notify = notify
+    waiters.notified.clear()
+    waiters.line.mend()
+    assert waiters.notified.count("a") == 1
+    assert [waiters.line.next_step(place, 1.0, inf) for place in (a, b)] == [True, True]
+
+
+def test_leaving_again_after_an_exception_interrupted_it_passes_the_wake_up_on() -> None:
+    waiters = Waiters()
+    a, b = waiters.parked("a"), waiters.parked("b")
+    waiters.line.signal()
+    notify = b.notify
+
+    def struck() -> None:
+        raise KeyboardInterrupt
+
+    b.notify = struck
+    with pytest.raises(KeyboardInterrupt):
+        waiters.line.leave(a, inf)
+    b.notify = notify
+    waiters.line.mend()
+    assert not waiters.line.leave(a, inf)
+    assert (len(waiters.line), waiters.line.next_step(b, 1.0, inf)) == (1, True)

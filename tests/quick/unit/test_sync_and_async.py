@@ -56,7 +56,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "it makes a decorated function": "AsyncDedup.__call__ AsyncSingleFlight.__call__",
         "it notes something in this process and asks no server": (
             "AsyncHeldLease.look_after AsyncHeldLease.on_lost AsyncHeldLease.release_later "
-            "AsyncMultiLease.on_lost AsyncMultiLease.release_later "
+            "AsyncMultiLease.on_lost AsyncMultiLease.release_later EndsWithItsAsyncBlock.release_later "
             "AsyncZooKeeperLease.on_lost AsyncZooKeeperLease.tell AsyncKeeper.discard AsyncKeeper.watch "
             "AsyncLease.sequencer AsyncPool.handle AsyncPool.note_return AsyncPool.on_return AsyncPool.share "
             "AsyncPool.note_token AsyncGrant.decided_by AsyncLane.submit "
@@ -64,9 +64,9 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncRedisStore.require_pools"
         ),
         "it changes the lines of one event loop at once, so that no other task comes between": (
-            "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncioWakeups.hand "
+            "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncWakeups.mend AsyncioWakeups.hand "
             "AsyncioWakeups.hear AsyncioWakeups.is_waited_for AsyncioWakeups.join AsyncioWakeups.leave "
-            "AsyncioWakeups.lets_others AsyncioWakeups.lines "
+            "AsyncioWakeups.lets_others AsyncioWakeups.lines AsyncioWakeups.mend AsyncioWakeups.recover "
             "AsyncioWakeups.signal AsyncioWakeups.signal_all AsyncioWakeups.take_offer AsyncQuorumWakeups.leave"
         ),
         "a `with` statement of a plan's driver, which may end where nothing can be awaited": (

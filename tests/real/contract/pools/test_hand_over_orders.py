@@ -160,6 +160,37 @@ def test_a_release_whose_script_the_server_forgot_wakes_the_waiter_that_asked_be
         assert [type(one) for one in found] == [Grant]
 
 
+class Struck(BaseException):
+    """The exception that a signal handler raises."""
+
+
+def test_a_release_that_an_exception_strikes_after_its_hand_over_wakes_the_others(
+    store: RedisStore, messages: Messages
+) -> None:
+    pool = Pool(store, SKU)
+    pool.open(stock=2, segments=1)
+    first = pool.grant("a", timeout=0)
+    assert isinstance(first, Grant)
+    waiter = threading.Thread(target=lambda: pool.grant("b", timeout=60))
+    waiter.start()
+    wait_until(lambda: offers(store) >= 1)
+    pool.withdraw(1, withdraw_id="damaged")
+    link: Any = store._link  # noqa: SLF001  # looks behind the store
+    free = link.free
+
+    def struck(*arguments: Any, **named: Any) -> None:  # noqa: ANN401  # passed on
+        free(*arguments, **named)
+        raise Struck
+
+    link.free = struck
+    with pytest.raises(Struck):
+        first.confirm()
+    link.free = free
+    waiter.join(SOON)
+    assert not waiter.is_alive()
+    assert first.answer.holder_id in messages()
+
+
 def test_a_confirm_succeeds_although_its_message_cannot_be_sent(store: RedisStore) -> None:
     pool = Pool(store, SKU)
     pool.open(stock=2, segments=1)
