@@ -93,9 +93,9 @@ class CallIdentity:
             else [self._key.text, self._key.values(call)]
         )
         key = digest(canonical([self._scope, *made], f"the key of {self._where}"))
-        return Identity(
-            key, "" if self._key is None else self._fingerprint(call, self._key)
-        )  # all arguments are in the key
+        if self._key is None:  # all arguments are in the key
+            return Identity(key, "")
+        return Identity(key, self._fingerprint(call, self._key))
 
     @property
     def said(self) -> tuple[str, str]:

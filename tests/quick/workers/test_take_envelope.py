@@ -131,6 +131,21 @@ def test_an_order_that_its_step_declines_is_void_and_its_units_are_free(setup: E
     setup.check(confirmed=2, available=198)
 
 
+def test_a_decline_by_a_worker_that_has_lost_the_order_leaves_it_to_the_other(
+    setup: EnvelopeSetup, clock: ManualClock
+) -> None:
+    def outlasted(_: BegunOrder) -> None:
+        clock.advance(120)
+        assert [one.state for one in setup.take(["o000"]).settled] == ["confirmed"]
+        message = "card refused"
+        raise Decline(message)
+
+    setup.submit(1)
+    report = setup.take(["o000"], step=outlasted)
+    assert (report.settled, report.declined, report.in_hand) == ([], {}, ["o000"])
+    setup.check(confirmed=1, available=199)
+
+
 def test_a_step_that_says_later_does_not_count(setup: EnvelopeSetup, clock: ManualClock) -> None:
     def later(_: BegunOrder) -> None:
         message = "the bank is closed"
