@@ -31,6 +31,8 @@ UNSOLD: Final = re.compile(
     r"|declin|reject|incomplete|requires_|unavailable|adjmnt|blocked|uncaptured"
 )
 """A part of a status that a sale does not have."""
+PARTLY: Final = re.compile(r"partial(?:ly)?[ _-]?refund")
+"""A part of the status of an order of which some units are sold: no column says how many."""
 _MAPPED: Final = re.compile(r"(?:^|,)\s*(\w+)\s*=")
 
 
@@ -71,6 +73,8 @@ class Format:
     """First letters of the ids of refunds and corrections."""
     continues: bool = False
     """The further lines of an order leave the columns of the whole order empty."""
+    of_line: tuple[str, ...] = ()
+    """First letters, in lower case, of columns that each line has for itself all the same."""
 
     def is_header(self, names: frozenset[str]) -> bool:
         """Return whether a header, in lower case, is one of this format. The sku may be missing."""
@@ -88,6 +92,7 @@ FORMATS: Final = (
         statuses=("Financial Status",),
         undone=("Cancelled at",),
         continues=True,
+        of_line=("lineitem ", "vendor"),
     ),
     Format("woocommerce", "Order Number", "Quantity (- Refund)", "SKU"),
     Format("woocommerce", "Order Number", "Quantity", "SKU", marks=("Item Cost",)),
@@ -166,6 +171,8 @@ class Columns:
     statuses: tuple[int, ...]
     undone: tuple[int, ...]
     filters: tuple[Filter, ...]
+    units: int | None
+    """The place of the quantity, also where `--quantity` replaces it: a refund shows there."""
 
 
 def find_columns(where: str, header: Sequence[str], reading: Reading) -> Columns:
@@ -178,6 +185,11 @@ def find_columns(where: str, header: Sequence[str], reading: Reading) -> Columns
     if found is OWN:
         chosen["customer_id"] = "customer_id"
     if reading.quantity is not None:
+        if "quantity" in mapped:
+            message = (
+                f"--quantity {reading.quantity} and --map quantity={mapped['quantity']} both say the units: give one"
+            )
+            raise InvalidInput(message)
         chosen["quantity"] = None
     at: dict[str, int] = {}
     for field, column in (chosen | mapped).items():
@@ -195,6 +207,7 @@ def find_columns(where: str, header: Sequence[str], reading: Reading) -> Columns
         lacks = f"column{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
         message = f"{where}: the header lacks the {lacks}: add {_to_type(header, at, found)}; {shown}"
         raise InvalidInput(message)
+    own_units = found.quantity.casefold() if found.quantity else ""
     return Columns(
         found,
         tuple(header),
@@ -202,7 +215,14 @@ def find_columns(where: str, header: Sequence[str], reading: Reading) -> Columns
         statuses=_places(names, {*STATUS_NAMES, *found.statuses}, at),
         undone=_places(names, found.undone, at),
         filters=tuple(_filter(where, text, header, shown) for text in reading.where),
+        units=at.get("quantity", names.index(own_units) if names.count(own_units) == 1 else None),
     )
+
+
+def is_unquoted(header: Iterable[str]) -> bool:
+    """Return whether a header between tabs is Amazon's, whose reports quote nothing: a quotation mark is text."""
+    names = frozenset(one.strip().casefold() for one in header)
+    return any(one.name == "amazon" and one.is_header(names) for one in FORMATS)
 
 
 def _places(names: Sequence[str], wanted: Iterable[str], taken: Mapping[str, int]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xml.etree.ElementTree import ParseError
 
+from segmented.celery.selling.order_formats import is_unquoted
 from segmented.errors import InvalidInput
 from segmented.files import MIB, bounded_lines
 from segmented.imports import needs
@@ -117,7 +118,13 @@ def _csv(path: Path, lines: Iterator[str], delimiter: str | None) -> Iterator[Ro
     delimiter = delimiter or max(
         DELIMITERS, key=lambda one: len(next(csv.reader(first.splitlines()[:1], delimiter=one), []))
     )
-    reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
+    is_plain = delimiter == "\t" and is_unquoted(first.split("\t"))
+    reader = csv.reader(
+        chain([first], lines),
+        delimiter=delimiter,
+        strict=True,
+        quoting=csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL,
+    )
     kind = "comma-separated values" if delimiter == "," else f"values separated by {delimiter!r}"
     while True:
         line = before + reader.line_num + 1
@@ -148,6 +155,9 @@ def _lines(path: Path, raw: BufferedReader | gzip.GzipFile, size_max: int, encod
     except UnicodeDecodeError as error:
         said = "UTF-8: name its encoding, as --encoding cp1252" if name == "utf-8" and encoding is None else name
         message = f"{path}, line {number}: byte 0x{error.object[error.start]:02x} is not {said}"
+        raise InvalidInput(message) from error
+    except UnicodeError as error:  # of codecs that name no byte
+        message = f"{path}, line {number}: it is not {name}: {error}"
         raise InvalidInput(message) from error
     finally:
         if text is not None:
@@ -198,6 +208,9 @@ def _check_size(path: Path, raw: BufferedReader, size_max: int) -> None:
 
 
 def _sheet(path: Path, sheets: dict[str, Any], wanted: str | None) -> Any:  # noqa: ANN401  # openpyxl has no types
+    if not sheets:
+        message = f"{path} has no sheet with cells, only charts: save the sheet of the orders as .xlsx or CSV"
+        raise InvalidInput(message)
     for one in sheets.values():
         one.reset_dimensions()  # some programs write wrong ones
     named = ", ".join(map(repr, sheets))

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from segmented.celery.selling.order_formats import OWN, UNSOLD, Columns, Reading, find_columns, typed
+from segmented.celery.selling.order_formats import OWN, PARTLY, UNSOLD, Columns, Reading, find_columns, typed
 from segmented.celery.selling.order_rows import read_rows
 from segmented.errors import InvalidInput
 from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Order, check_own_id
@@ -34,7 +34,7 @@ TOTALS: Final = frozenset(
 
 _WHOLE: Final = re.compile(r"([0-9]{1,18})(?:\.0{1,2})?")
 _NEGATIVE: Final = re.compile(r"-[0-9]{1,18}(?:\.0{1,2})?|\([0-9]{1,18}\)")
-_SCIENTIFIC: Final = re.compile(r"[0-9](?:[.,][0-9]+)?E\+?[0-9]+", re.IGNORECASE)
+_SCIENTIFIC: Final = re.compile(r"[0-9](?:[.,][0-9]+E\+?|E\+)[0-9]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,10 @@ class _Orders:
         filtered = {one.at for one in columns.filters}
         self._statuses = [at for at in columns.statuses if at not in filtered]
         self._undone = [at for at in columns.undone if at not in filtered]
-        self._carried = [*filtered, *columns.statuses, *columns.undone] if columns.format.continues else []
+        carried = [*filtered, *columns.statuses, *columns.undone] if columns.format.continues else []
+        of_line = columns.format.of_line
+        self._carried = [at for at in carried if not columns.header[at].casefold().startswith(of_line)]
+        self._sku = None if reading.sku is None else plain_text(reading.sku)
         self._last: dict[str, dict[int, str]] = {}
         """Order id -> column -> the text that its further lines leave out."""
         self._orders: dict[str, FileOrder] = {}
@@ -197,17 +200,18 @@ class _Orders:
 
     def _fate(self, line: int, row: list[str]) -> str:
         row = self._fields(line, row)
-        columns, reading = self._columns, self._reading
+        columns = self._columns
         own = dict(enumerate(row)) | self._carry(row) if self._carried else row
         for one in columns.filters:
             if (own[one.at].casefold() == one.value) is not one.is_equal:
                 reason = f"--where: {columns.header[one.at]} {_shown(own[one.at])}"
                 raise _LeftOutError(reason)
         sku = row[columns.at["sku"]] if "sku" in columns.at else None
-        if sku is not None and reading.sku is not None and sku != reading.sku:
+        if sku is not None and self._sku is not None and plain_text(sku) != self._sku:
             self._other_skus.setdefault(sku)
             reason = f"another sku: {_shown(sku)}"
             raise _LeftOutError(reason)
+        self._check_partly(line, own)
         refund = self._refund(row, own)
         if refund is not None:
             return self._skipped(line, refund)
@@ -236,6 +240,18 @@ class _Orders:
                 kept[at] = row[at]
         return kept
 
+    def _check_partly(self, line: int, own: Sequence[str] | dict[int, str]) -> None:
+        """Raise InvalidInput for a partly refunded order, unless `--where` asks for exactly those."""
+        columns = self._columns
+        asked = {(one.at, one.value) for one in columns.filters if one.is_equal}
+        for at in columns.statuses:
+            if PARTLY.search(own[at].casefold()) and (at, own[at].casefold()) not in asked:
+                name, status = columns.header[at], own[at]
+                why = f"a partly refunded order, {name} {_shown(status)}, does not say how many units it still has"
+                leave_out = f"--where {typed(f'{name}!={status}')} leaves it out"
+                message = f"{self._path}, line {line}: {why}: {leave_out}"
+                raise InvalidInput(message)
+
     def _refund(self, row: Sequence[str], own: Sequence[str] | dict[int, str]) -> str | None:
         """Return why a line is a refund, a cancelled order or another correction, if it is one."""
         columns = self._columns
@@ -248,7 +264,7 @@ class _Orders:
         order_id = row[columns.at["order_id"]]
         if order_id[:1].upper() in columns.format.refund_ids and order_id[1:].isdecimal():
             return f"{columns.header[columns.at['order_id']]} {_shown(order_id)} begins with {order_id[0]}"
-        quantity = row[columns.at["quantity"]] if "quantity" in columns.at else ""
+        quantity = "" if columns.units is None else row[columns.units]
         if _NEGATIVE.fullmatch(quantity):
             return f"quantity {_shown(quantity)} is negative"
         if (zero := _WHOLE.fullmatch(quantity)) is not None and int(zero[1]) == 0:
@@ -280,7 +296,8 @@ class _Orders:
         if self._reading.sum_lines:
             self._sum(known, found)
             return f"sold: summed into line {known.line}"
-        if content == self._rows[order_id] and self._reading.quantity is None:
+        is_own = self._columns.format is OWN and not self._reading.map  # in others, equal lines may be two items
+        if is_own and content == self._rows[order_id] and self._reading.quantity is None:
             self._repeated += 1
             return f"left out: repeats line {known.line}"
         second = f"a second line of order_id {order_id!r}, after line {known.line}"
@@ -305,14 +322,10 @@ class _Orders:
     def _order(self, line: int, row: Sequence[str]) -> FileOrder:
         at, reading = self._columns.at, self._reading
         order_id = self._text(line, "order_id", row[at["order_id"]])
-        if _SCIENTIFIC.fullmatch(order_id):
-            said = "a spreadsheet has rounded it: format the column as text, and export it again"
-            message = f"{self._path}, line {line}: order_id {_shown(order_id)}: {said}"
-            raise InvalidInput(message)
         quantity = self._whole(line, row[at["quantity"]]) if "quantity" in at else reading.quantity or 0
         named = row[at["customer_id"]] if "customer_id" in at else ""
         customer = self._text(line, "customer_id", named) if named else None
-        sku = self._text(line, "sku", row[at["sku"]]) if "sku" in at else reading.sku or DEFAULT_SKU
+        sku = self._text(line, "sku", row[at["sku"]]) if "sku" in at else self._sku or DEFAULT_SKU
         try:
             check_own_id(order_id)
         except InvalidInput as error:
@@ -328,6 +341,10 @@ class _Orders:
             raise InvalidInput(message)
         if is_unseen(value):
             message = f"{self._path}, line {line}: {name} {_shown(value)} has characters that cannot be printed"
+            raise InvalidInput(message)
+        if _SCIENTIFIC.fullmatch(value):
+            said = "a spreadsheet has rounded it: format the column as text, and export it again"
+            message = f"{self._path}, line {line}: {name} {_shown(value)}: {said}"
             raise InvalidInput(message)
         return plain_text(value)
 

@@ -189,6 +189,24 @@ def test_an_export_is_sold_with_the_options_that_its_refusal_names(
         ("order_id,quantity\na,1\n", Reading(encoding="hex"), "--encoding 'hex' is not a text encoding that Python"),
         ("order_id,quantity\na,1\n", Reading(sheet="x"), "is not an Excel file, so it has no --sheet 'x'"),
         ("order_id,quantity,sku\na,1,m\n", Reading(sku="n"), "has no order with --sku n: its skus are 'm'"),
+        (
+            "order_id,n\na,1\n",
+            Reading(map=("quantity=n",), quantity=1),
+            "--quantity 1 and --map quantity=n both say the units: give one",
+        ),
+        ("order_id,quantity\na,-1\n", Reading(quantity=1), "line 2 is a refund or a cancelled order: quantity '-1'"),
+        ("order_id,quantity\na,1\n", Reading(encoding="punycode"), "line 1: it is not punycode: "),
+        ("id,n\na,1\na,1\n", Reading(map=("order_id=id,quantity=n",)), "line 3 is a second line of order_id 'a'"),
+        (
+            EVENTBRITE.replace("5002,Eventbrite Completed,Checked In", "5001,Eventbrite Completed,Attending"),
+            Reading(skip_refunds=True),
+            "line 3 is a second line of order_id '3001'",
+        ),
+        (
+            SHOPIFY.replace("refunded", "partially_refunded"),
+            Reading(sku="HOOD", sum_lines=True, skip_refunds=True),
+            "still has: --where 'Financial Status!=partially_refunded' leaves it out",
+        ),
         ("ticket\na\na\n", Reading(map=("order_id=ticket",), quantity=1), "line 3 is a second line of order_id 'a'"),
     ],
 )
@@ -200,6 +218,47 @@ def test_an_option_that_does_not_fit_the_file_is_refused(
     with pytest.raises(InvalidInput) as refused:
         read_orders(path, reading)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reading", "sold"),
+    [
+        (
+            'order-id\tsku\tproduct-name\tquantity-purchased\n1\tA\t"Slim\t1\n2\tA\tTV 32"\t5\n',
+            Reading(),
+            {"1": (1, "A"), "2": (5, "A")},
+        ),
+        (
+            "Name,Financial Status,Lineitem quantity,Lineitem sku,Vendor\n1,paid,1,H,Acme\n1,,3,H,\n",
+            Reading(where=("Vendor=Acme",)),
+            {"1": (1, "H")},
+        ),
+        ("order_id,quantity,sku\n1,2,caf\u00e9\n", Reading(sku="cafe\u0301"), {"1": (2, "caf\u00e9")}),
+        (
+            SHOPIFY.replace("refunded", "partially_refunded"),
+            Reading(map=("sku=",), where=("Financial Status=Partially_refunded",)),
+            {"#1002": (4, "default")},
+        ),
+    ],
+    ids=["a quotation mark of Amazon", "a column of each line", "two forms of one letter", "asked for partly refunded"],
+)
+def test_a_line_is_sold_for_what_its_own_columns_say(
+    tmp_path: Path, text: str, reading: Reading, sold: dict[str, tuple[int, str]]
+) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text(text, encoding="utf-8")
+    orders = read_orders(path, reading).orders
+    assert {order_id: (one.order.quantity, one.sku) for order_id, one in orders.items()} == sold
+
+
+def test_an_excel_file_of_charts_alone_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "orders.xlsx"
+    book = openpyxl.Workbook()
+    book.create_chartsheet().add_chart(openpyxl.chart.BarChart())
+    book.remove(book.active)
+    book.save(path)
+    with pytest.raises(InvalidInput, match=r"has no sheet with cells, only charts: save the sheet of the orders as"):
+        read_orders(path)
 
 
 def test_columns_are_mapped_and_text_is_read_in_a_given_encoding(tmp_path: Path) -> None:

@@ -203,6 +203,16 @@ def test_the_same_order_twice_is_one_order(tmp_path: Path) -> None:
                 "export it again"
             ),
         ),
+        *(
+            (
+                f"order_id,quantity,{name}\na,1,4.00638E+12\n".encode(),
+                (
+                    f"orders.csv, line 2: {name} '4.00638E+12': a spreadsheet has rounded it: format the column as "
+                    "text, and export it again"
+                ),
+            )
+            for name in ("sku", "customer_id")
+        ),
         (b"\xd0\xcf\x11\xe0", "orders.csv is an Excel file of the old kind, .xls: save it as .xlsx or CSV"),
         (
             b"PK\x03\x04orders",
