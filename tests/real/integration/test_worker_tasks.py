@@ -193,7 +193,7 @@ def test_workers_give_back_units_of_a_gated_pool_in_shards_and_finish_its_transf
     pool = ShardedPool(store, "bowl", ttl=0.01, hold=0.01, gate=gate)  # over long before a worker looks
     pool.open(stock=20, segments=4, shards=2)
     assert isinstance(pool.reserve("due", quantity=15), Reserved)
-    fuller = max((0, 1), key=lambda number: pool.shards[number].available())
+    fuller = max((0, 1), key=lambda number: pool.shards[number].state().available)
     name = pool.shards[fuller].sku
     assert isinstance(name, Shard)
     assert store.execute(op.SendUnits(name, 1 - fuller, 1, is_stored=True)) is not None

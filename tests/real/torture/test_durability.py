@@ -56,7 +56,7 @@ def test_an_order_database_loses_nothing_when_a_replica_that_lags_is_promoted() 
     assert trial["forgotten"] > 0
     assert trial["noticed_s"] is not None
     assert "rebuilt" in trial["recoveries"]
-    assert "| `database-replicated` | replica-behind | 1 |" in render(found.as_json())[0]
+    assert "no trial lost an order" in " ".join(render(found.as_json())[0].split())
 
 
 def test_a_server_without_persistence_that_forgets_is_noticed_and_none_is_sold_twice() -> None:
