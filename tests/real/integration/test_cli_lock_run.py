@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore
 
 ran = partial(command_line.ran_apart, "lock", "run")
-READY = "trap '' TERM; (trap '' TERM; echo $$; exec sleep 300) & echo ready; while true; do sleep 0.1; done"
+READY = "trap '' TERM; sleep 300 & echo ready; while true; do sleep 0.1; done"
 
 
 def test_a_command_runs_under_the_lock_and_its_code_is_the_answer(store: RedisStore, valkey: ValkeyServer) -> None:
