@@ -87,7 +87,7 @@ def _ran(lease: Lease, command: list[str], grace: float) -> int | None:
     is_typed = sys.stdin is not None and sys.stdin.isatty()
     around = {**os.environ, "SEGMENTED_LOCK": lease.name, "SEGMENTED_FENCING_TOKEN": str(lease.fencing_token)}
     lost = threading.Event()
-    with _passing_on(PASSED_ON if is_typed else (*PASSED_ON, signal.SIGINT)) as sends:
+    with _passing_on(PASSED_ON if is_typed else (*PASSED_ON, signal.SIGINT)) as begin:
         try:
             child = subprocess.Popen(command, env=around, process_group=None if is_typed else 0)  # noqa: S603  # the command that the caller typed
         except FileNotFoundError:
@@ -97,7 +97,7 @@ def _ran(lease: Lease, command: list[str], grace: float) -> int | None:
             tell(f"{command[0]!r} cannot be started: {error.strerror}")
             return EXIT_NOT_STARTED
         send = child.send_signal if is_typed else partial(_send_to_group, child.pid)
-        sends.append(send)
+        begin(send)
 
         def end() -> None:
             lost.set()
@@ -129,19 +129,29 @@ def _send_to_group(group: int, number: int) -> None:
 
 
 @contextmanager
-def _passing_on(numbers: Sequence[signal.Signals]) -> Iterator[list[Callable[[int], None]]]:
-    """Pass signals on by the functions in the list; what they end then ends this process. Ignored ones stay so."""
+def _passing_on(numbers: Sequence[signal.Signals]) -> Iterator[Callable[[Callable[[int], None]], None]]:
+    """Yield a function that is told how to send a signal to the command; from then on it gets those that come here.
+
+    One that comes before, while the command starts, is kept for it. An ignored signal stays ignored.
+    """
     sends: list[Callable[[int], None]] = []
+    early: list[int] = []
 
     def pass_on(number: int, _: object) -> None:
-        if not sends:
-            raise SystemExit(EXIT_SIGNALLED + number)
-        sends[0](number)
+        if sends:
+            sends[0](number)
+        else:
+            early.append(number)
+
+    def begin(send: Callable[[int], None]) -> None:
+        sends.append(send)
+        while early:
+            send(early.pop())
 
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, pass_on) for number in heard}
     try:
-        yield sends
+        yield begin
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

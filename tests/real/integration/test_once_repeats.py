@@ -14,7 +14,7 @@ import pytest
 from celery import Celery, chain, chord, group, signature
 from celery.exceptions import TaskRevokedError
 
-from segmented.dedup import FailedBefore, OtherPayload
+from segmented.dedup import FailedBefore, InFlight, OtherPayload
 from segmented.dedup.celery import OnceResult
 from segmented.models.dedup import RecordName
 from segmented.protocol import ReadRecord
@@ -208,14 +208,22 @@ def test_a_next_step_that_a_task_publishes_under_its_own_key_runs_after_it(share
     assert shared_once.lines(key="paged") == ["2", "1", "0"]
 
 
-def test_a_chain_whose_next_task_is_refused_at_publication_keeps_the_task_before_it(held: OnceSide) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "refusal"), [(-1, InFlight), (0, OtherPayload)], ids=["in flight", "another payload"]
+)
+def test_a_chain_whose_next_task_is_refused_at_publication_keeps_the_task_before_it(
+    held: OnceSide, seconds: int, refusal: type[Exception]
+) -> None:
+    key = f"chained-{seconds}"
     raising, gathered = held.task("raised_again"), held.task("gathered")
-    busy = raising.delay("chained", 0, seconds=-1)
-    held.wait_for(lambda: held.runs("chained"))
-    first = chain(gathered.si([]), raising.si("chained", 0))().parent
-    assert first.get(timeout=SOON) == []
+    busy = raising.delay(key, 1, seconds=-1)
+    held.wait_for(lambda: held.runs(key) == 2)  # its second attempt goes on until the test says that it is enough
+    last = chain(gathered.si([]), raising.si(key, 1, seconds=seconds))()
+    assert last.parent.get(timeout=SOON) == []
+    with pytest.raises(refusal):
+        last.get(timeout=SOON)
     held.enough()
-    assert busy.get(timeout=SOON) == 0
+    assert busy.get(timeout=SOON) == 1
 
 
 @pytest.mark.parametrize("error", ["no such order", ""], ids=["failed", "succeeded"])
