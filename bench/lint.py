@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
     Check = Generator[str, None, str]
-    """Yields what is wrong, of which the first is told, and returns the evidence if nothing is."""
+    """A check yields each fault that it finds; the first is reported. Without a fault it returns its evidence."""
 
 NAMED_MAX: Final = 3
 """Maximum number of runs or cells that a sentence names; the others are counted."""

@@ -63,11 +63,12 @@ MIB: Final = 1_048_576
 
 
 def bounded_lines(
-    raw: Lines, path: Path, *, size_max: int, line_max: int = LINE_MAX, of: str
+    raw: Lines, path: Path, *, size_max: int, line_max: int = LINE_MAX, of: str, cure: str = ""
 ) -> Iterator[tuple[int, bytes]]:
     """Yield each line with its number, of a file of at most `size_max` MiB, unpacked. Raises InvalidInput.
 
-    `of` is what the file should have, for the message. A packed file may unpack to a thousand times its size.
+    `of` is what the file should have, and `cure` how to allow a larger one, for the messages. A packed file may unpack
+    to a thousand times its size.
     """
     left = size_max * MIB
     for number, line in enumerate(iter(lambda: raw.readline(line_max + 1), b""), start=1):
@@ -76,7 +77,7 @@ def bounded_lines(
             message = f"{path}, line {number}: it is longer than {line_max:,} bytes: is this a file of {of}?"
             raise InvalidInput(message)
         if left < 0:
-            message = f"{path}, line {number}: the file is larger than {size_max:,} MiB: allow more with --size-max MIB"
+            message = f"{path}, line {number}: the file is larger than {size_max:,} MiB{cure}"
             raise InvalidInput(message)
         yield number, line
 

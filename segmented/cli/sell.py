@@ -219,12 +219,16 @@ def sell(  # noqa: PLR0913  # an option each
     )
     choices.check()
     report, is_written = _sell(choices)
+    _print(report, choices)
+    if not (report.promise_held and is_written):
+        raise typer.Exit(EXIT_BROKEN_PROMISE)
+
+
+def _print(report: SaleReport, choices: Choices) -> None:
     console = console_beside(choices.results, choices.json)
     console.print(report.as_table())
     for line in report.notes():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    if not (report.promise_held and is_written):
-        raise typer.Exit(EXIT_BROKEN_PROMISE)
 
 
 def _check(file: Path, reading: Reading) -> None:

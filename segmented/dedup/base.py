@@ -1,4 +1,4 @@
-"""What `Dedup` and `AsyncDedup` share: namespace, options, and the checks of a decorated function."""
+"""The part that `Dedup` and `AsyncDedup` share: namespace, options, and the checks of a decorated function."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ not reveal these values, so a personal number in an argument does not end up in 
 from __future__ import annotations
 
 import inspect
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 EXTRA: Final[dict[object, object]] = {inspect.Parameter.VAR_POSITIONAL: (), inspect.Parameter.VAR_KEYWORD: {}}
-"""What `*arguments` and `**options` are if none is given."""
+"""Values of `*arguments` and `**options` if none is given."""
 KEY_LENGTH_MAX: Final = 255
 """Maximum length of an explicit idempotency key, as in the IETF draft on the Idempotency-Key header."""
 
@@ -101,7 +100,8 @@ class CallIdentity:
     def said(self) -> tuple[str, str]:
         """Return the function, how its key is made, and what a repeat must have: names, as values may be private."""
         key = "" if self._key is None else self._key.text
-        others = [name for name in self._bound.parameters if name not in re.findall(r"\{(\w+)", key)]
+        named = frozenset() if self._key is None else self._key.named
+        others = [name for name in self._bound.parameters if name not in named]
         return f"{self._scope!r} keyed by {key!r}", ", ".join(others) if self._payload is None else self._payload.text
 
     def _fingerprint(self, call: Call, key: _Selection | None) -> str:
@@ -163,7 +163,12 @@ class _Selection:
 
     def reads(self, argument: str) -> bool:
         """Return whether the selection reads an argument; a callable is given them all."""
-        return self._callable is not None or any(path.argument == argument for path in self._paths)
+        return self._callable is not None or argument in self.named
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Return the arguments that an expression names; none for a callable."""
+        return frozenset(path.argument for path in self._paths)
 
     def values(self, call: Call) -> list[object]:
         if self._callable is not None:

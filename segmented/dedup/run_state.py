@@ -1,4 +1,4 @@
-"""What a sync and an async run share, and the replay, which answers repeats."""
+"""The part that a sync and an async run share, and the replay, which answers repeats."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from segmented.clock import WallClock, in_seconds
 from segmented.dedup.dedup import Dedup
-from segmented.dedup.identity import explicit_key
+from segmented.dedup.identity import checked_key
 from segmented.errors import InFlight, InvalidInput
 from segmented.locks.call_keys import checked_function, name_of, shape_of
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 V = TypeVar("V")
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+SLOTS_MAX: Final = 10**11
+"""More than the number of any slot, so that a name that is too long is refused when the function is decorated."""
 WALL: Final = WallClock()
 PERIOD: Final = re.compile(r"([1-9][0-9]*)([smhd])")
 
@@ -54,7 +56,7 @@ def once_per(
             message = f"once_per runs a function, and {name_of(function)} is a {shape_of(function)}"
             raise InvalidInput(message)
         scope = name or name_of(function)
-        explicit_key("once-per", f"{scope} {seconds:g} {int(clock.now() // seconds)}0")  # raises InvalidInput
+        checked_key(f"{scope} {seconds:g} {SLOTS_MAX}", "the name of a job with its period and slot")
 
         @wraps(function)
         def run(*arguments: P.args, **options: P.kwargs) -> V | None:

@@ -286,8 +286,7 @@ class _Envelope:
     def _decline(self, order: BegunOrder, declined: Decline) -> None:
         """End the order that its step declined: void in the database first, so that no other worker sells it."""
         order_id, gate = order.order.order_id, self._gate
-        self._until = self._pool.store.clock.now()  # asks the pool: a step may have outlasted the work time
-        if not self._is_own(order_id):
+        if not self._is_own(order_id, asks=True):
             self.report.in_hand.append(order_id)
             del self.begun[order_id]
             return
@@ -308,9 +307,12 @@ class _Envelope:
             self._left += (order_id,)
             self._fail(order, error)
 
-    def _is_own(self, order_id: str) -> bool:
-        """Return whether the order is still this worker's; an earlier step may have outlasted the work time."""
-        if self._pool.store.clock.now() >= self._until:
+    def _is_own(self, order_id: str, *, asks: bool = False) -> bool:
+        """Return whether the order is still this worker's; an earlier step may have outlasted the work time.
+
+        With `asks`, the pool is asked even if the time is not over by this process's clock.
+        """
+        if asks or self._pool.store.clock.now() >= self._until:
             try:
                 self._renew()
             except StoreUnavailable:

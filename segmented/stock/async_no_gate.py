@@ -1,4 +1,4 @@
-"""What a pool without an order database does instead of asking its gate, for asyncio: it decides its orders itself."""
+"""The gate of a pool without an order database, for asyncio: the pool decides its orders itself."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # Written by `make sync` from async_no_gate.py: change that module.
-"""What a pool without an order database does instead of asking its gate, for threads: it decides its orders itself."""
+"""The gate of a pool without an order database, for threads: the pool decides its orders itself."""
 
 from __future__ import annotations
 

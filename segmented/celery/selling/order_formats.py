@@ -44,7 +44,7 @@ class Reading:
     map: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
     sku: str | None = None
-    """Of all orders, or the only one to sell of a file with a column of skus."""
+    """The sku of all orders, or the only one to sell of a file with a column of skus."""
     quantity: int | None = None
     """Units of each row, instead of a column."""
     sum_lines: bool = False

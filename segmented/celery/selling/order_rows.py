@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from segmented.celery.selling.order_formats import Reading
 
+LARGER: Final = ": allow more with --size-max MIB"
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZIP_MAGIC: Final = b"PK\x03\x04"
 OLE_MAGIC: Final = b"\xd0\xcf\x11\xe0"
@@ -146,7 +147,8 @@ def _lines(path: Path, raw: BufferedReader | gzip.GzipFile, size_max: int, encod
     text = io.TextIOWrapper(raw, name, newline="") if is_wide else None
     number = 1
     try:
-        for number, line in bounded_lines(raw if text is None else _InUtf8(text), path, size_max=size_max, of="orders"):
+        lines = raw if text is None else _InUtf8(text)
+        for number, line in bounded_lines(lines, path, size_max=size_max, of="orders", cure=LARGER):
             decoded = line.decode(name if text is None else "utf-8")
             if "\0" in decoded and encoding is None and number == 1:
                 message = f"{path}, line 1: it has NUL characters: if it is UTF-16, add --encoding utf-16-le"

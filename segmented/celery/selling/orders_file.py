@@ -30,7 +30,7 @@ SHOWN: Final = ("order_id", "sku", "quantity")
 TOTALS: Final = frozenset(
     ("total", "totals", "grand total", "subtotal", "sum", "summe", "gesamt", "gesamtsumme", "somme", "suma", "totale")
 )
-"""What stands first in a row that sums the others."""
+"""Order ids of rows that sum the others."""
 
 _WHOLE: Final = re.compile(r"([0-9]{1,18})(?:\.0{1,2})?")
 _NEGATIVE: Final = re.compile(r"-[0-9]{1,18}(?:\.0{1,2})?|\([0-9]{1,18}\)")
@@ -69,7 +69,7 @@ class OrdersFile:
 
 
 class Fate(NamedTuple):
-    """What becomes of a line, with its fields as they are in the file."""
+    """The decision about a line of the file, with the line's own fields."""
 
     line: int
     order_id: str
@@ -133,7 +133,7 @@ class _Orders:
         self._other_skus: dict[str, None] = {}
 
     def add(self, line: int, row: list[str], tell: Callable[[Fate], None] | None) -> None:
-        """Add a row. Raises InvalidInput for a wrong one, unless its fate is told."""
+        """Add a row. Raises InvalidInput for a wrong one, unless `tell` gets its fate."""
         try:
             fate = self._fate(line, row)
         except _LeftOutError as left_out:

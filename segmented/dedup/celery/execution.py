@@ -264,18 +264,17 @@ class Execution:
             raise Ignore  # the original error, or the result that the record could not keep
         is_own = outcome.message in {header.message, header.follows}
         if not is_own and self.plan.rule.in_worker == "raise":
-            self._tell("refused", outcome.message)
+            self._tell("refused", header, outcome.message)
             raise InFlight(header.key, outcome.message, "done", None)
         if not is_own and self.plan.rule.in_worker == "drop":
-            return self._dropped(outcome.message)
-        self._tell("answered", outcome.message)
+            return self._dropped(header, outcome.message)
+        self._tell("answered", header, outcome.message)
         return self.plan.form.read(header.key, outcome)
 
-    def _tell(self, decision: str, first: str) -> None:
+    def _tell(self, decision: str, header: OnceHeader, first: str) -> None:
         """Tell the log and the receivers of `once_repeated` that this message does not run."""
-        key = self._header().key
         log.info("task %s[%s] did not run: it repeats %s (%s)", self.plan.name, self.request.id, first, decision)
-        once_repeated.send(sender=self.plan.name, key=key, message_id=first, decision=decision)
+        once_repeated.send(sender=self.plan.name, key=header.key, message_id=first, decision=decision)
 
     def _is_stored(self) -> bool:
         """Return whether the result backend already has an outcome of this message."""
@@ -295,19 +294,19 @@ class Execution:
         was_replaced = header.is_claimed and held.state == "waiting"
         policy = "reschedule" if header.is_put_off and not was_replaced else self.plan.rule.in_worker
         if policy == "raise":
-            self._tell("refused", held.message)
+            self._tell("refused", header, held.message)
             raise InFlight(header.key, held.message, held.state, (held.free_in_ms or 0) / 1000)
         if policy == "drop":
-            return self._dropped(held.message)
+            return self._dropped(header, held.message)
         if not held.goes_round:
             raise Ignore
         if policy not in {"reschedule", "wait"}:
             header = replace(header, follows=held.message, is_put_off=False)
         return self._go_round(header, min(ROUND_SECONDS * 2 ** min(header.round, 16), ROUND_SECONDS_MAX), held)
 
-    def _dropped(self, first: str) -> None:
+    def _dropped(self, header: OnceHeader, first: str) -> None:
         """Drop the message. If a chord, group or chain waits for its id, return None instead of ignoring it."""
-        self._tell("ignored", first)
+        self._tell("ignored", header, first)
         request = self.request
         if any((request.chord, request.group, request.chain, request.callbacks)):
             return

@@ -74,7 +74,7 @@ STATES: Final[dict[str, OrderState]] = {
     "e": "expired",
     "f": "refused",
 }
-"""What callers learn, by the scripts' abbreviations. An order that an earlier epoch sold is sold (`s`).
+"""States of orders by the scripts' abbreviations. An order that an earlier epoch sold is sold (`s`).
 
 The last abbreviation of a state is the one that is written.
 """

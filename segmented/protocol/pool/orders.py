@@ -227,7 +227,7 @@ class ReleaseGrant(LeaseRelease):
 
 
 class _Ending(Release[AnswerT_co]):
-    """What the operations that end orders have in common."""
+    """The part that the operations that end orders have in common."""
 
     __slots__ = ()
     sku: str
@@ -380,7 +380,7 @@ class SettleMany(_Ending[tuple[Settled | SegmentedError | None, ...]]):
         return _settle_rest(self, answer) if len(self.order_ids) > 1 else None
 
     def acknowledges(self, *, is_gated: bool) -> bool:
-        # an expired hold is told to nobody
+        # nobody waits for the answer to an expired hold
         return self.state != "expired" and not (is_gated and self.decided) and not self.unheard
 
 

@@ -19,7 +19,7 @@ from segmented.protocol.base import has_taken
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
-from segmented.stores.redis.edge import Translated, check_server, guarded, our_error
+from segmented.stores.redis.edge import Translated, check_server, guarded, our_error, reading_info
 from segmented.stores.redis.eviction import Eviction
 from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, async_linked, checked_seconds
@@ -253,14 +253,17 @@ async def _check(client: redis_asyncio.Redis | redis_asyncio.RedisCluster, where
     if isinstance(client, redis_asyncio.RedisCluster):
         await client.initialize()
         for node in client.get_primaries():
-            found: Any = await client.info(target_nodes=node)
             at = f"{where} (node {node.name})"
+            with reading_info(at):
+                found: Any = await client.info(target_nodes=node)
             check_server(at, found, is_cluster=True, eviction=eviction)
             with probing_scripts(at) as commands:
                 replies = [await client.execute_command(*command, target_nodes=node) for command in commands]
                 check_rights(at, replies[0])
     else:
-        check_server(where, cast("Any", await client.info()), is_cluster=False, eviction=eviction)
+        with reading_info(where):
+            found = await client.info()
+        check_server(where, found, is_cluster=False, eviction=eviction)
         with probing_scripts(where) as commands:
             replies = [await client.execute_command(*command) for command in commands]
             check_rights(where, replies[0])

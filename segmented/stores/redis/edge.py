@@ -43,6 +43,7 @@ SENTINEL_REFUSED: Final = "a Sentinel refused its password"
 AWAY: Final = (RedisConnectionError, RedisTimeoutError, ClusterDownError, TryAgainError, OSError)
 TRIES: Final = 2
 """Two, because an idle connection may be broken. Every operation is safe to run twice; more would exceed deadlines."""
+NO_INFO: Final = "the server at {} answers INFO with something else: is it a proxy? Name the server itself"
 MAJOR_MIN: Final = 7
 
 
@@ -88,9 +89,6 @@ def our_error(raised: Exception, where: str) -> StoreError:
             return StoreRefused(f"{where} refused the operation: {error}")
 
 
-NO_INFO: Final = "the server at {} answers INFO with something else: is it a proxy? Name the server itself"
-
-
 class Translated:
     """A context that translates the driver's errors into ours. A class, for speed: each operation enters one."""
 
@@ -123,8 +121,6 @@ def guarded(url: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, RedisClusterException) else None  # the last node's error
         message = _first_contact(masked(url), _meant(cause if isinstance(cause, Exception) else error))
         raise (StoreUnavailable if _is_away(error, message) else InvalidInput)(message) from error
-    except AttributeError as error:  # the driver reads the answer to INFO as a text, whatever it is
-        raise InvalidInput(NO_INFO.format(masked(url))) from error
     except (ValueError, TypeError) as error:  # TypeError: the driver has no such option for this kind of URL
         named = {name for name, _ in parse_qsl(url.partition("?")[2]) if repr(name) in str(error)}
         # The driver's message may quote a part of the password, if there is one.
@@ -166,6 +162,15 @@ def _first_contact(server: str, error: Exception) -> str:
         case RedisConnectionError() | RedisTimeoutError() | OSError():
             return f"no server answers at {server}: {_words(error)}"
     return f"the server at {server} is not usable: {error}"
+
+
+@contextmanager
+def reading_info(where: str) -> Iterator[None]:
+    """Refuse a server whose answer to INFO the driver cannot read: it takes any answer for a text."""
+    try:
+        yield
+    except AttributeError as error:
+        raise InvalidInput(NO_INFO.format(where)) from error
 
 
 def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool, eviction: Eviction) -> None:

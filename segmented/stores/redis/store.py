@@ -25,6 +25,7 @@ from segmented.stores.redis.edge import (
     guarded,
     is_refusal,
     our_error,
+    reading_info,
 )
 from segmented.stores.redis.eviction import Eviction
 from segmented.stores.redis.given_clients import usable_client
@@ -304,14 +305,17 @@ def described(dialect: Dialect | None) -> str:
 def _check(client: redis.Redis | redis.RedisCluster, where: str, eviction: Eviction) -> None:
     if isinstance(client, redis.RedisCluster):
         for node in client.get_primaries():
-            found: Any = client.info(target_nodes=node)
             at = f"{where} (node {node.name})"
+            with reading_info(at):
+                found: Any = client.info(target_nodes=node)
             check_server(at, found, is_cluster=True, eviction=eviction)
             with probing_scripts(at) as commands:
                 replies = [client.execute_command(*command, target_nodes=node) for command in commands]
                 check_rights(at, replies[0])
     else:
-        check_server(where, cast("Any", client.info()), is_cluster=False, eviction=eviction)
+        with reading_info(where):
+            found = client.info()
+        check_server(where, found, is_cluster=False, eviction=eviction)
         with probing_scripts(where) as commands:
             replies = [client.execute_command(*command) for command in commands]
             check_rights(where, replies[0])

@@ -71,9 +71,7 @@ def test_a_history_that_unpacks_to_more_than_allowed_is_refused_in_the_middle(tm
     (tmp_path / "history.zst").write_bytes(packed)
     assert len(packed) < 10_000
     kept = run().model_copy(update={"history": "history.zst"})
-    with pytest.raises(
-        InvalidInput, match=r"history\.zst, line [0-9]+: the file is larger than 1 MiB: allow more with"
-    ):
+    with pytest.raises(InvalidInput, match=r"history\.zst, line [0-9]+: the file is larger than 1 MiB$"):
         calls_of(tmp_path, kept, FIELDS, size_max=1)
     calls = calls_of(tmp_path, kept, FIELDS, size_max=8)
     assert calls is not None

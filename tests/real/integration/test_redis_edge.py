@@ -214,7 +214,7 @@ def test_the_first_contact_with_a_server_that_hangs_takes_no_longer_than_asked(
 
 
 class Impostor(socketserver.StreamRequestHandler):
-    """Reads commands as Redis does, and answers what its server is told to."""
+    """Reads commands as Redis does, and answers as its test says."""
 
     def handle(self) -> None:
         while line := self.rfile.readline():
