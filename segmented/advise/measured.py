@@ -15,8 +15,7 @@ import redis
 
 from segmented.errors import StoreRefused
 from segmented.keys import shard_keys
-from segmented.stock import Pool
-from segmented.stock.pool import Grant
+from segmented.stock import Grant, Pool
 
 if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore

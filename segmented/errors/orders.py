@@ -37,10 +37,10 @@ class AlreadySettled(StockError):
     Cure: Read `state`: a confirmed order is sold, any other has returned its units; use a new order id.
     """
 
-    def __init__(self, settled: Ended) -> None:
-        """Create the error with the answer that says how it ended."""
-        cannot = "its units are not given back" if settled.state == "confirmed" else "it cannot be confirmed"
-        super().__init__(f"{settled.describe()}: {cannot}")
+    def __init__(self, settled: Ended, cannot: str = "") -> None:
+        """Create the error with the answer that says how it ended, and with what was asked of it in vain."""
+        given = "its units are not given back" if settled.state == "confirmed" else "it cannot be confirmed"
+        super().__init__(f"{settled.describe()}: {cannot or given}")
         self.settled = settled
         self.state = settled.state
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Opened,
         Order,
         Refusal,
+        Reserved,
         Resized,
         Restocked,
         Settled,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
         Superseded,
         TooFew,
     )
-    from segmented.protocol import AssignPool
+    from segmented.protocol import AssignPool, ExtendHold
     from segmented.stock import AsyncGrant, AsyncPool, Pool
     from segmented.stock.opening import Opening
 
@@ -174,6 +175,10 @@ class AsyncGate:
     ) -> list[Settled | SegmentedError]:
         """Tell the pools of a cart that it is sold, or void; returns an answer or a failure for each line."""
         return await self._run(self.gate.end_cart, [pool.in_threads() for pool in pools], cart, is_sold=is_sold)
+
+    async def extend_order(self, pool: AsyncPool, operation: ExtendHold) -> Reserved | Settled:
+        """Lengthen an order's hold; if it has ended, void the order, and give its units back."""
+        return await self._run(self.gate.extend_order, pool.in_threads(), operation)
 
     async def expire_orders(self, pool: AsyncPool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds: see `expire_voided`."""

@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
-from segmented.errors import PoolDiverged, PoolGated
+from segmented.errors import OrderUnknown, PoolDiverged, PoolGated
 from segmented.models import Order, Reserved, Superseded
 from segmented.orders import answers
 from segmented.orders.decided import settled_by
-from segmented.orders.sale import REBUILDS_MAX, cancel_order, gated, record_of, stored, tell_pool
+from segmented.orders.sale import REBUILDS_MAX, cancel_order, expire, gated, record_of, stored, tell_pool
 from segmented.orders.verifying import when_verified
 from segmented.stock.settings import checked_decided
 
@@ -57,6 +57,25 @@ def cancel_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str 
         with suppress(PoolGated):  # as above
             return _cancelled_in_queue(pool, gate, order_id)
     raise PoolDiverged(pool.sku, order_id, f"it was reserved again {REBUILDS_MAX} times in a row")
+
+
+def extend_by_id(pool: Pool, gate: OrderDatabase, operation: op.ExtendHold) -> Reserved | Settled:
+    """Lengthen an order's hold; if it has ended, decide the order as `expire_voided` does, and return its decision."""
+    pool = gated(pool, gate)
+    for _ in range(REBUILDS_MAX):
+        try:
+            answer = when_verified(pool, gate, lambda: pool.store.execute(operation))
+        except OrderUnknown:
+            known = decision_on(gate, pool, operation.order_id)
+            if known is None:
+                raise
+            return known
+        if answer is not None:
+            return answer
+        record = record_of(pool, gate, operation.order_id)
+        if record is not None and record.state == "reserved":
+            expire(pool, gate, record)
+    raise PoolDiverged(pool.sku, operation.order_id, f"its hold had ended {REBUILDS_MAX} times in a row")
 
 
 def _told(pool: Pool, gate: OrderDatabase, operation: op.Confirm) -> Settled:

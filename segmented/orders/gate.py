@@ -33,13 +33,14 @@ if TYPE_CHECKING:
         Opened,
         Order,
         Refusal,
+        Reserved,
         Resized,
         Restocked,
         Shard,
         Superseded,
         TooFew,
     )
-    from segmented.protocol import AssignPool
+    from segmented.protocol import AssignPool, ExtendHold
     from segmented.stock import Grant, Pool
     from segmented.stock.opening import Opening
 
@@ -126,6 +127,10 @@ class Gate(OrderDatabase):
     def end_cart(self, pools: Sequence[Pool], cart: Cart, *, is_sold: bool) -> list[Settled | SegmentedError]:
         """Tell the pools of a cart that it is sold, or void; returns an answer or a failure for each line."""
         return carts.end_cart(pools, self, cart, is_sold=is_sold)
+
+    def extend_order(self, pool: Pool, operation: ExtendHold) -> Reserved | Settled:
+        """Lengthen an order's hold; if it has ended, void the order, and give its units back."""
+        return by_id.extend_by_id(pool, self, operation)
 
     def expire_orders(self, pool: Pool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds: see `expire_voided`."""

@@ -237,7 +237,7 @@ def expire_voided(pool: Pool, gate: OrderDatabase, *, limit: int = 1_000) -> tup
 
     is_more_due = True
     while is_more_due and len(ended) < limit:
-        settled = [_expire(pool, gate, record) for record in when_verified(pool, gate, due)]
+        settled = [expire(pool, gate, record) for record in when_verified(pool, gate, due)]
         ended += [answer for answer in settled if answer is not None]
         is_more_due = None not in settled and len(settled) > 0  # live leases protect some
     return tuple(ended)
@@ -275,7 +275,8 @@ def settle_due(pool: Pool, gate: OrderDatabase) -> bool:
     return len(ended) > 0
 
 
-def _expire(pool: Pool, gate: OrderDatabase, record: OrderRecord) -> Settled | None:
+def expire(pool: Pool, gate: OrderDatabase, record: OrderRecord) -> Settled | None:
+    """Void an order whose hold has ended, and give its units back; None if nothing is ended by this call."""
     if _is_confirmed(pool, gate, record):
         return _told_sold(pool, gate, Order(record.order_id, record.asked))
     answer = pool.store.execute(op.Expire(pool.sku, record.order_id, voided=True))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from segmented.protocol.outbox.operations import *
     from segmented.protocol.pool.operations import *
     from segmented.protocol.pool.orders import *
+    from segmented.protocol.pool.standing import *
     from segmented.protocol.read_write.operations import *
     from segmented.protocol.reentrant.operations import *
     from segmented.protocol.semaphore.operations import *
@@ -66,6 +67,7 @@ LATE: Final = from_modules(
             "BATCH_MAX Cancel Confirm Expire ExpireDue Grant LeavePoolLine ReleaseGrant RenewGrant Reserve ReserveMany "
             "SettleMany"
         ),
+        "segmented.protocol.pool.standing": "ExtendHold",
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",
         "segmented.protocol.reentrant.operations": "AcquireReentrant ReleaseReentrant RenewReentrant",

@@ -24,14 +24,16 @@ if TYPE_CHECKING:
         async_archive as async_archive,
     )
     from segmented.stock.async_carts import AsyncCarts as AsyncCarts
+    from segmented.stock.async_grant import AsyncGrant as AsyncGrant
     from segmented.stock.async_order_handle import AsyncOrderHandle as AsyncOrderHandle
-    from segmented.stock.async_pool import AsyncGrant as AsyncGrant, AsyncPool as AsyncPool
+    from segmented.stock.async_pool import AsyncPool as AsyncPool
     from segmented.stock.audit import AuditReport as AuditReport, Drift as Drift
     from segmented.stock.carts import Carts as Carts
     from segmented.stock.fold import LedgerFold as LedgerFold
+    from segmented.stock.grant import Grant as Grant
     from segmented.stock.order_handle import OrderHandle as OrderHandle
     from segmented.stock.outbox import Outbox as Outbox, Publisher as Publisher
-    from segmented.stock.pool import Grant as Grant, Pool as Pool
+    from segmented.stock.pool import Pool as Pool
     from segmented.stock.publishing import EnvelopePublisher as EnvelopePublisher
     from segmented.stock.repair import Repair as Repair, RepairReport as RepairReport
     from segmented.stock.sharded import (
@@ -51,13 +53,15 @@ LATE: Final = from_modules(
         "segmented.stock.archiving": "ArchiveTarget FileArchive archive async_archive",
         "segmented.stock.async_carts": "AsyncCarts",
         "segmented.stock.async_order_handle": "AsyncOrderHandle",
-        "segmented.stock.async_pool": "AsyncGrant AsyncPool",
+        "segmented.stock.async_grant": "AsyncGrant",
+        "segmented.stock.async_pool": "AsyncPool",
         "segmented.stock.audit": "AuditReport Drift",
         "segmented.stock.carts": "Carts",
         "segmented.stock.fold": "LedgerFold",
         "segmented.stock.order_handle": "OrderHandle",
         "segmented.stock.outbox": "Outbox Publisher",
-        "segmented.stock.pool": "Grant Pool",
+        "segmented.stock.grant": "Grant",
+        "segmented.stock.pool": "Pool",
         "segmented.stock.publishing": "EnvelopePublisher",
         "segmented.stock.repair": "Repair RepairReport",
         "segmented.stock.sharded": (

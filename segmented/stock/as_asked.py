@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from segmented.errors import AlreadySettled, GrantSuperseded, SegmentedError
-from segmented.models import CartSettled, Settled, Superseded
+from segmented.models import CartSettled, Reserved, Settled, Superseded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,6 +31,13 @@ def as_cancelled(answer: EndT | Superseded) -> EndT:
         raise GrantSuperseded(answer.order_id, answer.fencing_token)
     if answer.state == "confirmed":
         raise AlreadySettled(answer)
+    return answer
+
+
+def as_reserved(answer: Reserved | Settled, cannot: str) -> Reserved:
+    """Return what a reserved order has now. Raises AlreadySettled, which names what it `cannot`, if it has ended."""
+    if isinstance(answer, Settled):
+        raise AlreadySettled(answer, cannot)
     return answer
 
 

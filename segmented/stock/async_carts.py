@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from segmented.clock import Duration
     from segmented.models import Cart, CartAnswer, CartRecord, CartSettled, CartSweep, UnfinishedCarts
     from segmented.plans.drivers import AsyncStore
-    from segmented.stock.async_pool import AsyncGrant
+    from segmented.stock.async_grant import AsyncGrant
     from segmented.stock.async_pool_gate import AsyncPoolGate
     from segmented.stock.cart_lines import CartLines
     from segmented.stock.cart_plans import KnownPools

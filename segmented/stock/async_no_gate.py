@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from segmented.plans import perform, run_async
 from segmented.stock.coalescing import Coalescing  # asyncio only
 from segmented.stock.opening import open_pool_plan
-from segmented.stock.plans import expire_plan, settle_many_plan
+from segmented.stock.plans import expire_plan, extend_plan, settle_many_plan
 from segmented.stock.sold_out_mark import returning  # asyncio only
 
 # threads: from segmented.stock.sold_out_mark import reserve_marked, returning
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Opened,
         Order,
         Refusal,
+        Reserved,
         Resized,
         Restocked,
         Settled,
@@ -120,6 +121,10 @@ class AsyncNoGate:
         """Give back the units of many orders, up to 1,000 in a round trip."""
         operation = self._settings.settle_many("cancelled", order_ids)
         return await run_async(returning(self._mark, settle_many_plan(operation)), self._store)
+
+    async def extend_order(self, _: object, operation: op.ExtendHold) -> Reserved | Settled:
+        """Lengthen an order's hold."""
+        return await run_async(returning(self._mark, extend_plan(operation)), self._store)
 
     async def expire_orders(self, _: object, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
     from segmented.stock.cart_lines import CartLines
     from segmented.stock.cart_plans import KnownPools
-    from segmented.stock.pool import Grant
+    from segmented.stock.grant import Grant
     from segmented.stock.pool_gate import PoolGate
 
 SWEEP_LIMIT: Final = 1_000

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from segmented.plans import perform, run_sync
 from segmented.stock.opening import open_pool_plan
-from segmented.stock.plans import expire_plan, settle_many_plan
+from segmented.stock.plans import expire_plan, extend_plan, settle_many_plan
 from segmented.stock.sold_out_mark import reserve_marked, returning
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Opened,
         Order,
         Refusal,
+        Reserved,
         Resized,
         Restocked,
         Settled,
@@ -108,6 +109,10 @@ class NoGate:
         """Give back the units of many orders, up to 1,000 in a round trip."""
         operation = self._settings.settle_many("cancelled", order_ids)
         return run_sync(returning(self._mark, settle_many_plan(operation)), self._store)
+
+    def extend_order(self, _: object, operation: op.ExtendHold) -> Reserved | Settled:
+        """Lengthen an order's hold."""
+        return run_sync(returning(self._mark, extend_plan(operation)), self._store)
 
     def expire_orders(self, _: object, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds."""

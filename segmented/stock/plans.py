@@ -32,7 +32,7 @@ from segmented.protocol.lock.operations import NEWCOMER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from segmented.models import OrderRecord, PoolState, Refusal, Taken
+    from segmented.models import OrderRecord, PoolState, Refusal, Reserved, Taken
     from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
@@ -231,6 +231,17 @@ def expire_plan(sku: str, limit: int) -> Plan[tuple[Settled, ...]]:
         if not settled:  # live leases protect the due orders
             break
     return tuple(expired)
+
+
+def extend_plan(operation: op.ExtendHold) -> Plan[Reserved | Settled]:
+    """Lengthen a hold; if it has ended, give its units back and return how the order has ended.
+
+    Raises PoolGated if the order database must decide that.
+    """
+    answer: Reserved | Settled | None = None
+    while answer is None:  # the hold may be lengthened between two steps
+        answer = (yield from perform(operation)) or (yield from perform(op.Expire(operation.sku, operation.order_id)))
+    return answer
 
 
 def leave_plan(sku: str, order_id: str, holder_id: str) -> Plan[None]:

@@ -3,19 +3,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial as bind
-from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Self
 
 from segmented import protocol as op
 from segmented.errors import (
-    AlreadySettled,
     ChangeGated,
-    GrantLost,
-    GrantSuperseded,
     InvalidInput,
     PoolGated,
     PoolNotGated,
@@ -23,13 +18,13 @@ from segmented.errors import (
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import POOL_HINTS, hinted_options
-from segmented.locks.keeper import release_later, thread_keeper
-from segmented.locks.lease_state import tend_plan
+from segmented.locks.keeper import release_later
 from segmented.models import Assignment, Granted, Order, Settled, checked_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
-from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
+from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed, as_reserved
 from segmented.stock.audit import AuditReport, audit_plan
+from segmented.stock.grant import Grant
 from segmented.stock.grant_state import GrantState, KeepOn, unanswered_claim
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.no_gate import NoGate
@@ -37,7 +32,7 @@ from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import available_plan, due_plan, leave_plan, renew_plan, resolve_plan, unheard_plan
+from segmented.stock.plans import available_plan, due_plan, renew_plan, resolve_plan, unheard_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
     DEFAULT_HOLD,
@@ -54,10 +49,9 @@ from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
 
     from segmented.clock import Duration
-    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Taken
+    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Reserved, Taken
     from segmented.models.pools import (
         AlreadyOpen,
         Assigned,
@@ -285,6 +279,16 @@ class Pool:
         Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
         """
         return as_cancelled(self._decides.cancel_order(self.plain, order_id, holder_id))
+
+    def extend(self, order_id: str, *, seconds: Duration) -> Reserved:
+        """Let an order's hold end `seconds` from now, or later: a hold is never shortened. Safe to repeat.
+
+        Any process may call it, with the id alone. Raises AlreadySettled for an order that has ended, also because its
+        hold ended before this call, whose units are back then; OrderUnknown; and OrderQueued for an order that waits
+        for a worker, and has no hold.
+        """
+        operation = self._settings.extend(order_id, seconds)
+        return as_reserved(self._decides.extend_order(self.plain, operation), "its hold is not lengthened")
 
     def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
@@ -533,139 +537,3 @@ class Pool:
     def note_token(self, token: int) -> None:
         """Grant only tokens above this one from now on: a resource has accepted it."""
         self._settings.above = max(self._settings.above, token)
-
-
-class Grant(GrantState):
-    """A granted order, for threads."""
-
-    pool: Pool
-    _decided_by: tuple[PoolGate[Pool, Grant], Order] | None
-
-    def decided_by(self, gate: PoolGate[Pool, Grant], order: Order) -> Self:
-        """Note that the gate's order database decides the order."""
-        self._decided_by = gate, order
-        return self
-
-    def confirm(self) -> Settled:
-        """Make the order final and free the segment. With a gate, its order database stores the order first.
-
-        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended. A call that the
-        store does not answer, or that an exception of a signal handler ends, is repeated in the background until the
-        hold ends; another `confirm` or `cancel` of this grant takes its place.
-        """
-        try:
-            settled = self._ended(is_sold=True)
-        except BaseException as failure:
-            self._end_later(failure, is_sold=True)
-            raise
-        self._is_settled = True
-        return settled
-
-    def cancel(self) -> Settled:
-        """Give the units back and free the segment.
-
-        Raises GrantSuperseded if another holder has taken over the order, and AlreadySettled if it is confirmed.
-        """
-        try:
-            settled = self._ended(is_sold=False)
-        except BaseException as failure:
-            self._end_later(failure, is_sold=False)
-            raise
-        self._is_settled = True
-        return settled
-
-    def _ended(self, *, is_sold: bool) -> Settled:
-        self._withdraw()
-        if self._decided_by is None:
-            end = self.pool.confirm if is_sold else self.pool.cancel
-            return end(self.order_id, holder_id=self.answer.holder_id)
-        gate, order = self._decided_by
-        if is_sold:
-            return as_confirmed(gate.confirm_grant(self, order))
-        return as_cancelled(gate.cancel_order(self.pool, self.order_id, self.holder_id))
-
-    def _end_later(self, failure: BaseException, *, is_sold: bool | None, is_over: bool = False) -> None:
-        """End what `failure` has kept from ending: at once if the program may be about to exit, else by the keeper.
-
-        After a cancellation, or an exception of a signal handler, there may be no task or thread to repeat it later. A
-        gate's step that failed may be repeated by the holder: its segment is only freed if the grant `is_over`.
-        """
-        is_struck = not isinstance(failure, SegmentedError | GeneratorExit)
-        if isinstance(failure, AlreadySettled | GrantSuperseded):
-            self._is_settled = True
-        if self._decided_by is not None:
-            if is_struck and is_sold is not None and not self._is_settled:
-                clear_frames(failure.__traceback__)  # a cursor in one of them would keep SQLite's write lock
-                with suppress(Exception):
-                    self._ended(is_sold=is_sold)
-                    self._is_settled = True
-            if not is_over:
-                return
-            is_sold = None
-        owed = self._owe(failure, self._ending(is_sold=is_sold))
-        if owed is None:
-            return
-        try:
-            if is_struck:
-                run_sync(tend_plan([owed]), self.pool.store)
-        finally:
-            if not owed.is_over:
-                thread_keeper(self.pool.store).watch(owed, self.pool.store)
-
-    def renew(self) -> None:
-        """Extend the lease and the hold. Raises LeaseLost when it is too late."""
-        self.pool.renew(self)
-
-    def __enter__(self) -> Self:
-        """Return the grant. Raises PoolGated for a gated pool without its gate, InvalidInput if the grant has ended."""
-        self._begin_body()
-        if self._decided_by is None:
-            is_gated = True
-            try:
-                is_gated = self.pool.is_gated()
-            finally:
-                if is_gated:
-                    self._abandon()
-            if is_gated:
-                raise PoolGated(self.pool.sku, self.order_id, "store")
-        return self
-
-    def _abandon(self) -> None:
-        """Free the segment; units that no order database decides on go back."""
-        with suppress(SegmentedError):
-            self.pool.cancel(self.order_id, holder_id=self.holder_id)
-        run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Confirm the order, or cancel it if the body raised, without hiding the body's error.
-
-        After an error in `keep_on` only the segment is freed. Raises GrantLost if the order ended while the body ran.
-        """
-        try:
-            if self._is_settled:
-                return
-            is_sold = self._is_sold(error)
-            if is_sold is None:
-                run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)
-                self._is_settled = True
-            elif is_sold:
-                self.confirm()
-            else:
-                self.cancel()
-        except SegmentedError as failure:
-            self._free()
-            if error is None and isinstance(failure, AlreadySettled):
-                raise GrantLost(self.order_id, failure.state) from failure
-            if error is None:
-                raise
-            error.add_note(f"and the order could not be cancelled: {failure}")
-        except BaseException as failure:  # of a gate's database, or of a signal handler at any point
-            self._end_later(failure, is_sold=self._is_sold(error), is_over=True)
-            raise
-
-    def _free(self) -> None:
-        """Free the segment of an order that its database has still to decide: a repeat continues with the units."""
-        if self._decided_by is not None:
-            run_sync(leave_plan(self.pool.sku, self.order_id, self.holder_id), self.pool.store)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Opened,
         Order,
         Refusal,
+        Reserved,
         Resized,
         Restocked,
         Settled,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
         Superseded,
         TooFew,
     )
-    from segmented.protocol import AssignPool
+    from segmented.protocol import AssignPool, ExtendHold
     from segmented.stock.opening import Opening
 
 PoolT_contra = TypeVar("PoolT_contra", contravariant=True)
@@ -93,6 +94,9 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
 
     def end_cart(self, pools: Sequence[PoolT_contra], cart: Cart, *, is_sold: bool) -> list[Settled | SegmentedError]:
         """Tell the pools of a cart that it is sold, or void; returns an answer or a failure for each line."""
+
+    def extend_order(self, pool: PoolT_contra, operation: ExtendHold) -> Reserved | Settled:
+        """Lengthen an order's hold; if it has ended, return how the database has decided the order."""
 
     def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
         """Void orders whose hold has expired, and give their units back."""

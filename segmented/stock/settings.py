@@ -197,6 +197,10 @@ class PoolSettings:
         """Check the ids."""
         return op.Cancel(self.sku, *checked_decided(order_id, holder_id))
 
+    def extend(self, order_id: str, seconds: Duration) -> op.ExtendHold:
+        """Check the id and the time."""
+        return op.ExtendHold(self.sku, checked_id(order_id, "order id"), milliseconds(seconds, "seconds"))
+
     def settle_many(self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str]) -> op.SettleMany:
         """Check all ids. A single string is refused, because its characters would be taken for order ids."""
         if isinstance(order_ids, str):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         OrderState,
         PoolClosed,
         Refusal,
+        Reserved,
         Resized,
         Restocked,
         Settled,
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.async_grant import AsyncGrant
     from segmented.stock.async_order_handle import AsyncOrderHandle
-    from segmented.stock.async_pool import AsyncGrant
     from segmented.stock.async_pool_gate import AsyncPoolGate
     from segmented.stock.grant_state import KeepOn
     from segmented.stock.outbox import Outbox
@@ -300,6 +301,12 @@ class AsyncShardedPool:
         home = await self.shard_of(operation.order_id, customer_id=customer_id)  # asyncio only
         return await home.cancel(order_id, holder_id=holder_id)  # asyncio only
         # threads: return run_sync(self._plans.cancel(operation, customer_id), self.store)
+
+    async def extend(self, order_id: str, *, seconds: Duration, customer_id: str | None = None) -> Reserved:
+        """Lengthen an order's hold; a pool with a limit needs the customer to find the order. See `Pool.extend`."""
+        operation = self._settings.extend(order_id, seconds)
+        home = await self.shard_of(operation.order_id, customer_id=customer_id)
+        return await home.extend(order_id, seconds=seconds)
 
     async def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         OrderState,
         PoolClosed,
         Refusal,
+        Reserved,
         Resized,
         Restocked,
         Settled,
@@ -51,10 +52,10 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.plans.drivers import Store
+    from segmented.stock.grant import Grant
     from segmented.stock.grant_state import KeepOn
     from segmented.stock.order_handle import OrderHandle
     from segmented.stock.outbox import Outbox
-    from segmented.stock.pool import Grant
     from segmented.stock.pool_gate import PoolGate
 
 
@@ -276,6 +277,12 @@ class ShardedPool:
         """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
         operation = self._settings.cancel(order_id, holder_id=holder_id)
         return run_sync(self._plans.cancel(operation, customer_id), self.store)
+
+    def extend(self, order_id: str, *, seconds: Duration, customer_id: str | None = None) -> Reserved:
+        """Lengthen an order's hold; a pool with a limit needs the customer to find the order. See `Pool.extend`."""
+        operation = self._settings.extend(order_id, seconds)
+        home = self.shard_of(operation.order_id, customer_id=customer_id)
+        return home.extend(order_id, seconds=seconds)
 
     def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from segmented import AsyncPool, Order, Outbox, Pool, RedisStore, Reserved, Settled, protocol as op
-from segmented.errors import ChangeGated, PoolGated, PoolUnverified
+from segmented.errors import AlreadySettled, ChangeGated, PoolGated, PoolUnverified
 from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, PoolState, Resized, Restocked, Trimmed
 from segmented.stock import AsyncGrant, AuditReport, Grant, RepairReport
 from segmented.stock.handle_state import HandleState
@@ -109,6 +109,7 @@ CALLS: Final = [
     Call("submit_many", lambda front: front.call("submit_many", [Order("new")])[0], "safe", HandleState),
     Call("grant", lambda front: front.granted().order_id, "safe", str),
     Call("renew", lambda front: front.call("renew", front.granted()), "safe", None),
+    Call("extend", lambda front: front.call("extend", "reserved", seconds=SECONDS), "safe", Reserved),
     Call("close", lambda front: front.call("close"), "safe", PoolClosed),
     Call("assign", lambda front: front.call("assign", queue="concerts", step=None), "safe", Assigned),
     # --- only with the gate ---
@@ -147,6 +148,7 @@ IN_ASYNC: Final = {
     "confirm_many",
     "cancel",
     "expire",
+    "extend",
     "restock",
     "resize",
     "close",
@@ -236,6 +238,19 @@ def test_a_call_with_the_gate_goes_on_when_another_server_took_over(
     gated.call(name, *arguments[:1])
     bare.call(name, *arguments[1:])
     judge()
+
+
+def test_a_hold_extended_after_its_end_is_void_in_the_database_first(
+    fronts: tuple[PoolFront, PoolFront], judge: Callable[[], tuple[int, int, int]]
+) -> None:
+    gated, bare = fronts
+    with pytest.raises(PoolGated):
+        bare.call("extend", "due", seconds=SECONDS)
+    assert judge() == (20, 2, 13)
+    with pytest.raises(AlreadySettled, match=r"^order 'due' is already expired: its hold is not lengthened$"):
+        gated.call("extend", "due", seconds=SECONDS)
+    assert judge() == (20, 2, 14)
+    assert gated.pool.gate.orders(SKU, ["due"])["due"].state == "void"
 
 
 def test_the_table_has_every_public_call() -> None:

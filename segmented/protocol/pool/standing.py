@@ -1,0 +1,41 @@
+"""Operations on one order that stands, by its id: its hold lengthened, units given back before or after the sale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from segmented.errors import OrderQueued
+from segmented.ledger_lines import parse_parts
+from segmented.models import Reserved, Settled
+from segmented.protocol.base import Operation
+from segmented.protocol.pool.operations import keys_of, kind_of
+from segmented.protocol.pool.orders import settled_line
+from segmented.protocol.wire import Call, Reply, load_script, text
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendHold(Operation[Reserved | Settled | None]):
+    """Lengthen an order's hold to `hold_ms` from now, or later; None if it has ended and its units are not back yet."""
+
+    sku: str
+    order_id: str
+    hold_ms: int
+
+    def call(self) -> Call:
+        return Call(load_script("extend_hold"), keys_of(self.sku), (self.order_id, self.hold_ms))
+
+    def answer(self, reply: Reply) -> Reserved | Settled | None:
+        kind = kind_of(self.sku, reply, self.order_id)
+        return None if kind == "ended" else _standing(self.order_id, kind, reply)
+
+
+def _standing(order_id: str, kind: str, reply: Reply, *, replay: bool = True) -> Reserved | Settled:
+    """Read what an order has, or how it has ended."""
+    if kind == "queued":
+        raise OrderQueued(order_id)
+    if kind == "settled":
+        _, *fields = text(reply[1]).split("\t")
+        return settled_line(order_id, fields)
+    quantity, segment, parts = int(reply[1]), int(reply[2]), text(reply[3])
+    found = parse_parts(parts, segment=segment, quantity=quantity)
+    return Reserved(order_id, quantity, segment, found, int(reply[6]), int(reply[4]), replay, int(reply[5]))
