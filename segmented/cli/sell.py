@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -76,8 +76,15 @@ QuantityOption = Annotated[
     int | None, typer.Option(metavar="N", min=1, max=QUANTITY_MAX, help="Units of each row, instead of a column.")
 ]
 SumOption = Annotated[bool, typer.Option("--sum-lines", help="Sum the lines of an order.")]
+SplitOption = Annotated[
+    bool, typer.Option("--split-skus", help="Sell each sku of an order for itself, so that an order may get a part.")
+]
 RefundsOption = Annotated[
     bool, typer.Option("--skip-refunds", help="Leave out refunds, cancelled orders and negative quantities.")
+]
+UnpaidOption = Annotated[
+    Literal["skip", "sell"] | None,
+    typer.Option(help="What to do with lines whose status says that they are not paid. [default: refuse the file]"),
 ]
 DelimiterOption = Annotated[
     str | None,
@@ -162,7 +169,9 @@ def sell(  # noqa: PLR0913  # an option each
     sku: SkuOption = None,
     quantity: QuantityOption = None,
     sum_lines: SumOption = False,
+    split_skus: SplitOption = False,
     skip_refunds: RefundsOption = False,
+    unpaid: UnpaidOption = None,
     delimiter: DelimiterOption = None,
     encoding: EncodingOption = None,
     sheet: SheetOption = None,
@@ -190,7 +199,9 @@ def sell(  # noqa: PLR0913  # an option each
         sku=sku,
         quantity=quantity,
         sum_lines=sum_lines,
+        split_skus=split_skus,
         skip_refunds=skip_refunds,
+        unpaid=unpaid,
         delimiter=delimiter,
         encoding=encoding,
         sheet=sheet,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from segmented.celery.selling.orders_file import FileOrder
+    from segmented.celery.selling.orders_file import FileOrder, OrderKey
     from segmented.models import OrderState
 
 
@@ -27,10 +27,10 @@ class Outcome:
 class Book:
     """The state of all orders in one run."""
 
-    def __init__(self, orders: Mapping[str, FileOrder]) -> None:
+    def __init__(self, orders: Mapping[OrderKey, FileOrder]) -> None:
         """Create a book in which no order is decided or submitted."""
         self.orders = orders
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[OrderKey, Outcome] = {}
         self.counts: Counter[OrderState] = Counter()
         self.replayed = 0
         """Orders that were decided before this run."""
@@ -59,12 +59,12 @@ class Book:
         """Return the pools that still have orders to decide."""
         return [*self._under_way]
 
-    def begin(self, decided: Mapping[str, Outcome]) -> None:
+    def begin(self, decided: Mapping[OrderKey, Outcome]) -> None:
         """Add the orders that were decided before this run."""
-        for order_id, outcome in decided.items():
-            self._decide(order_id, outcome)
+        for key, outcome in decided.items():
+            self._decide(key, outcome)
         self.replayed = len(self.outcomes)
-        self._fresh = deque(line for order_id, line in self.orders.items() if order_id not in self.outcomes)
+        self._fresh = deque(line for key, line in self.orders.items() if key not in self.outcomes)
 
     def fresh(self, limit: int) -> dict[str, list[FileOrder]]:
         """Take up to `limit` orders to submit, by sku."""
@@ -77,14 +77,15 @@ class Book:
     def _next(self) -> FileOrder | None:
         return self._fresh.popleft() if self._fresh else None
 
-    def decide(self, found: Iterable[tuple[str, Outcome]]) -> int:
+    def decide(self, found: Iterable[tuple[OrderKey, Outcome]]) -> int:
         """Record outcomes, and return how many were new; outcomes of foreign orders change nothing."""
         new = 0
-        for order_id, outcome in found:
-            if order_id not in self.orders or order_id in self.outcomes:
+        for key, outcome in found:
+            if key not in self.orders or key in self.outcomes:
                 continue
-            self._decide(order_id, outcome)
-            self.give_up(self.orders[order_id].sku, (order_id,))
+            self._decide(key, outcome)
+            sku, order_id = key
+            self.give_up(sku, (order_id,))
             new += 1
         return new
 
@@ -96,6 +97,6 @@ class Book:
         if not waiting:
             self._under_way.pop(sku, None)
 
-    def _decide(self, order_id: str, outcome: Outcome) -> None:
-        self.outcomes[order_id] = outcome
+    def _decide(self, key: OrderKey, outcome: Outcome) -> None:
+        self.outcomes[key] = outcome
         self.counts[outcome.state] += 1

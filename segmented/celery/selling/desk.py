@@ -75,7 +75,7 @@ class Desk:
                 accepted.append(order_id)
             elif isinstance(outcome, Settled | Decided):  # another program's, and not in the ledger any more
                 number = (outcome.segment, outcome.fencing_token, outcome.sequence)
-                book.decide([(order_id, Outcome(outcome.state, *number))])
+                book.decide([((sku, order_id), Outcome(outcome.state, *number))])
             else:
                 self._closed.add(sku)
                 book.give_up(sku, (order_id,))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from segmented.errors import InvalidInput
 from segmented.models.ids import visible
@@ -31,8 +31,14 @@ UNSOLD: Final = re.compile(
     r"|declin|reject|incomplete|requires_|unavailable|adjmnt|blocked|uncaptured"
 )
 """A part of a status that a sale does not have."""
+UNPAID: Final = re.compile(
+    r"pending|unpaid|partially[ _-]?paid|not paid|on[ _-]?hold|await\w*[ _-]payment|overdue|^authori[sz]ed"
+)
+"""A part of the status of an order that is not paid, and may be later."""
 PARTLY: Final = re.compile(r"partial(?:ly)?[ _-]?refund")
 """A part of the status of an order of which some units are sold: no column says how many."""
+_LISTING: Final = re.compile(r"(?:line|order)[ _]?items?(?:[ _]?1)?|products", re.IGNORECASE)
+"""A column of exports with a line per order, with several items and their quantities in its cells."""
 _MAPPED: Final = re.compile(r"(?:^|,)\s*(\w+)\s*=")
 
 
@@ -48,7 +54,9 @@ class Reading:
     quantity: int | None = None
     """Units of each row, instead of a column."""
     sum_lines: bool = False
+    split_skus: bool = False
     skip_refunds: bool = False
+    unpaid: Literal["skip", "sell"] | None = None
     delimiter: str | None = None
     encoding: str | None = None
     sheet: str | None = None
@@ -205,6 +213,10 @@ def find_columns(where: str, header: Sequence[str], reading: Reading) -> Columns
     missing = [field for field in REQUIRED if field not in at and (field == "order_id" or reading.quantity is None)]
     if missing:
         lacks = f"column{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
+        listing = next((one for one in header if _LISTING.fullmatch(one)), None)
+        if "quantity" in missing and listing is not None:
+            message = f"{where}: the column {listing!r} lists the items of an order in one cell: export a line per item"
+            raise InvalidInput(message)
         message = f"{where}: the header lacks the {lacks}: add {_to_type(header, at, found)}; {shown}"
         raise InvalidInput(message)
     own_units = found.quantity.casefold() if found.quantity else ""

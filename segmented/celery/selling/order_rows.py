@@ -14,17 +14,19 @@ from contextlib import closing
 from datetime import date, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from xml.etree.ElementTree import ParseError
+from xml.etree.ElementTree import ParseError, fromstring
 
 from segmented.celery.selling.order_formats import is_unquoted
 from segmented.errors import InvalidInput
 from segmented.files import MIB, bounded_lines
 from segmented.imports import needs
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from io import BufferedReader
     from pathlib import Path
+    from xml.etree.ElementTree import Element
 
     from segmented.celery.selling.order_formats import Reading
 
@@ -45,6 +47,8 @@ DELIMITERS: Final = (",", ";", "\t", "|")
 NAMED: Final = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 EXACT_MAX: Final = 10**15
 """Excel keeps 15 digits of a number."""
+COLUMNS_MAX: Final = 16_384
+"""Columns of a sheet."""
 _SEPARATOR_LINE: Final = re.compile(r'\s*"?sep=(.)"?[,;\s]*', re.IGNORECASE | re.DOTALL)
 _BROKEN: Final = (
     zipfile.BadZipFile, KeyError, ValueError, TypeError, IndexError, AttributeError, EOFError, ParseError, zlib.error,
@@ -53,14 +57,17 @@ _BROKEN: Final = (
 Row = tuple[int, list[str]]
 
 
-def read_rows(path: Path, reading: Reading) -> Generator[Row]:
-    """Yield each non-blank row with its line, its fields without blanks around them. Raises InvalidInput."""
+def read_rows(path: Path, reading: Reading, note: Callable[[str], None] = lambda _: None) -> Generator[Row]:
+    """Yield each non-blank row with its line, its fields without blanks around them. Raises InvalidInput.
+
+    `note` gets what the reader of a sheet may not expect.
+    """
     delimiter, encoding, size_max = _one_character(reading.delimiter), _known(reading.encoding), reading.size_max
     try:
         with path.open("rb") as raw:
             start = raw.peek(4)[:4]
             if start.startswith(ZIP_MAGIC):
-                yield from _excel(path, raw, reading)
+                yield from _excel(path, raw, reading, note)
                 return
             _check_text(path, start, reading.sheet)
             with gzip.GzipFile(fileobj=raw) if start.startswith(GZIP_MAGIC) else raw as unpacked:
@@ -175,7 +182,7 @@ class _InUtf8(NamedTuple):
         return self.text.readline(size).encode("utf-8", "surrogatepass")
 
 
-def _excel(path: Path, raw: BufferedReader, reading: Reading) -> Iterator[Row]:
+def _excel(path: Path, raw: BufferedReader, reading: Reading, note: Callable[[str], None]) -> Iterator[Row]:
     try:
         import openpyxl  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
@@ -188,17 +195,67 @@ def _excel(path: Path, raw: BufferedReader, reading: Reading) -> Iterator[Row]:
             book = openpyxl.load_workbook(raw, read_only=True, data_only=True)
             with closing(book):
                 chosen = _sheet(path, {one.title: one for one in book.worksheets}, reading.sheet)
-                width = 0
+                hidden, hidden_rows = _hidden(raw, chosen.title), 0
+                header: list[str] = []
                 for line, row in enumerate(chosen.iter_rows(values_only=True), start=1):
                     fields = [_text(value) for value in row]
                     if any(fields):
-                        width = width or len(fields)  # of the header; empty cells at the end of a row may be missing
-                        yield line, fields + [""] * (width - len(fields))
+                        header = header or fields
+                        hidden_rows += header is not fields and line in hidden.rows
+                        yield line, fields + [""] * (len(header) - len(fields))  # a row may lack its last cells
+                if hidden_rows:
+                    note(f"{counted(hidden_rows, 'row')} that Excel hides, sold like the others")
+                if columns := [name for at, name in enumerate(header, start=1) if name and at in hidden.columns]:
+                    note(f"columns that Excel hides, read like the others: {', '.join(columns)}")
     except InvalidInput:
         raise
     except _BROKEN as error:
         message = f"{path} is a zip file, but not an Excel file that can be read: {type(error).__name__}"
         raise InvalidInput(message) from error
+
+
+class _Hidden(NamedTuple):
+    """The numbers of a sheet's hidden rows and columns, from 1."""
+
+    rows: frozenset[int] = frozenset()
+    columns: frozenset[int] = frozenset()
+
+
+_HIDDEN: Final = re.compile(rb"""<(?:\w+:)?(row|col)\s(?=[^>]*?\bhidden=["'](?:1|true)["'])([^>]*)>""")
+_NUMBER: Final = re.compile(rb"""(?:^|\s)(r|min|max)=["'](\d{1,7})["']""")
+RELATION: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+
+
+def _hidden(raw: BufferedReader, title: str) -> _Hidden:
+    """Return what the file hides of a sheet: reading rows as a stream, openpyxl does not tell."""
+    rows, columns = set[int](), set[int]()
+    with zipfile.ZipFile(raw) as packed:
+        try:
+            names = {one.get("name"): one.get(RELATION) for one in _elements(packed, "xl/workbook.xml", "sheet")}
+            parts = {
+                one.get("Id"): one.get("Target", "")
+                for one in _elements(packed, "xl/_rels/workbook.xml.rels", "Relationship")
+            }
+            target = parts[names[title]]
+            part = packed.open(target[1:] if target.startswith("/") else f"xl/{target}")
+        except KeyError:  # a file with other names for its parts, which Excel does not write
+            return _Hidden()
+        with part:
+            rest = b""
+            while chunk := part.read(MIB):
+                text, start, last = (rest + chunk).rpartition(b"<")
+                rest = start + last
+                for tag in _HIDDEN.finditer(text):
+                    number = {name: int(digits) for name, digits in _NUMBER.findall(tag[2])}
+                    if tag[1] == b"row":
+                        rows.add(number.get(b"r", 0))
+                    elif number.keys() >= {b"min", b"max"}:
+                        columns.update(range(number[b"min"], min(number[b"max"], COLUMNS_MAX) + 1))
+    return _Hidden(frozenset(rows), frozenset(columns))
+
+
+def _elements(packed: zipfile.ZipFile, part: str, name: str) -> list[Element]:
+    return [one for one in fromstring(packed.read(part)).iter() if one.tag.rpartition("}")[2] == name]  # noqa: S314  # openpyxl reads it, too
 
 
 def _check_size(path: Path, raw: BufferedReader, size_max: int) -> None:

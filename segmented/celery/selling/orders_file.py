@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from segmented.celery.selling.order_formats import OWN, PARTLY, UNSOLD, Columns, Reading, find_columns, typed
+from segmented.celery.selling.order_formats import OWN, PARTLY, UNPAID, UNSOLD, Columns, Reading, find_columns, typed
 from segmented.celery.selling.order_rows import read_rows
 from segmented.errors import InvalidInput
 from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Order, check_own_id
@@ -45,7 +45,14 @@ class FileOrder:
     sku: str
     line: int
 
+    @property
+    def key(self) -> OrderKey:
+        """The sku and the order's id."""
+        return self.sku, self.order.order_id
 
+
+OrderKey = tuple[str, str]
+"""Sku and order id: with `--split-skus` an order is one order for each of its skus."""
 PLAIN: Final = Reading()
 
 
@@ -54,8 +61,8 @@ class OrdersFile:
     """A file that was read to its end and is valid."""
 
     path: Path
-    orders: dict[str, FileOrder]
-    """By order id, in the file's order."""
+    orders: dict[OrderKey, FileOrder]
+    """In the file's order."""
     repeated: int
     """Number of lines that repeat an earlier line in every column; each order counts once."""
     ignored_columns: tuple[str, ...]
@@ -83,7 +90,8 @@ def read_orders(path: Path, reading: Reading = PLAIN, *, tell: Callable[[Fate], 
 
     Raises InvalidInput.
     """
-    with closing(read_rows(path, reading)) as rows:
+    notes: list[str] = []
+    with closing(read_rows(path, reading, notes.append)) as rows:
         line, header = next(rows, (0, []))
         if not header:
             message = f"{path} is empty"
@@ -91,7 +99,7 @@ def read_orders(path: Path, reading: Reading = PLAIN, *, tell: Callable[[Fate], 
         found = _Orders(path, find_columns(f"{path}, line {line}", header, reading), reading)
         for number, row in rows:
             found.add(number, row, tell)
-    return found.whole()
+    return found.whole(tuple(notes))
 
 
 class _LeftOutError(Exception):
@@ -100,10 +108,9 @@ class _LeftOutError(Exception):
 
 @dataclass(slots=True)
 class _Need:
-    """An option that the file needs: why, at its first line, and for how many lines."""
+    """Why the file needs an option, at its first line, and for how many lines."""
 
     why: str
-    option: str
     lines: int = 0
 
 
@@ -114,18 +121,24 @@ class _Orders:
         self._path = path
         self._columns = columns
         self._reading = reading
-        filtered = {one.at for one in columns.filters}
-        self._statuses = [at for at in columns.statuses if at not in filtered]
-        self._undone = [at for at in columns.undone if at not in filtered]
-        carried = [*filtered, *columns.statuses, *columns.undone] if columns.format.continues else []
+        asked_for = {one.at for one in columns.filters if one.is_equal}
+        self._statuses = [at for at in columns.statuses if at not in asked_for]
+        self._undone = [at for at in columns.undone if at not in asked_for]
+        carried = (
+            [*(one.at for one in columns.filters), *columns.statuses, *columns.undone]
+            if columns.format.continues
+            else []
+        )
         of_line = columns.format.of_line
         self._carried = [at for at in carried if not columns.header[at].casefold().startswith(of_line)]
         self._sku = None if reading.sku is None else plain_text(reading.sku)
         self._last: dict[str, dict[int, str]] = {}
         """Order id -> column -> the text that its further lines leave out."""
-        self._orders: dict[str, FileOrder] = {}
-        self._rows: dict[str, int] = {}
-        """Order id -> the hash of its first row, to tell a repeated line from a second one."""
+        self._orders: dict[OrderKey, FileOrder] = {}
+        self._first: dict[str, FileOrder] = {}
+        """Order id -> its first line."""
+        self._rows: dict[OrderKey, int] = {}
+        """The hash of an order's first row, to tell a repeated line from a second one."""
         self._repeated = self._summed = 0
         self._left_out: dict[str, int] = {}
         self._needs: dict[str, _Need] = {}
@@ -150,8 +163,11 @@ class _Orders:
             order_id, sku, quantity = (shown.get(self._columns.at.get(name, -1), "") for name in SHOWN)
             tell(Fate(line, order_id, sku, quantity or str(self._reading.quantity or ""), fate))
 
-    def whole(self) -> OrdersFile:
-        """Return what was read. Raises InvalidInput for wrong lines, for options that are missing, for no order."""
+    def whole(self, notes: tuple[str, ...]) -> OrdersFile:
+        """Return what was read, with `notes` on its rows.
+
+        Raises InvalidInput for wrong lines, for options that are missing, for no order.
+        """
         if self._wrong:
             message = self._wrong[0]
             if len(self._wrong) > 1:
@@ -162,15 +178,14 @@ class _Orders:
                 need.why + (f", as {counted(need.lines - 1, 'further line')}" if need.lines > 1 else "")
                 for need in self._needs.values()
             )
-            options = " ".join(need.option for need in self._needs.values())
-            message = f"{self._path}, {reasons}: add {options} ({self._read_as}--check shows each line)"
+            message = f"{self._path}, {reasons}: add {' '.join(self._needs)} ({self._read_as}--check shows each line)"
             raise InvalidInput(message)
         if not self._orders:
             raise InvalidInput(self._nothing())
         used = {*self._columns.at.values(), *self._columns.statuses}
         names = enumerate(self._columns.header if self._columns.format is OWN else ())
         ignored = tuple(name for at, name in names if at not in used and name)
-        return OrdersFile(self._path, self._orders, self._repeated, ignored, self._notes())
+        return OrdersFile(self._path, self._orders, self._repeated, ignored, self._notes() + notes)
 
     def _nothing(self) -> str:
         if not self._left_out:
@@ -211,10 +226,15 @@ class _Orders:
             self._other_skus.setdefault(sku)
             reason = f"another sku: {_shown(sku)}"
             raise _LeftOutError(reason)
-        self._check_partly(line, own)
+        partly = self._partly(line, own)
+        if partly is not None:
+            return partly
         refund = self._refund(row, own)
         if refund is not None:
             return self._skipped(line, refund)
+        unpaid = self._found_status(UNPAID, own)
+        if unpaid is not None and self._reading.unpaid != "sell":
+            return self._left_unpaid(line, unpaid)
         found = self._order(line, row)
         return self._merged(found, row)
 
@@ -240,24 +260,24 @@ class _Orders:
                 kept[at] = row[at]
         return kept
 
-    def _check_partly(self, line: int, own: Sequence[str] | dict[int, str]) -> None:
-        """Raise InvalidInput for a partly refunded order, unless `--where` asks for exactly those."""
+    def _partly(self, line: int, own: Sequence[str] | dict[int, str]) -> str | None:
+        """Return why a partly refunded order is refused, unless `--where` asks for exactly those."""
         columns = self._columns
         asked = {(one.at, one.value) for one in columns.filters if one.is_equal}
         for at in columns.statuses:
             if PARTLY.search(own[at].casefold()) and (at, own[at].casefold()) not in asked:
                 name, status = columns.header[at], own[at]
                 why = f"a partly refunded order, {name} {_shown(status)}, does not say how many units it still has"
-                leave_out = f"--where {typed(f'{name}!={status}')} leaves it out"
-                message = f"{self._path}, line {line}: {why}: {leave_out}"
-                raise InvalidInput(message)
+                leave_out = f"--where {typed(f'{name}!={status}')}"
+                self._need(leave_out, f"line {line}: {why}")
+                return f"refused: {why} ({leave_out} leaves it out)"
+        return None
 
     def _refund(self, row: Sequence[str], own: Sequence[str] | dict[int, str]) -> str | None:
         """Return why a line is a refund, a cancelled order or another correction, if it is one."""
         columns = self._columns
-        for at in self._statuses:
-            if UNSOLD.search(own[at].casefold()):
-                return f"{columns.header[at]} {_shown(own[at])}"
+        if (status := self._found_status(UNSOLD, own)) is not None:
+            return status
         for at in self._undone:
             if own[at].strip("0.,-") not in {"", "false", "FALSE"}:
                 return f"{columns.header[at]} {_shown(own[at])}"
@@ -271,6 +291,18 @@ class _Orders:
             return f"quantity {_shown(quantity)} leaves nothing to sell"
         return None
 
+    def _found_status(self, pattern: re.Pattern[str], own: Sequence[str] | dict[int, str]) -> str | None:
+        """Return the first status that the pattern is in, with its column."""
+        found = next((at for at in self._statuses if pattern.search(own[at].casefold())), None)
+        return None if found is None else f"{self._columns.header[found]} {_shown(own[found])}"
+
+    def _left_unpaid(self, line: int, unpaid: str) -> str:
+        if self._reading.unpaid == "skip":
+            reason = f"unpaid: {unpaid}"
+            raise _LeftOutError(reason)
+        self._need("--unpaid skip", f"line {line} is not paid: {unpaid} (--unpaid sell sells it all the same)")
+        return f"refused: not paid: {unpaid} (--unpaid skip leaves it out, --unpaid sell sells it)"
+
     def _skipped(self, line: int, refund: str) -> str:
         if self._reading.skip_refunds:
             reason = f"refunds: {refund}"
@@ -280,24 +312,30 @@ class _Orders:
         return f"refused: a refund or a cancelled order: {refund} (--skip-refunds leaves it out)"
 
     def _need(self, option: str, why: str) -> None:
-        self._needs.setdefault(option.split(maxsplit=1)[0], _Need(why, option)).lines += 1
+        self._needs.setdefault(option, _Need(why)).lines += 1
 
     def _merged(self, found: FileOrder, row: Sequence[str]) -> str:
         """Add an order, or the second line of one."""
         order_id, content = found.order.order_id, hash(tuple(row))
-        known = self._orders.setdefault(order_id, found)
+        first = self._first.setdefault(order_id, found)
+        if first.sku != found.sku and not self._reading.split_skus:
+            skus = f"sku {found.sku!r} here and {first.sku!r} in line {first.line}"
+            self._need("--split-skus", f"line {found.line}: order_id {order_id!r} has {skus}")
+            self._merged_lines(found, content)  # a second line of this sku needs its own option
+            return f"refused: {skus} (--split-skus sells each for itself, --sku one of them)"
+        return self._merged_lines(found, content)
+
+    def _merged_lines(self, found: FileOrder, content: int) -> str:
+        order_id = found.order.order_id
+        known = self._orders.setdefault(found.key, found)
         if known is found:
-            self._rows[order_id] = content
+            self._rows[found.key] = content
             return "sold"
-        if known.sku != found.sku:
-            skus = f"sku {found.sku!r} here and {known.sku!r} in line {known.line}"
-            self._need(f"--sku {typed(known.sku)}", f"line {found.line}: order_id {order_id!r} has {skus}")
-            return f"refused: {skus} (--sku sells one of them)"
         if self._reading.sum_lines:
             self._sum(known, found)
             return f"sold: summed into line {known.line}"
         is_own = self._columns.format is OWN and not self._reading.map  # in others, equal lines may be two items
-        if is_own and content == self._rows[order_id] and self._reading.quantity is None:
+        if is_own and content == self._rows[found.key] and self._reading.quantity is None:
             self._repeated += 1
             return f"left out: repeats line {known.line}"
         second = f"a second line of order_id {order_id!r}, after line {known.line}"
@@ -316,7 +354,7 @@ class _Orders:
             message = f"{where} has more than {QUANTITY_MAX:,} units in its lines"
             raise InvalidInput(message)
         order = Order(found.order.order_id, quantity, next(iter(customers), None))
-        self._orders[order.order_id] = replace(known, order=order)
+        self._orders[known.key] = replace(known, order=order)
         self._summed += 1
 
     def _order(self, line: int, row: Sequence[str]) -> FileOrder:

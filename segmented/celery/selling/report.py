@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from segmented.celery.selling.book import Book, Outcome
-    from segmented.celery.selling.orders_file import OrdersFile
+    from segmented.celery.selling.orders_file import OrderKey, OrdersFile
     from segmented.celery.selling.servers import Choices
     from segmented.clock import Clock
     from segmented.orders import Gate
@@ -67,7 +67,7 @@ class SaleReport:
         """Units of the file's confirmed orders."""
         orders = self.book.orders
         decided = self.book.outcomes.items()
-        return sum(orders[order_id].order.quantity for order_id, outcome in decided if outcome.state == "confirmed")
+        return sum(orders[key].order.quantity for key, outcome in decided if outcome.state == "confirmed")
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `--json` writes."""
@@ -155,7 +155,7 @@ class Accounts:
 
 
 def settle_accounts(
-    pools: Mapping[str, Pool], gate: Gate, file: OrdersFile, outcomes: Mapping[str, Outcome]
+    pools: Mapping[str, Pool], gate: Gate, file: OrdersFile, outcomes: Mapping[OrderKey, Outcome]
 ) -> Accounts:
     """Audit every pool, add up the database, and compare order by order."""
     drift: list[str] = []
@@ -186,16 +186,19 @@ def _totals_drift(pool: Pool, gate: Gate, *, confirmed_before: int, sold: int) -
         yield f"the segment rows of {pool.sku!r} have {rows} {plural(rows, 'unit')} sold, its order rows {sold}"
 
 
-def _compare_orders(sku: str, gate: Gate, file: OrdersFile, outcomes: Mapping[str, Outcome]) -> tuple[int, list[str]]:
+def _compare_orders(
+    sku: str, gate: Gate, file: OrdersFile, outcomes: Mapping[OrderKey, Outcome]
+) -> tuple[int, list[str]]:
     confirmed = dict(gate.each_confirmed(sku))
     units = 0
     differing: list[str] = []
-    for order_id, line in file.orders.items():
+    for key, line in file.orders.items():
+        order_id = line.order.order_id
         if line.sku != sku:
             continue
         stored = confirmed.get(order_id, 0)
         units += stored
-        outcome = outcomes.get(order_id)
+        outcome = outcomes.get(key)
         expected = line.order.quantity if outcome is not None and outcome.state == "confirmed" else 0
         if stored != expected and outcome is not None:
             found = f"{stored} {plural(stored, 'unit')}"
@@ -224,14 +227,14 @@ def _result_lines(book: Book) -> Iterator[str]:
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for number, (order_id, line) in enumerate(book.orders.items(), start=1):
-        outcome = book.outcomes.get(order_id)
+    for number, (key, line) in enumerate(book.orders.items(), start=1):
+        outcome = book.outcomes.get(key)
         found = (
             (UNDECIDED, None, None, None)
             if outcome is None
             else (outcome.state, outcome.segment, outcome.fencing_token, outcome.sequence)
         )
-        writer.writerow((_plain(order_id), _plain(line.sku), line.order.quantity, *found))
+        writer.writerow((_plain(line.order.order_id), _plain(line.sku), line.order.quantity, *found))
         if number % CHUNK_ROWS == 0:
             yield lines.getvalue()
             lines.seek(0)

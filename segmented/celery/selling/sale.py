@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from segmented.celery.selling.orders_file import FileOrder, OrdersFile
+    from segmented.celery.selling.orders_file import FileOrder, OrderKey, OrdersFile
     from segmented.celery.selling.servers import Choices, Servers
     from segmented.clock import Clock
     from segmented.models import LedgerEntry, OrderRecord, PoolState
@@ -103,10 +103,10 @@ class Sale:
         for state in states.values():
             self._check_assignment(state)
         decided = {
-            order_id: outcome
+            key: outcome
             for sku, state in states.items()
             if state is not None
-            for order_id, outcome in read_decided(store, self._file, sku)
+            for key, outcome in read_decided(store, self._file, sku)
         }
         before_opening()
         open_sale(pools, states, gate, stock=stock, segment_count=segment_count)
@@ -243,17 +243,17 @@ class Follower:
         self._sku = sku
         self._after = after
 
-    def read(self) -> Iterator[tuple[str, Outcome]]:
+    def read(self) -> Iterator[tuple[OrderKey, Outcome]]:
         """Yield the outcomes that were written since the last call."""
         while True:
             entries = self._store.execute(op.ReadLedger(self._sku, self._after, PAGE))
             if not entries:
                 return
             self._after = entries[-1].sequence
-            yield from (found for entry in entries if (found := _outcome(entry)))
+            yield from (found for entry in entries if (found := _outcome(self._sku, entry)))
 
 
-def read_decided(store: RedisStore, file: OrdersFile, sku: str) -> Iterator[tuple[str, Outcome]]:
+def read_decided(store: RedisStore, file: OrdersFile, sku: str) -> Iterator[tuple[OrderKey, Outcome]]:
     """Yield the file's orders that have an outcome. Raises InvalidInput if the pool knows one with other content."""
     lines = [line for line in file.orders.values() if line.sku == sku]
     for first in range(0, len(lines), PAGE):
@@ -265,14 +265,14 @@ def read_decided(store: RedisStore, file: OrdersFile, sku: str) -> Iterator[tupl
             _check_same(file, line, record)
             if record.state in DECIDED:
                 segment = record.segment if record.segment >= 0 else None
-                yield record.order_id, Outcome(record.state, segment, record.fencing_token, record.sequence)
+                yield line.key, Outcome(record.state, segment, record.fencing_token, record.sequence)
 
 
-def _outcome(entry: LedgerEntry) -> tuple[str, Outcome] | None:
+def _outcome(sku: str, entry: LedgerEntry) -> tuple[OrderKey, Outcome] | None:
     state = DECIDED.get(entry.kind)
     if state is None or entry.order_id is None:
         return None
-    return entry.order_id, Outcome(state, entry.segment, entry.fencing_token, entry.sequence)
+    return (sku, entry.order_id), Outcome(state, entry.segment, entry.fencing_token, entry.sequence)
 
 
 def _check_same(file: OrdersFile, line: FileOrder, record: OrderRecord) -> None:

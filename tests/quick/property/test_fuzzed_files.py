@@ -103,7 +103,7 @@ def test_a_damaged_file_of_orders_is_read_whole_or_refused_in_a_sentence(read: C
             refused.append(str(error))
             return
         read_whole.append(data)
-        for order_id, line in found.orders.items():  # type: ignore[attr-defined]  # an OrdersFile
+        for (_, order_id), line in found.orders.items():  # type: ignore[attr-defined]  # an OrdersFile
             assert line.order == Order(order_id, line.order.quantity, line.order.customer_id)
             assert "Cc" not in {category(one) for one in order_id}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import openpyxl
@@ -71,6 +73,7 @@ InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Countr
 C536379,D,Discount,-1,12/1/2010 9:41,27.5,14527,United Kingdom
 A563185,B,Adjust bad debt,1,8/12/2011 14:50,11062.06,,United Kingdom
 """
+SHOWN: Final = " (--check shows each)"
 BY_ROW: Final = "the header lacks the column quantity: add --quantity 1 if each row is one unit"
 
 
@@ -79,7 +82,7 @@ def read(folder: Path, text: str, reading: Reading) -> tuple[dict[str, tuple[int
     path = folder / "export.csv"
     path.write_text(text, encoding="utf-8")
     file = read_orders(path, reading)
-    return {order_id: (one.order.quantity, one.sku) for order_id, one in file.orders.items()}, file.notes[0]
+    return {one.order.order_id: (one.order.quantity, one.sku) for one in file.orders.values()}, file.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def read(folder: Path, text: str, reading: Reading) -> tuple[dict[str, tuple[int
     [
         (
             SHOPIFY,
-            "add --sku HOOD --sum-lines --skip-refunds (read as shopify;",
+            "add --split-skus --sum-lines --skip-refunds (read as shopify;",
             Reading(sku="HOOD", sum_lines=True, skip_refunds=True),
             {"#1001": (5, "HOOD")},
             "shopify: order_id 'Name', sku 'Lineitem sku', quantity 'Lineitem quantity'",
@@ -146,7 +149,7 @@ def read(folder: Path, text: str, reading: Reading) -> tuple[dict[str, tuple[int
             RETAIL,
             (
                 "line 4 is a refund or a cancelled order: InvoiceNo 'C536379' begins with C, as 1 further line: "
-                "add --sku 85123A --skip-refunds"
+                "add --split-skus --skip-refunds"
             ),
             Reading(sku="71053", skip_refunds=True),
             {"536365": (6, "71053")},
@@ -205,7 +208,12 @@ def test_an_export_is_sold_with_the_options_that_its_refusal_names(
         (
             SHOPIFY.replace("refunded", "partially_refunded"),
             Reading(sku="HOOD", sum_lines=True, skip_refunds=True),
-            "still has: --where 'Financial Status!=partially_refunded' leaves it out",
+            "still has: add --where 'Financial Status!=partially_refunded' (read as shopify;",
+        ),
+        (
+            "order_number,status,line_items\n1,completed,sku:A|quantity:2;sku:B|quantity:1\n",
+            Reading(),
+            "line 1: the column 'line_items' lists the items of an order in one cell: export a line per item",
         ),
         ("ticket\na\na\n", Reading(map=("order_id=ticket",), quantity=1), "line 3 is a second line of order_id 'a'"),
     ],
@@ -248,7 +256,83 @@ def test_a_line_is_sold_for_what_its_own_columns_say(
     path = tmp_path / "orders.csv"
     path.write_text(text, encoding="utf-8")
     orders = read_orders(path, reading).orders
-    assert {order_id: (one.order.quantity, one.sku) for order_id, one in orders.items()} == sold
+    assert {one.order.order_id: (one.order.quantity, one.sku) for one in orders.values()} == sold
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (SHOPIFY, "--split-skus --sum-lines --skip-refunds"),
+        (RETAIL, "--split-skus --skip-refunds"),
+        (RETAIL + RETAIL.splitlines()[2] + "\n", "--split-skus --skip-refunds --sum-lines"),
+    ],
+    ids=["shopify", "online-retail", "a second line"],
+)
+def test_an_order_of_several_skus_is_refused_or_sold_sku_by_sku(tmp_path: Path, text: str, options: str) -> None:
+    path = tmp_path / "export.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInput, match=f"add {options} "):
+        read_orders(path)
+    orders = read_orders(path, Reading(split_skus=True, sum_lines=True, skip_refunds=True)).orders
+    assert {key: one.order.quantity for key, one in orders.items()} == {
+        SHOPIFY: {("HOOD", "#1001"): 5, ("CAP", "#1001"): 1},
+        RETAIL: {("85123A", "536365"): 6, ("71053", "536365"): 6},
+    }.get(text, {("85123A", "536365"): 6, ("71053", "536365"): 12})
+
+
+@pytest.mark.parametrize(
+    ("columns", "status"),
+    [
+        *(
+            ("Name,Lineitem quantity,Financial Status", status)
+            for status in ("pending", "unpaid", "authorized", "partially_paid")
+        ),
+        *(("Order Number,Quantity (- Refund),Order Status", status) for status in ("On hold", "Pending payment")),
+        ("Order #,Quantity,Attendee #,Order Type", "Pending"),
+        ("id,Created (UTC),Amount Refunded,Status", "Pending"),
+        ("amazon-order-id,quantity,order-status", "Pending"),
+        ("order_id,quantity,status", "awaiting payment"),
+    ],
+)
+def test_an_unpaid_order_is_sold_or_left_out_as_asked_and_never_silently(
+    tmp_path: Path, columns: str, status: str
+) -> None:
+    path, column = tmp_path / "export.csv", columns.rpartition(",")[2]
+    filled = "".join(f",{0 if name == 'Amount Refunded' else 1}" for name in columns.split(",")[1:-1])
+    path.write_text(f"{columns}\npaid{filled},paid\nopen{filled},{status}\nback{filled},Refunded\n")
+    usual = Reading(skip_refunds=True, quantity=1 if columns.startswith("id") else None)
+    said = f"line 3 is not paid: {column} {status!r} (--unpaid sell sells it all the same): add --unpaid skip ("
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        read_orders(path, usual)
+    sold, without = (read_orders(path, replace(usual, unpaid=choice)) for choice in ("sell", "skip"))
+    assert [[one.order.order_id for one in file.orders.values()] for file in (sold, without)] == [
+        ["paid", "open"],
+        ["paid"],
+    ]
+    assert f"lines not sold: 1 left out as unpaid, 1 left out as refunds{SHOWN}" in without.notes
+    other = (f"{column}!={status}",)
+    assert read_orders(path, replace(usual, where=other)).orders == without.orders
+    with pytest.raises(InvalidInput, match="line 4 is a refund or a cancelled order: "):
+        read_orders(path, replace(usual, where=other, skip_refunds=False))
+
+
+def test_rows_and_columns_that_excel_hides_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "orders.xlsx"
+    book = openpyxl.Workbook()
+    sheet = book.active
+    for row in (["order_id", "quantity", "note"], ["a", 1, ""], ["b", 2, ""], [], ["c", 3, ""]):
+        sheet.append(row)
+    for number in (3, 4):
+        sheet.row_dimensions[number].hidden = True
+    sheet.column_dimensions["B"].hidden = True
+    book.create_sheet("other").row_dimensions[2].hidden = True
+    book.save(path)
+    file = read_orders(path)
+    assert [one.order.quantity for one in file.orders.values()] == [1, 2, 3]
+    assert file.notes == (
+        "1 row that Excel hides, sold like the others",
+        "columns that Excel hides, read like the others: quantity",
+    )
 
 
 def test_an_excel_file_of_charts_alone_is_refused(tmp_path: Path) -> None:

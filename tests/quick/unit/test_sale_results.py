@@ -27,11 +27,12 @@ c,mug,1,undecided,,,
 
 def a_book() -> Book:
     orders = {
-        order_id: FileOrder(Order(order_id, quantity), "mug", line)
+        ("mug", order_id): FileOrder(Order(order_id, quantity), "mug", line)
         for line, (order_id, quantity) in enumerate([("a,1", 2), ("b", 9), ("c", 1)], start=2)
     }
     book = Book(orders)
-    book.begin({"a,1": Outcome("confirmed", 3, 4_294_967_297, 12), "b": Outcome("refused", None, None, 13)})
+    decided = {"a,1": Outcome("confirmed", 3, 4_294_967_297, 12), "b": Outcome("refused", None, None, 13)}
+    book.begin({("mug", order_id): outcome for order_id, outcome in decided.items()})
     return book
 
 
@@ -44,7 +45,7 @@ def test_results_have_one_line_an_order_in_the_files_order(tmp_path: Path) -> No
 @pytest.mark.parametrize("order_id", ["=1+1", "+1", "-1", "@SUM(A1)"])
 def test_no_spreadsheet_takes_an_order_id_for_a_formula(tmp_path: Path, order_id: str) -> None:
     path = tmp_path / "results.csv"
-    write_results(path, Book({order_id: FileOrder(Order(order_id, 2), "=mug", 2)}))
+    write_results(path, Book({("=mug", order_id): FileOrder(Order(order_id, 2), "=mug", 2)}))
     assert path.read_text().splitlines()[1] == f"'{order_id},'=mug,2,undecided,,,"
 
 

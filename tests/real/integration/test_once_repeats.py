@@ -52,7 +52,7 @@ def foreign(shared_once: OnceSide) -> Iterator[Celery]:
     """A publisher that knows the name of a task, and nothing of its rule."""
     app = Celery("foreign", broker=shared_once.setup.broker, backend=shared_once.setup.backend, set_as_current=False)
     yield app
-    app.close()
+    close_app(app)
 
 
 # --- headers that hide others ---

@@ -87,12 +87,13 @@ def test_the_counts_on_standard_output_are_alone_there(tmp_path: Path, sqlite_ur
 def test_with_a_sku_column_each_sku_has_a_stock_of_its_own(tmp_path: Path, own_servers: tuple[str, ...]) -> None:
     file = tmp_path / "orders.csv"
     lines = [f"{sku}-{number},{sku},1\n" for number in range(60) for sku in ("mug", "cup", "jug")]
-    file.write_text("order_id,sku,quantity\n" + "".join(lines) + "jug-0,jug,1\n")
-    sold = sell(tmp_path, file, "--stock", "40", "--segments", "4", "--workers", "1", *own_servers)
+    file.write_text("order_id,sku,quantity\n" + "pair,mug,1\npair,cup,1\n" + "".join(lines) + "jug-0,jug,1\n")
+    sold = sell(tmp_path, file, "--stock", "40", "--segments", "4", "--workers", "1", "--split-skus", *own_servers)
     assert sold.exit_code == 0, sold
     assert sold.errors == f"{file}: 1 line repeats an order of an earlier line; each counts once\n"
-    assert (sold.counts["orders"], sold.counts["confirmed_orders"], sold.counts["refused_orders"]) == (180, 120, 60)
+    assert (sold.counts["orders"], sold.counts["confirmed_orders"], sold.counts["refused_orders"]) == (182, 120, 62)
     assert (sold.counts["confirmed_units"], sold.counts["sql_units"]) == (120, 120)
+    assert {line["sku"] for line in sold.results if line["order_id"] == "pair"} == {"mug", "cup"}
     for sku in ("mug", "cup", "jug"):
         assert sum(line["outcome"] == "confirmed" for line in sold.results if line["sku"] == sku) == 40
 
