@@ -120,6 +120,18 @@ class OrderQueued(StockError):
         self.order_id = order_id
 
 
+class OrderInWork(StockError):
+    """A holder, a worker or a cart has the order, so its units are not changed.
+
+    Cure: Change the order before it is submitted or granted, or cancel it; a cart keeps its lines.
+    """
+
+    def __init__(self, order_id: str) -> None:
+        """Create the error with the order id."""
+        super().__init__(f"order {order_id!r} is in work: a holder, a worker or a cart has it, and its units stay")
+        self.order_id = order_id
+
+
 class OrderInHand(SegmentedError):
     """Another delivery of the order is in progress, or its worker died and its lease has not expired.
 

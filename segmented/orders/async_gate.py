@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         Superseded,
         TooFew,
     )
-    from segmented.protocol import AssignPool, ExtendHold
+    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold
     from segmented.stock import AsyncGrant, AsyncPool, Pool
     from segmented.stock.opening import Opening
 
@@ -179,6 +179,10 @@ class AsyncGate:
     async def extend_order(self, pool: AsyncPool, operation: ExtendHold) -> Reserved | Settled:
         """Lengthen an order's hold; if it has ended, void the order, and give its units back."""
         return await self._run(self.gate.extend_order, pool.in_threads(), operation)
+
+    async def change_order(self, pool: AsyncPool, operation: ChangeQuantity) -> Reserved | Settled:
+        """Give some of an order's units back, also in the database if that has just sold it."""
+        return await self._run(self.gate.change_order, pool.in_threads(), operation)
 
     async def expire_orders(self, pool: AsyncPool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds: see `expire_voided`."""

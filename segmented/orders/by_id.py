@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import OrderUnknown, PoolDiverged, PoolGated
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from segmented.models import Settled
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
+
+AnswerT = TypeVar("AnswerT")
 
 
 def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str | None = None) -> Settled:
@@ -63,19 +65,36 @@ def extend_by_id(pool: Pool, gate: OrderDatabase, operation: op.ExtendHold) -> R
     """Lengthen an order's hold; if it has ended, decide the order as `expire_voided` does, and return its decision."""
     pool = gated(pool, gate)
     for _ in range(REBUILDS_MAX):
-        try:
-            answer = when_verified(pool, gate, lambda: pool.store.execute(operation))
-        except OrderUnknown:
-            known = decision_on(gate, pool, operation.order_id)
-            if known is None:
-                raise
-            return known
+        answer = _asked_pool(pool, gate, operation.order_id, operation)
         if answer is not None:
             return answer
         record = record_of(pool, gate, operation.order_id)
         if record is not None and record.state == "reserved":
             expire(pool, gate, record)
     raise PoolDiverged(pool.sku, operation.order_id, f"its hold had ended {REBUILDS_MAX} times in a row")
+
+
+def change_by_id(pool: Pool, gate: OrderDatabase, operation: op.ChangeQuantity) -> Reserved | Settled:
+    """Give some of an order's units back. If the database sold all of them in the meantime, it gives them back, too."""
+    pool = gated(pool, gate)
+    try:
+        answer = _asked_pool(pool, gate, operation.order_id, operation)
+    finally:
+        pool.note_return()
+    if isinstance(answer, Reserved):
+        gate.lower(pool.sku, operation.order_id, operation.quantity)
+    return answer
+
+
+def _asked_pool(pool: Pool, gate: OrderDatabase, order_id: str, operation: op.Operation[AnswerT]) -> AnswerT | Settled:
+    """Ask the pool about an order; of one that it does not know, return the database's decision."""
+    try:
+        return when_verified(pool, gate, lambda: pool.store.execute(operation))
+    except OrderUnknown:
+        known = decision_on(gate, pool, order_id)
+        if known is None:
+            raise
+        return known
 
 
 def _told(pool: Pool, gate: OrderDatabase, operation: op.Confirm) -> Settled:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.errors import (
@@ -252,6 +252,28 @@ class OrderDatabase(NotPickled):
             return fate(order, reading.read_standing(connection, values), asked)
 
         return self._run(work)
+
+    def lower(self, sku: str, order_id: str, quantity: int) -> None:
+        """Lower the quantity of a confirmed order that has more, and return the other units to its segment's row.
+
+        For an order that was changed in the pool while it was being confirmed with what it had before.
+        """
+        this = (orders_table.c.sku == plain_text(sku), orders_table.c.order_id == order_id)
+        more = (orders_table.c.state == CONFIRMED, orders_table.c.quantity > quantity)
+
+        def work(connection: Connection) -> None:
+            connection.exec_driver_sql(self._statements.begin)
+            found = connection.execute(
+                select(orders_table.c.segment, orders_table.c.quantity).where(*this, *more).with_for_update()
+            ).one_or_none()
+            if found is not None:
+                connection.execute(update(orders_table).where(*this).values(quantity=quantity))
+                back = segments.c.sold - (found.quantity - quantity)
+                of_it = (segments.c.sku == plain_text(sku), segments.c.segment == found.segment)
+                connection.execute(update(segments).where(*of_it).values(sold=back))
+            connection.commit()
+
+        self._run(work)
 
     def is_decided(self, sku: str, order_id: str) -> bool:
         """Return whether the database has decided the order: it is sold, or void."""

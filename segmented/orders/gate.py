@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         Superseded,
         TooFew,
     )
-    from segmented.protocol import AssignPool, ExtendHold
+    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold
     from segmented.stock import Grant, Pool
     from segmented.stock.opening import Opening
 
@@ -131,6 +131,10 @@ class Gate(OrderDatabase):
     def extend_order(self, pool: Pool, operation: ExtendHold) -> Reserved | Settled:
         """Lengthen an order's hold; if it has ended, void the order, and give its units back."""
         return by_id.extend_by_id(pool, self, operation)
+
+    def change_order(self, pool: Pool, operation: ChangeQuantity) -> Reserved | Settled:
+        """Give some of an order's units back, also in the database if that has just sold it."""
+        return by_id.change_by_id(pool, self, operation)
 
     def expire_orders(self, pool: Pool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds: see `expire_voided`."""

@@ -317,6 +317,8 @@ def tell_pool(
         case answers.Confirmed(replay):
             answer = _confirmed(pool, gate, order, epoch, holder_id, is_asked=replay)
             settled = _settled(pool, order, answer, expected="confirmed")
+            if settled.quantity < order.quantity:  # it may have been changed after its record was read
+                gate.lower(pool.sku, order.order_id, settled.quantity)
             freeze_if_behind(pool, epoch, decided.sequence, (settled,))
             return settled
         case answers.Voided():

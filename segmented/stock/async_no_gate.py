@@ -126,6 +126,10 @@ class AsyncNoGate:
         """Lengthen an order's hold."""
         return await run_async(returning(self._mark, extend_plan(operation)), self._store)
 
+    async def change_order(self, _: object, operation: op.ChangeQuantity) -> Reserved | Settled:
+        """Give some of an order's units back."""
+        return await run_async(returning(self._mark, perform(operation)), self._store)
+
     async def expire_orders(self, _: object, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds."""
         return await run_async(returning(self._mark, expire_plan(self._settings.sku, limit)), self._store)

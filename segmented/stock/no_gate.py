@@ -114,6 +114,10 @@ class NoGate:
         """Lengthen an order's hold."""
         return run_sync(returning(self._mark, extend_plan(operation)), self._store)
 
+    def change_order(self, _: object, operation: op.ChangeQuantity) -> Reserved | Settled:
+        """Give some of an order's units back."""
+        return run_sync(returning(self._mark, perform(operation)), self._store)
+
     def expire_orders(self, _: object, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds."""
         return run_sync(returning(self._mark, expire_plan(self._settings.sku, limit)), self._store)

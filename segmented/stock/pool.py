@@ -290,6 +290,15 @@ class Pool:
         operation = self._settings.extend(order_id, seconds)
         return as_reserved(self._decides.extend_order(self.plain, operation), "its hold is not lengthened")
 
+    def change(self, order_id: str, *, quantity: int) -> Reserved:
+        """Let a reserved order keep `quantity` units: the others are free at once. Safe to repeat.
+
+        A limit per customer counts what the order keeps. Raises InvalidInput if the order has fewer units already,
+        AlreadySettled if it has ended, OrderUnknown, and OrderInWork while a worker, a holder or a cart has it.
+        """
+        operation = self._settings.change(order_id, quantity)
+        return as_reserved(self._decides.change_order(self.plain, operation), "its quantity is not changed")
+
     def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
         return all_as_asked(as_confirmed, self._decides.confirm_orders(self.plain, order_ids))

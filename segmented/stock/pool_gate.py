@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Superseded,
         TooFew,
     )
-    from segmented.protocol import AssignPool, ExtendHold
+    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold
     from segmented.stock.opening import Opening
 
 PoolT_contra = TypeVar("PoolT_contra", contravariant=True)
@@ -97,6 +97,9 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
 
     def extend_order(self, pool: PoolT_contra, operation: ExtendHold) -> Reserved | Settled:
         """Lengthen an order's hold; if it has ended, return how the database has decided the order."""
+
+    def change_order(self, pool: PoolT_contra, operation: ChangeQuantity) -> Reserved | Settled:
+        """Give some of an order's units back, also in the database if that has just sold it."""
 
     def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
         """Void orders whose hold has expired, and give their units back."""

@@ -201,6 +201,10 @@ class PoolSettings:
         """Check the id and the time."""
         return op.ExtendHold(self.sku, checked_id(order_id, "order id"), milliseconds(seconds, "seconds"))
 
+    def change(self, order_id: str, quantity: int) -> op.ChangeQuantity:
+        """Check the id and the quantity."""
+        return op.ChangeQuantity(self.sku, Order(order_id).order_id, Order(order_id, quantity).quantity)
+
     def settle_many(self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str]) -> op.SettleMany:
         """Check all ids. A single string is refused, because its characters would be taken for order ids."""
         if isinstance(order_ids, str):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from segmented.errors import OrderQueued
+from segmented.errors import InvalidInput, OrderInWork, OrderQueued
 from segmented.ledger_lines import parse_parts
 from segmented.models import Reserved, Settled
+from segmented.models.ids import plural
 from segmented.protocol.base import Operation
 from segmented.protocol.pool.operations import keys_of, kind_of
 from segmented.protocol.pool.orders import settled_line
-from segmented.protocol.wire import Call, Reply, load_script, text
+from segmented.protocol.wire import Call, Reply, always, load_script, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,33 @@ class ExtendHold(Operation[Reserved | Settled | None]):
     def answer(self, reply: Reply) -> Reserved | Settled | None:
         kind = kind_of(self.sku, reply, self.order_id)
         return None if kind == "ended" else _standing(self.order_id, kind, reply)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeQuantity(Operation[Reserved | Settled]):
+    """Let a reserved order keep `quantity` units, and give the others back. Raises InvalidInput if it has fewer."""
+
+    sku: str
+    order_id: str
+    quantity: int
+
+    def call(self) -> Call:
+        return Call(load_script("change_quantity"), keys_of(self.sku), (self.order_id, self.quantity))
+
+    def answer(self, reply: Reply) -> Reserved | Settled:
+        kind = kind_of(self.sku, reply, self.order_id)
+        if kind == "in_hand":
+            raise OrderInWork(self.order_id)
+        if kind == "fewer":
+            has = int(reply[1])
+            cure = f"not raise it to {self.quantity}: reserve the other {self.quantity - has} under a second order id"
+            message = (
+                f"order {self.order_id!r} has {has} {plural(has, 'unit')}, and a change can only lower that, {cure}"
+            )
+            raise InvalidInput(message)
+        return _standing(self.order_id, kind, reply, replay=kind != "changed" or text(reply[7]) == "1")
+
+    acknowledges = always
 
 
 def _standing(order_id: str, kind: str, reply: Reply, *, replay: bool = True) -> Reserved | Settled:

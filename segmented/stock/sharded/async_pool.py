@@ -308,6 +308,12 @@ class AsyncShardedPool:
         home = await self.shard_of(operation.order_id, customer_id=customer_id)
         return await home.extend(order_id, seconds=seconds)
 
+    async def change(self, order_id: str, *, quantity: int, customer_id: str | None = None) -> Reserved:
+        """Lower an order's quantity; a pool with a limit needs the customer to find the order. See `Pool.change`."""
+        operation = self._settings.change(order_id, quantity)
+        home = await self.shard_of(operation.order_id, customer_id=customer_id)
+        return await home.change(order_id, quantity=quantity)
+
     async def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""
         return await run_async(self._plans.settle_many("confirmed", orders), self.store)

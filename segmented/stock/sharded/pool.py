@@ -284,6 +284,12 @@ class ShardedPool:
         home = self.shard_of(operation.order_id, customer_id=customer_id)
         return home.extend(order_id, seconds=seconds)
 
+    def change(self, order_id: str, *, quantity: int, customer_id: str | None = None) -> Reserved:
+        """Lower an order's quantity; a pool with a limit needs the customer to find the order. See `Pool.change`."""
+        operation = self._settings.change(order_id, quantity)
+        home = self.shard_of(operation.order_id, customer_id=customer_id)
+        return home.change(order_id, quantity=quantity)
+
     def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""
         return run_sync(self._plans.settle_many("confirmed", orders), self.store)

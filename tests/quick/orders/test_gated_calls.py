@@ -110,6 +110,7 @@ CALLS: Final = [
     Call("grant", lambda front: front.granted().order_id, "safe", str),
     Call("renew", lambda front: front.call("renew", front.granted()), "safe", None),
     Call("extend", lambda front: front.call("extend", "reserved", seconds=SECONDS), "safe", Reserved),
+    Call("change", lambda front: front.call("change", "reserved", quantity=1), "safe", Reserved),
     Call("close", lambda front: front.call("close"), "safe", PoolClosed),
     Call("assign", lambda front: front.call("assign", queue="concerts", step=None), "safe", Assigned),
     # --- only with the gate ---
@@ -149,6 +150,7 @@ IN_ASYNC: Final = {
     "cancel",
     "expire",
     "extend",
+    "change",
     "restock",
     "resize",
     "close",

@@ -29,7 +29,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "the order database is for threads: its gate for asyncio has it as `gate`": (
             "AsyncGate.carts AsyncGate.confirm AsyncGate.confirm_many AsyncGate.confirmed_units "
             "AsyncGate.each_confirmed "
-            "AsyncGate.each_order AsyncGate.is_decided AsyncGate.ledger "
+            "AsyncGate.each_order AsyncGate.is_decided AsyncGate.ledger AsyncGate.lower "
             "AsyncGate.missing_tables AsyncGate.names_of AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders "
             "AsyncGate.stocking "
             "AsyncGate.totals AsyncGate.transaction AsyncGate.transfers AsyncGate.unfinished_changes AsyncGate.void "

@@ -1,0 +1,79 @@
+"""A change that meets a confirm of the same order: whichever step is first, or the last, SQL and Redis agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import redis
+
+from segmented import Order, Pool
+from tests.support.pools.both_sides import judged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented import RedisStore
+    from segmented.orders import Gate
+    from segmented.servers import ValkeyServer
+
+SKU: Final = "mug"
+
+
+@pytest.fixture
+def pool(store: RedisStore, gate: Gate) -> Pool:
+    made = Pool(store, SKU, gate=gate)
+    made.open(stock=8, segments=2, limit_per_customer=3)
+    made.reserve(Order("a", 3, "ann"))
+    return made
+
+
+@pytest.fixture
+def store_three(pool: Pool, gate: Gate) -> Callable[[], Any]:
+    """Store the order as a process does that has read its record before the change, and dies after this step."""
+    record = pool.order("a")
+    assert record is not None
+    return lambda: gate.confirm(
+        order_id="a", sku=SKU, segment=record.segment, quantity=3, epoch=1, customer_id="ann", asked=3
+    )
+
+
+ENDS: Final[dict[str, Callable[[Pool], object]]] = {
+    "the confirm is repeated": lambda pool: pool.confirm("a"),
+    "a cancel finds it sold": lambda pool: pool.cancel_many(["a"]),
+    "the change is repeated, and its hold expires": lambda pool: (pool.change("a", quantity=2), pool.expire()),
+    "its hold expires": lambda pool: pool.expire(),
+}
+
+
+def let_hold_end(valkey: ValkeyServer) -> None:
+    with redis.Redis.from_url(valkey.url) as server:
+        server.zadd(f"seg:{{{SKU}:0}}:holds", {"a": 1}, xx=True)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("first", ["change", "confirm"])
+def test_an_order_changed_while_it_is_confirmed_is_sold_with_what_it_kept(
+    pool: Pool, store_three: Callable[[], Any], valkey: ValkeyServer, order_database: str, first: str, end: str
+) -> None:
+    steps = [lambda: pool.change("a", quantity=2), store_three]
+    for step in steps if first == "change" else reversed(steps):
+        step()
+    let_hold_end(valkey)
+    ENDS[end](pool)
+    assert judged(valkey.url, order_database) == (8, 2, 6)
+    record = pool.order("a")
+    assert record is not None
+    assert (record.state, record.quantity, record.asked) == ("confirmed", 2, 3)
+    assert pool.audit().is_clean
+    assert pool.reserve(Order("b", 1, "ann"))
+    assert not pool.reserve(Order("c", 1, "ann"))
+
+
+def test_a_changed_order_is_confirmed_and_its_repeats_are_replays(
+    pool: Pool, valkey: ValkeyServer, order_database: str
+) -> None:
+    pool.change("a", quantity=2)
+    assert [(one.quantity, one.replay) for one in (pool.confirm("a"), pool.confirm("a"))] == [(2, False), (2, True)]
+    assert judged(valkey.url, order_database) == (8, 2, 6)
+    assert pool.audit().is_clean
