@@ -29,12 +29,14 @@ class OnceKeys:
     """Sorted set of the partition: key, or "key message" -> server milliseconds at which its hold expires."""
     freed: str
     """Channel: one message when the key may be free, or has an outcome."""
+    runs: str
+    """Sorted set with PX: message -> server milliseconds at which its lease ends, where several may run at once."""
     member: str
     """The key as written in the claims."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every record script."""
-        return [self.record, self.messages, self.claims, self.freed]
+        return [self.record, self.messages, self.claims, self.freed, self.runs]
 
 
 def once_partition(key: str) -> int:
@@ -57,6 +59,7 @@ def once_keys(namespace: str, key: str) -> OnceKeys:
         messages=f"{tag}:message:{member}",
         claims=f"{tag}:claims",
         freed=f"{tag}:freed:{member}",
+        runs=f"{tag}:runs:{member}",
         member=member,
     )
 

@@ -6,7 +6,7 @@ Results are never shown: they may be confidential.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
@@ -23,19 +23,35 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.dedup import operator
-from segmented.dedup.operator import HOLDER_SHOWN, HeldKey
+from segmented.dedup.explained import as_json, seconds, sentences
+from segmented.dedup.operator import HeldKey
 from segmented.dedup.reaper import LIMIT as REAP_MAX, ReapCount, reap as reap_namespace
 from segmented.dedup.terms import DAY
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT
-from segmented.models.dedup import LivingRun, OutcomeKept, RecordName, RecordState, Seat
+from segmented.models.dedup import RecordName, RecordState
 from segmented.plans import run_sync
+from segmented.plans.drivers import Store
 from segmented.process import tell
 from segmented.stores.redis import RedisStore
 
 LIST_MAX: Final = 1_000
 EXIT_REFUSED: Final = 1
 dedup = typer.Typer(no_args_is_help=True, help="Inspect deduplication keys on a server; free or settle one.")
+KeysArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY", help="Key as `list` shows it, with --given the caller's, with --task its arguments."),
+]
+TaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--task", metavar="NAME", help="Task whose call with these arguments is meant: JSON, text, NAME=VALUE."
+    ),
+]
+AppOption = Annotated[
+    str | None,
+    typer.Option("--app", "-A", metavar="MODULE", help="With --task: Celery app. [default: the task's module]"),
+]
 KeyArgument = Annotated[
     str, typer.Argument(metavar="KEY", help="Key as `list` shows it, or with --given the caller's idempotency key.")
 ]
@@ -49,13 +65,6 @@ ScopeOption = Annotated[
     typer.Option(metavar="SCOPE", help="With --given: task or function that used the key. [default: the namespace]"),
 ]
 HEADS = ("state", "for", "task", "message", "attempt", "holder", "namespace", "key")
-KINDS = {
-    "value": "a result",
-    "effect": "a result in JSON, of an effect in the store or settled",
-    "error": "a failure",
-    "unkept": "a note that the result could not be kept",
-    "cancelled": "a note that the message was cancelled",
-}
 
 
 @dedup.command("list")
@@ -86,9 +95,11 @@ def list_keys(
 
 
 @dedup.command()
-def explain(
-    key: KeyArgument,
+def explain(  # noqa: PLR0913  # each is an option of its own
+    keys: KeysArgument = None,
     *,
+    task: TaskOption = None,
+    app: AppOption = None,
     namespace: NamespaceOption = None,
     given: GivenOption = False,
     scope: ScopeOption = None,
@@ -97,11 +108,11 @@ def explain(
     json_file: JsonOption = None,
 ) -> None:
     """Show everything known about a key, and what a repeat would get now. Results are not shown."""
-    with RedisStore.from_url(url) as store:
-        record = operator.find(store, key, namespace=namespace, is_given=given, scope=scope)
+    with _store(url, task, app) as store:
+        record = _record(store, keys, task, app, namespace=namespace, given=given, scope=scope)
         state = operator.read(store, record, message=message)
     if state is None:
-        what = f"message {message!r} of key {key!r}" if message else f"key {key!r}"
+        what = f"message {message!r} of key {record.key!r}" if message else f"key {record.key!r}"
         sentence = f"nothing is known of {what}"
         raise InvalidInput(sentence)
     if json_file is not None:
@@ -111,9 +122,11 @@ def explain(
 
 
 @dedup.command()
-def free(  # an option each
-    key: KeyArgument,
+def free(  # noqa: PLR0913  # each is an option of its own
+    keys: KeysArgument = None,
     *,
+    task: TaskOption = None,
+    app: AppOption = None,
     namespace: NamespaceOption = None,
     given: GivenOption = False,
     scope: ScopeOption = None,
@@ -128,8 +141,8 @@ def free(  # an option each
     next one runs: make sure that it is dead.
     """
     is_asked = require_somebody("free", yes=yes)
-    with RedisStore.from_url(url) as store:
-        record = operator.find(store, key, namespace=namespace, is_given=given, scope=scope)
+    with _store(url, task, app) as store:
+        record = _record(store, keys, task, app, namespace=namespace, given=given, scope=scope)
         if is_asked and not _is_wanted(store, record, message, "Free it, so that a repeat runs?"):
             raise typer.Exit(EXIT_REFUSED)
         freed = operator.free(store, record, message=message)
@@ -204,6 +217,34 @@ def reap(
         print_table(("namespace", "freed", "unknown", "held"), [_counted(*one) for one in counts.items()])
 
 
+def _store(url: str, task: str | None, app: str | None) -> AbstractContextManager[Store]:
+    if task is None:
+        return RedisStore.from_url(url)
+    from segmented.dedup.celery.by_name import task_named  # noqa: PLC0415  # Celery is an extra
+
+    return nullcontext(task_named(task, app).once_plan.store)
+
+
+def _record(  # each is an option of its own
+    store: Store,
+    keys: list[str] | None,
+    task: str | None,
+    app: str | None,
+    *,
+    namespace: str | None,
+    given: bool,
+    scope: str | None,
+) -> RecordName:
+    if task is not None:
+        from segmented.dedup.celery.by_name import record_of_call, task_named  # noqa: PLC0415  # Celery is an extra
+
+        return record_of_call(task_named(task, app), keys or ())
+    if keys is None or len(keys) != 1:
+        message = f"{len(keys or ())} keys were given: give one, or --task NAME with the arguments of a call"
+        raise InvalidInput(message)
+    return operator.find(store, keys[0], namespace=namespace, is_given=given, scope=scope)
+
+
 def _counted(name: str, count: ReapCount) -> tuple[str, ...]:
     return (shown(name), *(str(number) for number in (count.freed, count.unknown, count.held)))
 
@@ -224,7 +265,7 @@ def _result(done: str | None, *, not_done: bool) -> Any:  # noqa: ANN401  # any 
         raise InvalidInput(message) from error
 
 
-def _is_wanted(store: RedisStore, record: RecordName, message: str, question: str) -> bool:
+def _is_wanted(store: Store, record: RecordName, message: str, question: str) -> bool:
     state = operator.read(store, record, message=message)
     if state is not None:
         _say(record, state)
@@ -236,79 +277,9 @@ def _say(record: RecordName, state: RecordState) -> None:
         typer.echo(sentence)
 
 
-def seconds(milliseconds: int | None) -> str:
-    """Return a time for a reader."""
-    return "no end" if milliseconds is None else f"{milliseconds / 1000:.3f} s"
-
-
 def row(held: HeldKey) -> tuple[str, ...]:
     """Return one line of the list."""
     ends = held.ends_in_ms
     lasts = f"ended {seconds(-ends)} ago" if ends is not None and ends <= 0 else seconds(ends)
     words = (held.task, held.message, str(held.attempt), held.holder_id_start or "-", held.namespace, held.key)
     return (held.state, lasts, *(shown(word) for word in words))
-
-
-def sentences(record: RecordName, state: RecordState) -> Iterator[str]:
-    """Yield sentences: the key's holder, its kept outcome, and what a repeat would get now."""
-    task = f" of {shown(state.task)}" if state.task else ""
-    yield f"key {shown(record.key)}{task}, in namespace {shown(record.namespace)}"
-    if state.run is not None:
-        yield _of_run(state.run)
-    if state.seat is not None:
-        yield _of_seat(state.seat)
-    if state.outcome is not None:
-        yield _of_outcome(state.outcome, state.keeps_ms)
-    if state.run is None and state.seat is None and state.outcome is None:
-        yield "nobody holds it, and no outcome is kept"
-    yield f"a repeat now {_fate(state)}"
-
-
-def as_json(record: RecordName, state: RecordState) -> dict[str, Any]:
-    """Return the same as JSON: with holder ids cut off, and without results."""
-    found = asdict(state)
-    if state.run is not None:
-        found["run"]["holder_id_start"] = found["run"].pop("holder_id")[:HOLDER_SHOWN]
-    if state.outcome is not None:
-        found["outcome"]["body_length"] = len(found["outcome"].pop("body"))
-    return asdict(record) | found | {"repeat": _fate(state)}
-
-
-def _of_run(run: LivingRun) -> str:
-    who = f"message {shown(run.message)}, attempt {run.attempt}, holder {run.holder_id[:HOLDER_SHOWN]}"
-    token = f"fencing token {run.fencing_token}"
-    if run.is_unknown:
-        ended = "its holder died, or did not learn, so it is not known whether the work was done"
-        return f"unknown: {who}, begun {seconds(run.begun_ago_ms)} ago; {ended} ({token})"
-    if run.ends_in_ms <= 0:
-        return f"lapsed: {who}, begun {seconds(run.begun_ago_ms)} ago, died {seconds(-run.ends_in_ms)} ago ({token})"
-    lasts = f"for {seconds(run.ends_in_ms)} unless it is renewed"
-    return f"running: {who}, since {seconds(run.begun_ago_ms)}, {lasts} ({token})"
-
-
-def _of_seat(seat: Seat) -> str:
-    who = f"message {shown(seat.message)}, attempt {seat.attempt}"
-    sent = f"sent {seconds(seat.sent_ago_ms)} ago" if seat.sent_ago_ms >= 0 else f"due in {seconds(-seat.sent_ago_ms)}"
-    if seat.ends_in_ms <= 0:
-        return f"lapsed: {who}, {sent}, was not begun in time, {seconds(-seat.ends_in_ms)} ago"
-    return f"waiting: {who}, {sent}, holds its place for {seconds(seat.ends_in_ms)}"
-
-
-def _of_outcome(outcome: OutcomeKept, keeps_ms: int) -> str:
-    what = KINDS[outcome.kind]
-    lasts = f"given to repeats for {seconds(keeps_ms)} more" if keeps_ms > 0 else "not given to repeats any more"
-    return f"done: message {shown(outcome.message)} ended {seconds(outcome.age_ms)} ago; {what} is kept, {lasts}"
-
-
-def _fate(state: RecordState) -> str:
-    """Return what a repeat would get, in the order in which the store decides."""
-    if state.outcome is not None and state.keeps_ms > 0:
-        return "gets the kept outcome and does not run"
-    run, seat = state.run, state.seat
-    if run is not None and run.is_unknown:
-        return "is refused until somebody settles the key: see segmented dedup settle"
-    if run is not None and run.ends_in_ms > 0:
-        return "learns that the key is in flight, or waits for it, as its policy says"
-    if seat is not None and seat.ends_in_ms > 0:
-        return "learns that a waiting message has the key, as its policy says"
-    return "runs"

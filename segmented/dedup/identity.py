@@ -63,13 +63,16 @@ class CallIdentity:
         *,
         key: str | Callable[..., object] | None = None,
         payload: str | Callable[..., object] | bool = True,
+        slot: Callable[[], str] | None = None,
     ) -> None:
         """Create the identity, and check both expressions against the function's signature (raises InvalidInput).
 
         `key`: an expression over the arguments such as `"{order.id}"`, a callable that takes the arguments, or None for
-        all of them. `payload`: what else must be equal in a repeat; True for all arguments, False for nothing.
+        all of them. `payload`: what else must be equal in a repeat; True for all arguments, False for nothing. `slot`
+        returns a text that is part of each key.
         """
         self._scope = scope
+        self._slot = slot
         self._bound = CallKey(_whole_call, function)
         self._where = name_of(function)
         self._key = _Selection("key", key, function, self._where) if key is not None else None
@@ -84,14 +87,15 @@ class CallIdentity:
         Raises TypeError where the call itself would, and InvalidInput for an argument that has no stable text.
         """
         call = self._bound.bind(arguments, options)
+        slot = [] if self._slot is None else [self._slot()]
         if given is not None:
-            return Identity(explicit_key(self._scope, given), self._fingerprint(call, None))
+            return Identity(explicit_key(" ".join([self._scope, *slot]), given), self._fingerprint(call, None))
         made = (
             ["all", self._whole(call, lambda _: False)]
             if self._key is None
             else [self._key.text, self._key.values(call)]
         )
-        key = digest(canonical([self._scope, *made], f"the key of {self._where}"))
+        key = digest(canonical([self._scope, *made, *slot], f"the key of {self._where}"))
         if self._key is None:  # all arguments are in the key
             return Identity(key, "")
         return Identity(key, self._fingerprint(call, self._key))

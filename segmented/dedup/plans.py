@@ -25,6 +25,7 @@ from segmented.models.dedup import (
     AttemptOutdated,
     KeyHeld,
     MessageCancelled,
+    MessageEarly,
     OutcomeKept,
     PayloadDiffers,
     RunBegun,
@@ -71,7 +72,7 @@ def begin_plan(claim: RunClaim, beginning: BeginRun, timeout: float | None) -> P
 
 
 def refusal(
-    key: str, answer: KeyHeld | PayloadDiffers | MessageCancelled | AttemptOutdated | None
+    key: str, answer: KeyHeld | PayloadDiffers | MessageCancelled | MessageEarly | AttemptOutdated | None
 ) -> InFlight | OtherPayload | EffectUnknown | CallCancelled | AttemptSuperseded:
     """Return the error that says why a call is not run."""
     match answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 DAY: Final = 24 * 3600.0
 DEFAULT_TTL: Final = 30.0
 NAMESPACE_LENGTH_MAX: Final = 100
+UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+WORDS: Final = re.compile(r"([1-9][0-9]*)([smhd])")
+
+
+def in_words(duration: Duration | str) -> Duration:
+    """Return the seconds of a text such as "30s", "5m", "2h" or "1d"; anything else unchanged."""
+    match = WORDS.fullmatch(duration) if isinstance(duration, str) else None
+    return int(match[1]) * UNITS[match[2]] if match else duration  # type: ignore[return-value]  # who checks it refuses a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,8 @@ class RunTerms:
     seat_end: SeatEnd = "end"
     run_on: RunOn = "key"
     on_lapse: OnLapse = "again"
-    window_ms: int = 0
+    at_once: int = 0
+    """With `run_on` message: maximum number of messages of the key that run at a time; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ class RunClaim(LeaseClaim):
             attempt=attempt,
             follows=follows,
             round=round_number,
-            window_ms=self.terms.window_ms,
+            at_once=self.terms.at_once,
         )
 
     def renewing(self, ttl_ms: int) -> RenewRun:
@@ -112,7 +122,6 @@ class RunClaim(LeaseClaim):
             body,
             keep_ms=self.terms.keep_failures_ms if kind == "error" else self.terms.keep_ms,
             remember_ms=self.terms.remember_ms,
-            seat_end=self.terms.seat_end,
             run_on=self.terms.run_on,
         )
 

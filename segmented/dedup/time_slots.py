@@ -6,13 +6,13 @@ clock that is off by less than a period runs nothing twice in a slot, as it asks
 
 from __future__ import annotations
 
-import re
 from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from segmented.clock import WallClock, in_seconds
 from segmented.dedup.dedup import Dedup
 from segmented.dedup.identity import checked_key
+from segmented.dedup.terms import DAY, in_words
 from segmented.errors import InFlight, InvalidInput
 from segmented.locks.call_keys import checked_function, name_of, shape_of
 
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 V = TypeVar("V")
-UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 SLOTS_MAX: Final = 10**11
 """More than the number of any slot, so that a name that is too long is refused when the function is decorated."""
 WALL: Final = WallClock()
-PERIOD: Final = re.compile(r"([1-9][0-9]*)([smhd])")
 
 
 def once_per(
@@ -77,10 +75,8 @@ def once_per(
 
 
 def _seconds(period: Duration | str) -> float:
-    found: object = in_seconds(period)
-    if isinstance(found, str) and (match := PERIOD.fullmatch(found)):
-        found = int(match[1]) * UNITS[match[2]]
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 1 <= found <= 366 * UNITS["d"]:
+    found: object = in_seconds(in_words(period))
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 1 <= found <= 366 * DAY:
         message = f"a period of {period!r} is not one: give seconds from 1 on, or a text such as '5m', '2h' or '1d'"
         raise InvalidInput(message)
     return float(found)

@@ -22,7 +22,7 @@ class DedupError(SegmentedError):
 class InFlight(DedupError):
     """Another call with the key is waiting or running; in HTTP, 409.
 
-    Cure: Ask again later, or choose `on_publish="return"` to get the handle of the first call.
+    Cure: Ask again later, or wait for it with `timeout=seconds`.
     """
 
     def __init__(self, key: str, message_id: str, state: str, free_in: float | None) -> None:

@@ -105,14 +105,14 @@ POOL_HINTS: Final = OPTION_HINTS | {
 ONCE_HINTS: Final = {
     "keys": 'the key is an expression over the arguments, the first argument: "{{order_id}}"',
     "unique_on": 'the key is an expression over the arguments, the first argument: "{{order_id}}"',
-    "graceful": 'a repeat gets the first handle by default; on_publish="raise" raises instead',
-    "raise_on_duplicate": 'use on_publish="raise"',
-    "unlock_before_run": 'use point="until_executing"',
+    "graceful": "a repeat gets the first handle; its is_repeat says so",
+    "raise_on_duplicate": "a repeat gets the first handle; its is_repeat says so",
+    "unlock_before_run": "use latest(key): a call during a run makes one more run",
     **_each(
         "expire expires expiry expiration lock_expiry default_timeout lock_ttl",
         "ttl=seconds is how long a dead worker keeps its run, and keep=seconds how long repeats get the result",
     ),
-    **_each("blocking blocking_timeout", 'use on_publish="wait", timeout=seconds'),
+    **_each("blocking blocking_timeout", "use serial(key): every message runs, one at a time"),
     "backend": "the records are where app.conf.once_url says",
 }
 """Options of celery-once and celery-singleton -> ours."""

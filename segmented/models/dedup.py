@@ -18,8 +18,8 @@ HeldState = Literal["waiting", "running", "unknown"]
 """`waiting`: published, not begun. `running`: a holder works on it. `unknown`: its holder died, and it must be found
 out whether the work was done.
 """
-SeatEnd = Literal["start", "end", "time", "none"]
-"""Until when a message keeps others from being published: its start, its end, a time, or not at all."""
+SeatEnd = Literal["start", "end", "none"]
+"""Until when a message keeps others from being published: its start, its end, or not at all."""
 RunOn = Literal["key", "message"]
 """Which messages a run excludes: every other message of the key, or only copies of its own."""
 OnLapse = Literal["again", "unknown"]
@@ -40,8 +40,6 @@ class KeyClaimed:
 
     replay: bool
     delay_ms: int = 0
-    replaced: str | None = None
-    """The message that had the seat before; from now on it is a repeat of this one, unless it is running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +96,15 @@ class RunBegun:
     ttl_ms: int
     replay: bool
     """True if this holder id already had it: a repeat after a lost reply."""
+    call: str = ""
+    """The arguments of the latest call, which replace those of the message; "" for most rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEarly:
+    """A later call has put the message off: it is due in `due_in_ms`."""
+
+    due_in_ms: int
 
 
 @dataclass(frozen=True, slots=True)

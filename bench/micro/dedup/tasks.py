@@ -20,12 +20,12 @@ from celery import Celery
 from bench.micro.dedup.context import BROKER, RECORDS, at_database
 from segmented.celery.settings_rules import kombu_url
 from segmented.dedup import StoreEffect
-from segmented.dedup.celery import Once, OnceRule
+from segmented.dedup.celery import Once, serial, unique
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.dedup.celery.rule import Point
+    from segmented.dedup.celery import OnceRule
 
 QUEUE: Final = "bench"
 SAID: Final = "bench:said"
@@ -38,9 +38,9 @@ COUNTS: Final = "bench:counts"
 
 PLAIN: Final = "plain"
 PLAIN_EFFECT: Final = "plain, one script"
-EXACTLY_ONCE: Final[Point] = "exactly_once"
-ONCE: Final[tuple[Point, ...]] = ("until_executed", "while_executing")
-"""Guarantee levels of the tasks that do nothing; `exactly_once` has an effect."""
+EXACTLY_ONCE: Final = "unique, with an effect"
+ONCE: Final = ("unique", "serial")
+"""Rules of the tasks that do nothing."""
 OPTIONS = ("--pool=solo", "--loglevel=WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat")
 
 
@@ -93,10 +93,13 @@ def _add_trivial(app: Celery, url: str) -> None:
     def by_effect(item: str) -> StoreEffect:
         return StoreEffect(INCREMENT, keys=[f"{COUNTS}:{item}"], arguments=[1])
 
-    bodies: dict[Point, Callable[[str], object]] = dict.fromkeys(ONCE, nothing)
-    bodies[EXACTLY_ONCE] = by_effect
-    for point, body in bodies.items():
-        app.task(name=point, shared=False, base=Once, once=OnceRule("{item}", point=point))(body)
+    bodies: dict[str, tuple[OnceRule, Callable[[str], object]]] = {
+        "unique": (unique("{item}"), nothing),
+        "serial": (serial("{item}"), nothing),
+        EXACTLY_ONCE: (unique("{item}", keep="1d"), by_effect),
+    }
+    for name, (rule, body) in bodies.items():
+        app.task(name=name, shared=False, base=Once, once=rule)(body)
     app.task(name=PLAIN, shared=False)(nothing)
     app.task(name=PLAIN_EFFECT, shared=False)(by_script)
 

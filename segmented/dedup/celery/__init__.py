@@ -1,4 +1,4 @@
-"""Deduplicated Celery tasks: `@app.task(base=Once, once=OnceRule("{order_id}"))`."""
+"""Deduplicated Celery tasks: `@app.task(base=Once, once=unique("{order_id}"))`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from segmented.dedup.celery import signals as signals
     from segmented.dedup.celery.repeats import once_repeated as once_repeated
     from segmented.dedup.celery.result import OnceResult as OnceResult
-    from segmented.dedup.celery.rule import OnceRule as OnceRule
+    from segmented.dedup.celery.rule import (
+        OnceRule as OnceRule,
+        latest as latest,
+        per as per,
+        serial as serial,
+        unique as unique,
+    )
     from segmented.dedup.celery.task import Once as Once
 
 LATE: Final = from_modules(
@@ -18,7 +24,7 @@ LATE: Final = from_modules(
         "segmented.dedup.celery.signals": "Once",  # the task needs these signals
         "segmented.dedup.celery.repeats": "once_repeated",
         "segmented.dedup.celery.result": "OnceResult",
-        "segmented.dedup.celery.rule": "OnceRule",
+        "segmented.dedup.celery.rule": "OnceRule latest per serial unique",
     }
 )
 """Names that are imported on first use, and their modules."""

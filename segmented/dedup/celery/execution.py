@@ -7,7 +7,9 @@
 3. a later attempt of the message was published: this copy is an outdated retry, and is dropped;
 4. another holder has this very message: it was delivered again while the first runs. One copy is republished,
    so that the message is not lost if that holder dies; further copies are dropped;
-5. another message has the key: the rule's `on_execute` decides.
+5. another message has the key: this one comes back, to take its outcome, or with `latest` and `serial` to
+   run on its own;
+6. a later call of `latest` has put this message off: it comes back when it is due.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
 from celery.states import READY_STATES, STARTED
+from kombu.utils import json
 
-from segmented.clock import in_seconds
 from segmented.dedup.celery.message import OnceHeader, header_of, waits_ms
 from segmented.dedup.celery.repeats import once_repeated
-from segmented.dedup.plans import StoreEffect, is_in_flight
+from segmented.dedup.plans import StoreEffect
 from segmented.dedup.run import Run
 from segmented.errors import (
     EffectUnknown,
@@ -38,27 +40,20 @@ from segmented.errors import (
 )
 from segmented.locks.durations import milliseconds_or_none
 from segmented.models.dedup import (
-    AttemptOutdated,
     KeyHeld,
     MessageCancelled,
+    MessageEarly,
     OutcomeKept,
     PayloadDiffers,
     RunBegun,
 )
-from segmented.plans import run_sync
-from segmented.plans.waiting import wait_for
 from segmented.protocol import ReadRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from celery.app.task import Context, Task
 
     from segmented.dedup.celery.plan import OncePlan
-    from segmented.dedup.terms import RunClaim
-    from segmented.plans import Plan
     from segmented.plans.drivers import Store
-    from segmented.protocol import BeginRun
 
 ROUND_SECONDS: Final = 0.1
 ROUND_SECONDS_MAX: Final = 5.0
@@ -67,13 +62,6 @@ DOWN_SECONDS: Final = 5.0
 """Seconds after which a message returns if the records' server did not answer, or answered with an error."""
 
 log = logging.getLogger(__name__)
-
-Answer = RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated
-
-
-def _is_at_work(answer: object) -> bool:
-    """Return whether a worker should wait: not for a message that waits itself, perhaps for this very worker."""
-    return isinstance(answer, KeyHeld) and answer.state == "running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +81,15 @@ class Execution:
         runs_when_down = self.plan.runs_when_down
         try:
             store = self._store(header)
-            answer, asked_at = run_sync(self._beginning(claim, header), store)
+            asked_at = store.clock.now()
+            answer = store.execute(
+                claim.beginning(
+                    header.payload_print if self.plan.rule.answers else "",
+                    attempt=self.request.retries or 0,
+                    follows=header.follows,
+                    round_number=header.round,
+                )
+            )
         except WrongKind:  # another kind of value has the key; to redeliver the message cannot help
             raise
         except StoreError as error:
@@ -102,7 +98,9 @@ class Execution:
             self._come_back(header, DOWN_SECONDS, error)
         match answer:
             case RunBegun():
-                return self._worked(Run(store, claim, (answer, asked_at), self.plan.form))
+                return self._with(answer.call).work(Run(store, claim, (answer, asked_at), self.plan.form))
+            case MessageEarly(due_in_ms):
+                self._come_back(header, due_in_ms / 1000, None)
             case OutcomeKept():
                 return self._repeated(header, answer)
             case KeyHeld():
@@ -135,29 +133,13 @@ class Execution:
         self.request.headers = header.carried(self.request.headers)  # its further attempts use the same record
         return header
 
-    def _beginning(self, claim: RunClaim, header: OnceHeader) -> Plan[tuple[Answer | None, float]]:
-        beginning = claim.beginning(
-            header.payload_print if self.plan.rule.compares_in_worker else "",
-            attempt=self.request.retries or 0,
-            follows=header.follows,
-            round_number=header.round,
-        )
-        if self.request.is_eager:
-            waiting = self._waiting(claim, beginning, in_seconds(self.plan.rule.timeout), is_in_flight)
-        elif self.plan.rule.in_worker == "wait":
-            waiting = self._waiting(claim, beginning, in_seconds(self.plan.rule.timeout), _is_at_work)
-        else:
-            waiting = self._waiting(claim, beginning, 0, _is_at_work)
-        answer, asked_at = yield from waiting
-        if answer is None:  # others of this process were ahead of it until its time was over
-            answer, asked_at = yield from self._waiting(claim, beginning, 0, _is_at_work)
-        return answer, asked_at
-
-    @staticmethod
-    def _waiting(
-        claim: RunClaim, beginning: BeginRun, timeout: float, is_busy: Callable[[object], bool]
-    ) -> Plan[tuple[Answer | None, float]]:
-        return wait_for(beginning, channel=claim.channel, timeout=timeout, is_busy=is_busy, undo=claim.releasing)
+    def _with(self, call: str) -> Execution:
+        """Return this delivery with the arguments of the latest call, which its further attempts have, too."""
+        if not call:
+            return self
+        arguments, options = json.loads(call)
+        self.request.args, self.request.kwargs = arguments, options
+        return replace(self, arguments=tuple(arguments), options=options)
 
     def _unrecorded(self, reason: StoreError) -> Any:  # noqa: ANN401  # any result of the task
         result = self.task.run(*self.arguments, **self.options)
@@ -167,7 +149,8 @@ class Execution:
 
     # --- this message has the run ---
 
-    def _worked(self, run: Run) -> Any:  # noqa: ANN401  # any result of the task
+    def work(self, run: Run) -> Any:  # noqa: ANN401  # any result of the task
+        """Run the body under its run."""
         self.request.once_run = run  # type: ignore[attr-defined]  # a request carries what its task needs
         self._track_started()
         try:
@@ -210,8 +193,8 @@ class Execution:
             if not isinstance(result, StoreEffect):
                 run.finish(result)
                 return result
-            if self.plan.rule.point != "exactly_once":
-                message = f"task {self.plan.name!r} returned a StoreEffect, which needs the point exactly_once"
+            if not self.plan.terms.keep_ms:
+                message = f"task {self.plan.name!r} returned a StoreEffect, which needs unique(..., keep=seconds)"
                 raise InvalidInput(message)
             return run.finish_with(result)
         except RunLost:
@@ -262,12 +245,6 @@ class Execution:
     def _repeated(self, header: OnceHeader, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # any result of the first message
         if outcome.kind not in {"value", "effect"} and outcome.message == header.message and self._is_stored():
             raise Ignore  # the original error, or the result that the record could not keep
-        is_own = outcome.message in {header.message, header.follows}
-        if not is_own and self.plan.rule.in_worker == "raise":
-            self._tell("refused", header, outcome.message)
-            raise InFlight(header.key, outcome.message, "done", None)
-        if not is_own and self.plan.rule.in_worker == "drop":
-            return self._dropped(header, outcome.message)
         self._tell("answered", header, outcome.message)
         return self.plan.form.read(header.key, outcome)
 
@@ -291,26 +268,11 @@ class Execution:
             return self._go_round(header, max(ROUND_SECONDS, lapses), held)
         if held.state == "unknown":
             raise EffectUnknown(header.key, held.message)
-        was_replaced = header.is_claimed and held.state == "waiting"
-        policy = "reschedule" if header.is_put_off and not was_replaced else self.plan.rule.in_worker
-        if policy == "raise":
-            self._tell("refused", header, held.message)
-            raise InFlight(header.key, held.message, held.state, (held.free_in_ms or 0) / 1000)
-        if policy == "drop":
-            return self._dropped(header, held.message)
         if not held.goes_round:
             raise Ignore
-        if policy not in {"reschedule", "wait"}:
-            header = replace(header, follows=held.message, is_put_off=False)
+        if self.plan.rule.answers and not header.is_put_off:
+            header = replace(header, follows=held.message)
         return self._go_round(header, min(ROUND_SECONDS * 2 ** min(header.round, 16), ROUND_SECONDS_MAX), held)
-
-    def _dropped(self, header: OnceHeader, first: str) -> None:
-        """Drop the message. If a chord, group or chain waits for its id, return None instead of ignoring it."""
-        self._tell("ignored", header, first)
-        request = self.request
-        if any((request.chord, request.group, request.chain, request.callbacks)):
-            return
-        raise Ignore
 
     def _go_round(self, header: OnceHeader, seconds: float, held: KeyHeld) -> NoReturn:
         if self.request.is_eager:

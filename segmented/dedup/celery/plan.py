@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kombu.utils import json
 
 from segmented.dedup.celery.models import ModelArguments
-from segmented.dedup.celery.rule import OnceRule
+from segmented.dedup.celery.rule import OnceRule, latest, per, serial, unique
 from segmented.dedup.celery.settings import OnceSettings, namespace_of, runs_when_down, store_of, timeout_of
 from segmented.dedup.identity import CallIdentity, Identity
 from segmented.dedup.outcomes import OutcomeForm
@@ -40,7 +40,7 @@ class OncePlan:
         self.terms = rule.terms(name)
         self.form = OutcomeForm(json.dumps, json.loads, rule.size_max)
         self._arguments = ModelArguments(body)
-        self._identity = CallIdentity(name, body, key=rule.key, payload=rule.compared)
+        self._identity = CallIdentity(name, body, key=rule.key, payload=rule.payload, slot=rule.slot)
 
     @property
     def store(self) -> Store:
@@ -87,14 +87,18 @@ class OncePlan:
 
 
 def checked_rule(name: str, given: object) -> OnceRule:
-    """Return the rule of a task; a text is a key expression with all defaults."""
+    """Return the rule of a task; a text is a key expression of `unique`."""
     if isinstance(given, OnceRule):
         return given
-    if isinstance(given, str) or (callable(given) and not isinstance(given, type)):
-        return OnceRule(given)
+    is_rule_unmade = any(given is one for one in (unique, per, latest, serial))
+    if isinstance(given, str) or (callable(given) and not isinstance(given, type) and not is_rule_unmade):
+        return unique(given)
     options = [one for one in given if one in ONCE_HINTS] if isinstance(given, dict) else ()
     cures = "".join(f"; for {one}: {ONCE_HINTS[one].format()}" for one in options)
-    message = f"once of task {name!r} is {given!r}: give an OnceRule, a key expression, or a callable{cures}"
+    message = (
+        f"once of task {name!r} is {given!r}: give unique(...), per(...), latest(...) or serial(...), a key "
+        f"expression, or a callable{cures}"
+    )
     raise InvalidInput(message)
 
 

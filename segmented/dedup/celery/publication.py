@@ -1,9 +1,10 @@
 """Publish a deduplicated task: claim its key first, and decide about a repeat.
 
 1. the key is free: the message is published, with a header that names its record;
-2. the key is taken, or its outcome kept: the rule's `on_publish` decides. A repeat whose own id needs an outcome (in a
-   chord, group or chain, with callbacks, or with a task id that the caller chose) is still published, as a follower:
-   the worker gives it the outcome of the first;
+2. the key is taken, or its outcome kept: nothing is published, and the caller gets the handle of the first. A repeat
+   whose own id needs an outcome (in a chord, group or chain, with callbacks, or with a task id that the caller chose)
+   is still published, as a follower: the worker gives it the outcome of the first. With `latest`, the arguments of a
+   repeat replace those of the message that waits;
 3. the key was used with another payload: OtherPayload;
 4. the message of the key has waited for long: it is published again under its own id, since it may be lost;
 5. a task publishes its own next step, under the key that it holds: that message is published, and runs after it, if
@@ -19,18 +20,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.utils import uuid
+from kombu.utils import json
 
-from segmented.clock import in_seconds
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, waits_ms
 from segmented.dedup.celery.repeats import once_repeated
-from segmented.dedup.celery.rule import REPLACING
-from segmented.dedup.plans import is_in_flight
-from segmented.errors import InFlight, OtherPayload, SegmentedError, StoreError, StoreUnavailable, WrongKind
+from segmented.errors import InvalidInput, OtherPayload, SegmentedError, StoreError, StoreUnavailable, WrongKind
 from segmented.locks.durations import milliseconds_or_none
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
-from segmented.once_keys import once_keys
-from segmented.plans import run_sync
-from segmented.plans.waiting import wait_for
 from segmented.protocol import CancelMessage, ClaimKey
 
 if TYPE_CHECKING:
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
     from segmented.dedup.celery.plan import OncePlan
     from segmented.dedup.celery.result import OnceResult
     from segmented.dedup.identity import Identity
-    from segmented.plans.drivers import Store
 
 CANVAS: Final = ("task_id", "group_id", "chord", "chain", "link", "link_error")
 """Options that make a caller wait for the outcome under the message's own id."""
@@ -57,6 +52,8 @@ class Publication:
     identity: Identity
     options: dict[str, Any]
     """The options given to `apply_async`, including links."""
+    arguments: tuple[object, object]
+    """The positional and the named arguments of the call."""
     send: Callable[[dict[str, Any]], AsyncResult[Any]]
     """Publishes with options; everything else stays the same."""
     handle: Callable[[str], OnceResult]
@@ -65,11 +62,11 @@ class Publication:
     def publish(self) -> AsyncResult[Any]:
         """Claim the key and publish, or answer as the rule says."""
         header = self._header(self.options.get("task_id") or uuid())
-        if not self.plan.rule.point_terms.claims:
+        if self.plan.rule.kind == "serial":  # every message runs, so nothing is claimed
             return self._sent(header)
         try:
             return self._decided(header)
-        except (InFlight, OtherPayload, StoreError):
+        except (OtherPayload, StoreError):
             if "parent_id" not in self.options:  # Celery names it when it continues a canvas, and only then
                 raise
             return self._sent(header)
@@ -96,8 +93,7 @@ class Publication:
         running = self.plan.app.current_worker_task
         if running is None or running.request.id != message or running.request.is_eager:
             return False
-        rule = self.plan.rule
-        return rule.on_publish not in {"raise", "drop", "wait"} and not (self.plan.terms.keep_ms or rule.window)
+        return not self.plan.terms.keep_ms
 
     # --- the first message ---
 
@@ -112,49 +108,49 @@ class Publication:
         except StoreUnavailable as error:
             return error
         try:
-            return self._claimed_in(store, operation)
+            return store.execute(operation, deadline=store.clock.now() + self.plan.timeout)
         except WrongKind:
             raise
         except StoreError as error:
             return error
 
-    def _claimed_in(self, store: Store, operation: ClaimKey) -> Answer:
-        rule, patience = self.plan.rule, self.plan.timeout
-        if rule.on_publish != "wait":
-            return store.execute(operation, deadline=store.clock.now() + patience)
-        channel = once_keys(operation.record.namespace, operation.record.key).freed
-        waiting = wait_for(operation, channel=channel, timeout=in_seconds(rule.timeout), is_busy=is_in_flight)
-        answer, _ = run_sync(waiting, store)
-        return answer or store.execute(operation, deadline=store.clock.now() + patience)
-
     def _claiming(self, message: str) -> ClaimKey:
         rule, terms = self.plan.rule, self.plan.terms
-        delay_ms = rule.delay_ms if rule.on_publish == "debounce" else self._delay_ms()
+        is_latest = rule.kind == "latest"
+        delay_ms = rule.quiet_ms if is_latest else self._delay_ms()
         queue_ms = milliseconds_or_none(rule.queue_for, "queue_for")
         return ClaimKey(
             self.plan.record(self.identity.key),
             message,
             self.identity.payload_print,
             self.plan.name,
-            terms.window_ms or waits_ms(self.plan.app, queue_ms, self.options.get("expires"), delay_ms),
+            waits_ms(self.plan.app, queue_ms, self.options.get("expires"), delay_ms),
             terms.remember_ms,
             delay_ms=delay_ms,
-            delay_max_ms=rule.delay_max_ms,
+            delay_max_ms=rule.at_most_ms,
             resend_ms=milliseconds_or_none(rule.resend_after, "resend_after"),
-            is_blocked_by_run=rule.point_terms.is_blocked_by_run and rule.on_publish != "keep_last",
-            replaces=rule.on_publish in REPLACING,
+            is_blocked_by_run=not is_latest,
+            call_text=self._call_text() if is_latest else "",
         )
+
+    def _call_text(self) -> str:
+        arguments, options = self.arguments
+        try:
+            text: str = json.dumps([arguments or (), options or {}])
+        except Exception as error:
+            message = f"the arguments of {self.plan.name!r} cannot be written as JSON, which latest(...) needs: {error}"
+            raise InvalidInput(message) from error
+        return text
 
     def _delay_ms(self) -> int:
         return due_in_ms(self.plan.app, self.options.get("eta"), self.options.get("countdown"))
 
     def _first(self, message: str, answer: KeyClaimed) -> AsyncResult[Any]:
-        rule = self.plan.rule
-        is_last = rule.on_publish == "keep_last"
-        header = self._header(message, is_claimed=True, is_put_off=is_last)
-        debounced = {"countdown": answer.delay_ms / 1000, "eta": None} if rule.on_publish == "debounce" else {}
+        header = self._header(message, is_claimed=True)
+        is_latest = self.plan.rule.kind == "latest"
+        quiet = {"countdown": answer.delay_ms / 1000, "eta": None} if is_latest and answer.delay_ms else {}
         try:
-            return self._sent(header, **debounced)
+            return self._sent(header, **quiet)
         except BaseException:
             # It is unknown whether it was sent. The caller gets an error, so the message must never begin.
             with suppress(SegmentedError):
@@ -187,28 +183,11 @@ class Publication:
     # --- a repeat ---
 
     def _repeat(self, header: OnceHeader, answer: KeyHeld | OutcomeKept) -> AsyncResult[Any]:
-        policy = self.plan.rule.on_publish
         if isinstance(answer, KeyHeld) and answer.resend:
             self._resend(answer)
-        if policy in {"raise", "wait"}:
-            state = "done" if isinstance(answer, OutcomeKept) else answer.state
-            free_in = answer.free_in_ms if isinstance(answer, KeyHeld) else None
-            raise InFlight(header.key, answer.message, state, None if free_in is None else free_in / 1000)
-        if policy == "reschedule" and isinstance(answer, KeyHeld):
-            later = {"countdown": max(self._delay_ms(), self.plan.rule.delay_ms) / 1000, "eta": None}
-            return self._sent(self._header(header.message, is_put_off=True), **later)
         if any(self.options.get(name) for name in CANVAS):
             return self._sent(self._header(header.message, follows=answer.message))
-        once_repeated.send(
-            sender=self.plan.name,
-            key=header.key,
-            message_id=answer.message,
-            decision="dropped" if policy == "drop" else "returned",
-        )
-        if policy == "drop":
-            dropped = self.handle(header.message)
-            dropped.is_repeat, dropped.first_id = True, answer.message
-            return dropped.dropped()
+        once_repeated.send(sender=self.plan.name, key=header.key, message_id=answer.message, decision="returned")
         first = self.handle(answer.message)
         first.is_repeat, first.first_id = True, answer.message
         self._known(first)

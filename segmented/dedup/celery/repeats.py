@@ -6,6 +6,6 @@ from celery.utils.dispatch import Signal
 
 once_repeated = Signal(name="once_repeated", providing_args=["key", "message_id", "decision"])
 """Sent for each repeat, by the process that decides about it. The sender is the name of the task; `key` is the record's
-key, `message_id` the first message. Decisions: `returned` and `dropped` (at publication: nothing was sent), `answered`
-(in a worker: the message got the outcome of the first), `ignored` (in a worker: dropped), `refused` (InFlight).
+key, `message_id` the first message. Decisions: `returned` (at publication: nothing was sent), and `answered` (in a
+worker: the message got the outcome of the first).
 """

@@ -49,14 +49,6 @@ class OnceResult(CeleryResult):
         self.once_key, self._plan, self._record = record.key, plan, record
         return self
 
-    def dropped(self) -> OnceResult:
-        """Set the state `IGNORED` and the result None: the repeat was dropped."""
-        self._cache: dict[str, Any] = self._meta("IGNORED", None)
-        return self
-
-    def _meta(self, status: str, result: object) -> dict[str, Any]:
-        return {"status": status, "result": result, "traceback": None, "children": [], "task_id": self.id}
-
     def ended(self, key: str, outcome: OutcomeKept, form: OutcomeForm) -> OnceResult:
         """Set the outcome that the record keeps, so that the result backend is not asked."""
         status: str = states.SUCCESS
@@ -65,5 +57,11 @@ class OnceResult(CeleryResult):
             result = form.read(key, outcome)
         except DedupError as error:
             status, result = states.FAILURE, error
-        self._cache = self._meta(status, result)
+        self._cache: dict[str, Any] = {
+            "status": status,
+            "result": result,
+            "traceback": None,
+            "children": [],
+            "task_id": self.id,
+        }
         return self

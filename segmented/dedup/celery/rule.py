@@ -1,88 +1,77 @@
-"""How a task is deduplicated: `@app.task(base=Once, once=OnceRule("{order_id}"))`.
+"""How a task is deduplicated: one of four rules, given as `@app.task(base=Once, once=unique("{order_id}"))`.
 
-The points until which a key is taken have the names of Sidekiq's unique jobs.
+| rule | what runs |
+| --- | --- |
+| `unique(key)` | one message of a key at a time; repeats get its result, also for `keep` seconds after its end |
+| `per(period, key)` | one message of a key in each hour, day, week, month or year |
+| `latest(key)` | the newest arguments of a key, once it has been `quiet`: repeats replace those of the message |
+| `serial(key)` | every message, up to `at_once` of a key at a time |
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from zoneinfo import ZoneInfo
 
 from celery import Task
 
+from segmented.clock import WallClock
+from segmented.dedup.explained import sentences
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
-from segmented.dedup.terms import DAY, DEFAULT_TTL, RunTerms
+from segmented.dedup.terms import DAY, DEFAULT_TTL, RunTerms, in_words
 from segmented.errors import InvalidInput
-from segmented.locks.durations import milliseconds, milliseconds_or_none
-from segmented.locks.hints import ONCE_HINTS, hinted_options
+from segmented.locks.durations import is_whole, milliseconds, milliseconds_or_none
+from segmented.models.dedup import RecordState
+from segmented.protocol import FreeKey, ReadRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from segmented.clock import Duration
-    from segmented.models.dedup import RunOn, SeatEnd
+    from segmented.clock import Clock, Duration
+    from segmented.dedup.celery.plan import OncePlan
+    from segmented.dedup.celery.task import Once
+    from segmented.models.dedup import Freed, RecordName, SeatEnd
+
+    Key = str | Callable[..., object] | None
 
 DEFAULT_REMEMBER: Final = 2 * 3600.0
 """Twice the visibility timeout that Celery sets for a Redis broker."""
 DEFAULT_RESEND: Final = 60.0
-DEFAULT_TIMEOUT: Final = 10.0
-DEFAULT_DELAY: Final = 1.0
-Point = Literal[
-    "until_executing",
-    "until_executed",
-    "until_expired",
-    "while_executing",
-    "until_and_while_executing",
-    "exactly_once",
-]
-OnPublish = Literal["return", "raise", "drop", "replace", "reschedule", "wait", "keep_last", "debounce"]
-OnExecute = Literal["return", "raise", "drop", "reschedule", "wait"]
-ON_PUBLISH: Final = ("return", "raise", "drop", "replace", "reschedule", "wait", "keep_last", "debounce")
-ON_EXECUTE: Final = ("return", "raise", "drop", "reschedule", "wait")
-ANSWERING: Final = frozenset({"return", "raise", "drop"})
-"""Policies under which a repeat does not run."""
-REPLACING: Final = frozenset({"replace", "keep_last", "debounce"})
-"""Policies under which the newest payload runs."""
+Kind = Literal["unique", "per", "latest", "serial"]
+Period = Literal["hour", "day", "week", "month", "year"]
+SLOTS: Final[dict[str, tuple[str, float]]] = {
+    "hour": ("%Y-%m-%dT%H%z", 3_600.0),  # the offset tells the two equal hours in autumn apart
+    "day": ("%Y-%m-%d", 25 * 3_600.0),
+    "week": ("%G-W%V", 8 * DAY),
+    "month": ("%Y-%m", 32 * DAY),
+    "year": ("%Y", 367 * DAY),
+}
+"""The format of a slot's name, and at least the seconds of the longest slot."""
+SEAT_ENDS: Final[dict[str, SeatEnd]] = {"unique": "end", "per": "end", "latest": "start", "serial": "none"}
+AT_ONCE_MAX: Final = 1_000
+WALL: Final = WallClock()
 
 
-@hinted_options(ONCE_HINTS)
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OnceRule:
-    """How a task is deduplicated. All times are in seconds. Checked when it is created.
+    """How a task is deduplicated; made by `unique`, `per`, `latest` and `serial`. All times are in seconds.
 
-    `key` is an expression over the task's arguments such as `"{order.id}"`, a callable that takes them, or None for all
-    of them, defaults included. `point` sets how long the key is taken:
-
-    | point | from | until |
-    | --- | --- | --- |
-    | `until_executing` | publication | the task begins |
-    | `until_executed` | publication | the task ends, and for `keep` after it |
-    | `until_expired` | publication | `window` is over |
-    | `while_executing` | the task begins | it ends |
-    | `until_and_while_executing` | publication; again as it begins | it begins; it ends: one waits while one runs |
-    | `exactly_once` | publication | as `until_executed`; the result is kept with a `StoreEffect`, or a row in SQL |
-
-    With any point, a message that is delivered again does not run again: copies are recognised for `remember`.
+    Checked when it is created. With any rule, a message that is delivered again does not run again.
     """
 
-    key: str | Callable[..., object] | None = None
-    point: Point = "until_executed"
-    on_publish: OnPublish = "return"
-    """What a repeat gets that is published while the key is taken."""
-    on_execute: OnExecute | None = None
-    """The answer to a repeat that still reaches a worker: from another publisher, or in a chord, group or chain. None:
-    `return`, or `reschedule` with the points that only keep runs apart."""
-    payload: str | Callable[..., object] | bool | None = None
+    kind: Kind
+    key: Key
+    """Expression over the task's arguments such as `"{order.id}"`, a callable that takes them, or None for all."""
+    payload: str | Callable[..., object] | bool = False
     """What else must be equal in a repeat, or OtherPayload is raised: True for all arguments, False for nothing, or an
-    expression or callable as for `key`. None: all arguments, unless a repeat runs on its own by the policy or by
-    `while_executing`."""
-    keep: Duration | None = None
-    """Seconds for which repeats get a result after the task has ended. None: 0, or a day with `exactly_once`. The
-    record keeps the result for `remember` in any case, for copies of its message."""
-    keep_failures: Duration = 0.0
+    expression or callable as for `key`."""
+    keep: Duration | str = 0.0
+    """Seconds for which repeats get the result after the task has ended. The record keeps the result for `remember` in
+    any case, for copies of its message."""
+    keep_failures: Duration | str = 0.0
     """Seconds for which repeats get a failure; 0: the next message published runs."""
-    window: Duration | None = None
-    """Seconds for which the key is taken with `until_expired`."""
     ttl: Duration = DEFAULT_TTL
     """Seconds for which a dead worker keeps its run; a live worker renews it."""
     queue_for: Duration = DAY
@@ -92,33 +81,28 @@ class OnceRule:
     repeat is published. 0: never."""
     remember: Duration = DEFAULT_REMEMBER
     """Seconds for which a copy of a message is recognised. More than the broker's visibility timeout."""
-    delay: Duration | None = None
-    """With `debounce`: seconds without a repeat. With `reschedule`: seconds by which a repeat is delayed (None: 1
-    s)."""
-    delay_max: Duration | None = None
-    """With `debounce`: maximum seconds from the first publication."""
-    timeout: Duration = DEFAULT_TIMEOUT
-    """With `wait`: for how long. Then a publisher gets InFlight, and a worker puts the message off."""
     size_max: int = DEFAULT_SIZE_MAX
     """Bytes of a result that is kept; a larger one is not, and repeats get its handle alone."""
+    quiet: Duration | str = 0.0
+    """With `latest`: seconds without a call after which the task runs."""
+    at_most: Duration | str | None = None
+    """With `latest`: seconds after the first call at which it runs in any case."""
+    at_once: int = 1
+    """With `serial`: maximum number of messages of a key that run at a time."""
+    slot: Callable[[], str] | None = None
+    """With `per`: returns the name of the current slot, which is part of the key."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense together, in one sentence."""
-        for what, found, known in (
-            ("point", self.point, tuple(POINTS)),
-            ("on_publish", self.on_publish, ON_PUBLISH),
-            ("on_execute", self.in_worker, ON_EXECUTE),
-        ):
-            if found not in known:
-                message = f"{what} is {found!r}: give one of {', '.join(known)}"
-                raise InvalidInput(message)
-        conflict = next(self._conflicts(), None)
-        if conflict:
-            raise InvalidInput(conflict)
-        _ = self.terms(""), self.delay_ms, self.delay_max_ms, OutcomeForm(size_max=self.size_max)
+        """Refuse what makes no sense, in one sentence."""
+        _ = self.terms(""), self.quiet_ms, self.at_most_ms, OutcomeForm(size_max=self.size_max)
         milliseconds_or_none(self.queue_for, "queue_for")
         milliseconds_or_none(self.resend_after, "resend_after")
-        milliseconds_or_none(self.timeout, "timeout")
+        if self.at_most is not None and self.at_most_ms < self.quiet_ms:
+            message = f"at_most of {self.at_most!r} is less than quiet of {self.quiet!r}: give quiet or more"
+            raise InvalidInput(message)
+        if not is_whole(self.at_once) or not 1 <= self.at_once <= AT_ONCE_MAX:
+            message = f"at_once of {self.at_once!r} is not a number of runs: give 1 to {AT_ONCE_MAX}"
+            raise InvalidInput(message)
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Refuse a task whose base class would not read the rule. Called when Celery makes the task's class."""
@@ -128,109 +112,175 @@ class OnceRule:
             )
             raise InvalidInput(message)
 
-    def _conflicts(self) -> Iterator[str]:
-        point, policy, terms = self.point, self.on_publish, POINTS[self.point]
-        keeps, replaces = bool(self.keep or self.keep_failures), policy in REPLACING
-        puts_off = policy in {"debounce", "reschedule"} or self.in_worker == "reschedule"
-        said = f"on_publish is {policy!r}, "
-        found = (
-            (policy != "return" and not terms.claims, f"but with {point} no key is taken then: say it with on_execute"),
-            (replaces and policy not in terms.replaces, f"which conflicts with {point}: the first may have been done"),
-            (replaces and keeps, "which runs the newest, and keep gives repeats the result of the first"),
-            (replaces and bool(self.payload), f"which takes any payload, so payload={self.payload!r} is not compared"),
-            (policy == "debounce" and not self.delay, "which needs a delay: how many seconds it has to be quiet"),
-            (self.delay_max is not None and policy != "debounce", "not 'debounce', so delay_max means nothing"),
-            (self.delay is not None and not puts_off, "neither debounce nor reschedule, so delay means nothing"),
-        )
-        yield from (said + sentence for is_so, sentence in found if is_so)
-        if keeps and not terms.keeps_results:
-            yield f"keep is set, but with {point} the key is free before there is a result"
-        if keeps and point == "until_expired":
-            yield "keep is set, but with until_expired the window says for how long repeats get the result"
-        if (self.window is not None) != (point == "until_expired"):
-            yield f"window is {self.window!r} with point {point}: until_expired needs a window, and no other has one"
+    def __get__(self, task: Once | None, _: type | None = None) -> OnceRule | TaskKeys:
+        """Return the rule; of a task, as `charge.once`, what shows and frees its keys."""
+        return self if task is None else TaskKeys(task)
 
     @property
-    def point_terms(self) -> PointTerms:
-        """The effect of the point on a record."""
-        return POINTS[self.point]
+    def answers(self) -> bool:
+        """Return whether a repeat gets the result of the first, rather than running on its own."""
+        return self.kind in {"unique", "per"}
 
     @property
-    def compared(self) -> str | Callable[..., object] | bool:
-        """Part that must be equal in a repeat. A repeat that runs on its own may differ in everything but its key."""
-        if self.payload is None:
-            terms, answers = self.point_terms, self.in_worker in ANSWERING
-            return terms.claims and self.on_publish in ANSWERING and (answers or terms.seat_end == "start")
-        return self.payload
+    def quiet_ms(self) -> int:
+        """Milliseconds without a call after which `latest` runs."""
+        return milliseconds_or_none(in_words(self.quiet), "quiet")
 
     @property
-    def in_worker(self) -> OnExecute:
-        """The policy for a repeat that reaches a worker: `on_execute`, or the default of the point.
-
-        With the two points that only keep runs of a key apart, every message runs: one after another.
-        """
-        if self.on_execute is not None:
-            return self.on_execute
-        return "reschedule" if self.point in {"while_executing", "until_and_while_executing"} else "return"
-
-    @property
-    def compares_in_worker(self) -> bool:
-        """Return whether a message that meets a run with another payload is refused, not if it runs after that one."""
-        return self.point_terms.seat_end != "start" or self.in_worker in ANSWERING
-
-    @property
-    def delay_ms(self) -> int:
-        """Milliseconds by which a repeat is delayed."""
-        return milliseconds(DEFAULT_DELAY if self.delay is None else self.delay, "delay")
-
-    @property
-    def delay_max_ms(self) -> int:
-        """Maximum delay of a debounced task; 0: no maximum."""
-        return 0 if self.delay_max is None else milliseconds(self.delay_max, "delay_max")
+    def at_most_ms(self) -> int:
+        """Maximum milliseconds after the first call; 0: no maximum."""
+        return 0 if self.at_most is None else milliseconds(in_words(self.at_most), "at_most")
 
     def terms(self, task: str) -> RunTerms:
         """Return the terms of runs of a task."""
-        kept = self.keep if self.keep is not None else DAY if self.point == "exactly_once" else 0.0
-        keep_ms, failures_ms = (
-            milliseconds_or_none(kept, "keep"),
-            milliseconds_or_none(self.keep_failures, "keep_failures"),
-        )
-        point = self.point_terms
+        keep_ms = milliseconds_or_none(in_words(self.keep), "keep")
+        failures_ms = milliseconds_or_none(in_words(self.keep_failures), "keep_failures")
+        remember_ms = max(milliseconds(self.remember, "remember"), keep_ms, failures_ms)
         return RunTerms(
             task,
             milliseconds(self.ttl, "ttl"),
-            max(milliseconds(self.remember, "remember"), keep_ms, failures_ms),
+            remember_ms,
             keep_ms,
             failures_ms,
-            seat_end=point.seat_end,
-            run_on=point.run_on,
-            window_ms=0 if self.window is None else milliseconds(self.window, "window"),
+            seat_end=SEAT_ENDS[self.kind],
+            run_on="message" if self.kind == "serial" else "key",
+            at_once=self.at_once if self.kind == "serial" else 0,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PointTerms:
-    """The effect of a point on a record."""
+class TaskKeys:
+    """Shows and frees the keys of a task's calls: `charge.once.explain("o-7")`."""
 
-    seat_end: SeatEnd
-    run_on: RunOn
-    is_blocked_by_run: bool
-    keeps_results: bool
-    """Whether the key is still taken when the result exists, so that repeats can get it."""
-    replaces: frozenset[str] = frozenset()
-    """The replacing policies that make sense with it."""
+    def __init__(self, task: Once) -> None:
+        """Create the view of a task."""
+        self._task = task
 
-    @property
-    def claims(self) -> bool:
-        """Whether the key is taken when a message is published."""
-        return self.seat_end != "none"
+    def __repr__(self) -> str:
+        """Return the task and its rule."""
+        return f"<keys of {self._task.name!r}: {self._task.once_plan.rule!r}>"
+
+    def explain(self, *arguments: Any, **passed_on: Any) -> str:  # noqa: ANN401  # any task arguments
+        """Return what is known about the key of a call, in sentences: who holds it, and what a repeat would get."""
+        plan, record = self._found(arguments, passed_on)
+        state = plan.store.execute(ReadRecord(record)) or RecordState(plan.name)
+        return "\n".join(sentences(record, state))
+
+    def free(self, *arguments: Any, **passed_on: Any) -> Freed:  # noqa: ANN401  # any task arguments
+        """End the run or message that holds the key of a call, and forget its outcome; the next call runs.
+
+        A running body is not stopped: its outcome is refused, but its effects outside the store happen twice.
+        """
+        plan, record = self._found(arguments, passed_on)
+        return plan.store.execute(FreeKey(record))
+
+    def _found(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[OncePlan, RecordName]:
+        plan = self._task.once_plan
+        return plan, plan.record(plan.identity(arguments, options).key)
 
 
-POINTS: Final[dict[str, PointTerms]] = {
-    "until_executing": PointTerms("start", "message", False, False, frozenset({"replace", "debounce"})),  # noqa: FBT003  # a table
-    "until_executed": PointTerms("end", "key", True, True, REPLACING),  # noqa: FBT003  # a table
-    "until_expired": PointTerms("time", "message", False, True),  # noqa: FBT003  # a table
-    "while_executing": PointTerms("none", "key", False, False),  # noqa: FBT003  # a table
-    "until_and_while_executing": PointTerms("start", "key", False, False, frozenset({"replace", "debounce"})),  # noqa: FBT003  # a table
-    "exactly_once": PointTerms("end", "key", True, True),  # noqa: FBT003  # a table
-}
+def unique(  # noqa: PLR0913  # each is an option of its own
+    key: Key = None,
+    *,
+    keep: Duration | str = 0.0,
+    keep_failures: Duration | str = 0.0,
+    payload: str | Callable[..., object] | bool = True,
+    ttl: Duration = DEFAULT_TTL,
+    queue_for: Duration = DAY,
+    resend_after: Duration = DEFAULT_RESEND,
+    remember: Duration = DEFAULT_REMEMBER,
+    size_max: int = DEFAULT_SIZE_MAX,
+) -> OnceRule:
+    """One message of a key is queued or running; a repeat gets its handle and, for `keep` seconds, its result.
+
+    `keep` is a number of seconds, a timedelta, or a text such as "30s", "5m", "2h" or "1d". The fields of `OnceRule`
+    describe the other options.
+    """
+    return OnceRule(
+        kind="unique",
+        key=key,
+        payload=payload,
+        keep=keep,
+        keep_failures=keep_failures,
+        ttl=ttl,
+        queue_for=queue_for,
+        resend_after=resend_after,
+        remember=remember,
+        size_max=size_max,
+    )
+
+
+def per(
+    period: Period,
+    key: Key = None,
+    *,
+    tz: str = "UTC",
+    payload: str | Callable[..., object] | bool = True,
+    ttl: Duration = DEFAULT_TTL,
+    resend_after: Duration = DEFAULT_RESEND,
+    size_max: int = DEFAULT_SIZE_MAX,
+    clock: Clock = WALL,
+) -> OnceRule:
+    """One message of a key runs in each "hour", "day", "week", "month" or "year" of the calendar of `tz`.
+
+    The publisher's clock says in which slot a call is. Repeats in the slot get the result; a failure frees the slot.
+    """
+    if period not in get_args(Period):
+        message = f"a period of {period!r} is not one: give one of {', '.join(get_args(Period))}"
+        raise InvalidInput(message)
+    try:
+        zone = UTC if tz == "UTC" else ZoneInfo(tz)
+    except (KeyError, ValueError, TypeError, OSError) as error:
+        message = f"tz of {tz!r} is not a time zone: give a name such as 'Europe/Berlin'"
+        raise InvalidInput(message) from error
+
+    def slot() -> str:
+        return f"{period} {datetime.fromtimestamp(clock.now(), zone).strftime(SLOTS[period][0])}"
+
+    return OnceRule(
+        kind="per",
+        key=key,
+        payload=payload,
+        keep=SLOTS[period][1],
+        ttl=ttl,
+        resend_after=resend_after,
+        size_max=size_max,
+        slot=slot,
+    )
+
+
+def latest(
+    key: Key = None,
+    *,
+    quiet: Duration | str = 0.0,
+    at_most: Duration | str | None = None,
+    ttl: Duration = DEFAULT_TTL,
+    queue_for: Duration = DAY,
+    resend_after: Duration = DEFAULT_RESEND,
+    remember: Duration = DEFAULT_REMEMBER,
+) -> OnceRule:
+    """One message of a key waits, and runs with the arguments of the last call.
+
+    It runs after `quiet` seconds without a call, and no later than `at_most` seconds after the first. A call during a
+    run makes one more run after it. Calls with a key that waits publish nothing, and get the handle of that message.
+    """
+    return OnceRule(
+        kind="latest",
+        key=key,
+        quiet=quiet,
+        at_most=at_most,
+        ttl=ttl,
+        queue_for=queue_for,
+        resend_after=resend_after,
+        remember=remember,
+    )
+
+
+def serial(
+    key: Key = None,
+    *,
+    at_once: int = 1,
+    ttl: Duration = DEFAULT_TTL,
+    remember: Duration = DEFAULT_REMEMBER,
+) -> OnceRule:
+    """Every message runs, up to `at_once` of a key at a time, in the order in which they reach the workers."""
+    return OnceRule(kind="serial", key=key, at_once=at_once, ttl=ttl, remember=remember)

@@ -37,7 +37,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
     app.conf.update(once_url="redis://localhost:6379/2")
 
 
-    @app.task(base=Once, once=OnceRule("{order_id}", keep=3600))
+    @app.task(base=Once, once=unique("{order_id}", keep="1h"))
     def charge(order_id: str, amount: int) -> str: ...
 
 
@@ -53,7 +53,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
     abstract = True
     once: ClassVar[OnceRule | str | None] = None
-    """The rule; a text is short for `OnceRule(text)`. A task says `once=None` if it is to run for every message."""
+    """The rule; a text is short for `unique(text)`. A task says `once=None` if it is to run for every message."""
     _made_plan: ClassVar[OncePlan | None] = None
     Request = "segmented.dedup.celery.signals:OnceRequest"
 
@@ -86,7 +86,9 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
             plan: OncePlan | None = vars(cls).get("_made_plan")  # not a parent's, which has another name and body
             if plan is None or plan.app is not app:
                 name = str(cls.name)
-                plan = cls._made_plan = OncePlan(app, name, body_of(cls), checked_rule(name, cls.once))
+                rule = checked_rule(name, cls.once)
+                plan = cls._made_plan = OncePlan(app, name, body_of(cls), rule)
+                cls.once = rule  # so that the task's `once` shows its keys
             return plan
 
     @classmethod
@@ -95,7 +97,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         if app.Task not in own and not any("once" in vars(part) for part in own):
             message = (
                 f"task {cls.name!r} has base=Once and no once=..., so it would run for every message: give it a rule, "
-                'such as once=OnceRule("{order_id}"), or once=None'
+                'such as once=unique("{order_id}"), or once=None'
             )
             raise InvalidInput(message)
 
@@ -154,8 +156,8 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         With the option `once=False`, or the app's setting `once_off`, the call runs whatever other calls do: it has a
         key of its own, so that only copies of its message are recognised.
 
-        Raises OtherPayload for a key that was used with another payload, InFlight if the rule says so, and
-        StoreUnavailable if the records cannot be reached and `once_when_down` is `refuse`.
+        Raises OtherPayload for a key that was used with another payload, and StoreUnavailable if the records cannot be
+        reached and `once_when_down` is `refuse`.
         """
         is_off = not passed_on.pop("once", True)
         given = {"task_id": task_id, "link": link, "link_error": link_error, **passed_on}
@@ -171,7 +173,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
             return sent
         identity = plan.identity(args, kwargs, given=uuid() if is_off or plan.is_off else once_key)
         given.setdefault("expires", self.expires)
-        return Publication(plan, identity, given, send, self.AsyncResult).publish()
+        return Publication(plan, identity, given, (args, kwargs), send, self.AsyncResult).publish()
 
     def AsyncResult(self, task_id: str, **passed_on: Any) -> OnceResult:  # noqa: ANN401, N802  # Celery's own name
         """Return the handle of a message id."""

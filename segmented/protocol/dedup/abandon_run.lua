@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
 -- End a run without an outcome; with a next attempt the message keeps its claims until that arrives. Safe to run twice.
--- ARGV     1 key   2 message   3 holder   4 seat_end (start, end, time, none)   5 run_on (key, message)   6 remember_ms
+-- ARGV     1 key   2 message   3 holder   4 seat_end (start, end, none)   5 run_on (key, message)   6 remember_ms
 --          7 next attempt or ""   8 wait_ms   9 delay_ms
 -- answers  {"released"}   {"lost"}   the run is not the holder's
 local key, message, remember_ms, following = ARGV[1], ARGV[2], ARGV[6], ARGV[7]
@@ -22,15 +22,22 @@ if following ~= '' then
   local last = due + tonumber(ARGV[8])
   note_message(message, last - now + tonumber(remember_ms),
     'awaited', following, 'awaited_until', digits(last), 'task', task)
-  if ARGV[4] == 'end' and not seat.is_live then
+  if ARGV[4] ~= 'none' and seat.is_live and seat.call then
+    note_message(message, last - now + tonumber(remember_ms), 'follows', seat.seat) -- a later call is to run instead
+  elseif ARGV[4] ~= 'none' and not seat.is_live then
+    drop(RECORD, SEAT_FIELDS)
     redis.call('HSET', RECORD, 'seat', message, 'seat_print', run.print, 'seat_until', digits(last),
       'seat_since', digits(now), 'seat_attempt', following, 'sent_at', digits(due))
+    if run.call then
+      redis.call('HSET', RECORD, 'seat_call', run.call, 'due_at', digits(due))
+    end
   end
 end
 if following == '' then
   note_attempt(run, remember_ms)
 end
 if not is_on_key then
+  redis.pcall('ZREM', RUNS, message)
   note_claim(own, key .. ' ' .. message)
 end
 keep(RECORD, key, remember_ms)

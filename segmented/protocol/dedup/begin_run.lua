@@ -2,13 +2,14 @@
 -- uses shared/once.lua
 -- Begin to process a message. Safe to run twice: the same holder gets the same token.
 -- ARGV     1 key   2 message   3 holder   4 print   5 attempt   6 follows: the message that it repeats, or ""; if that
---          was replaced, its newest replacement
---          7 seat_end (start, end, time, none)   8 run_on (key, message)   9 ttl_ms   10 on_lapse (again, unknown)
---          11 remember_ms   12 task   13 window_ms (with seat_end time)   14 round
+--          died and another took its place, that one
+--          7 seat_end (start, end, none)   8 run_on (key, message)   9 ttl_ms   10 on_lapse (again, unknown)
+--          11 remember_ms   12 task   13 at_once: maximum number of runs, with run_on message (0: no limit)   14 round
 -- answers  {"finished", message, kind, body, age_ms}   of this message, of the one it follows, or kept for the key
 --          {"cancelled"}   {"outdated", attempt}   {"differs", message}
 --          {"held", message, state, free_in_ms or -1, attempt, "1" if this copy is to be sent again, its next round}
---          {"begun", token, "1" for a replay}
+--          {"early", due_in_ms}   a later call has put it off
+--          {"begun", token, "1" for a replay, arguments of the latest call or ""}
 local key, message, holder, print, attempt, follows = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local seat_end, is_on_key, ttl_ms, on_lapse = ARGV[7], ARGV[8] == 'key', tonumber(ARGV[9]), ARGV[10]
 local remember_ms, round = ARGV[11], tonumber(ARGV[14])
@@ -35,10 +36,9 @@ local function held_for_now(answer, ends)
   return answer
 end
 
--- A message that will not run again loses its seat; a window that it took continues.
+-- A message that will not run again loses its seat.
 local function ended(answer)
-  local holds = redis.call('HGET', RECORD, 'seat') == message
-  if holds and (seat_end ~= 'time' or answer[1] == 'cancelled') then
+  if redis.call('HGET', RECORD, 'seat') == message then
     drop(RECORD, SEAT_FIELDS)
     keep(RECORD, key, remember_ms)
     redis.pcall('PUBLISH', FREED, 'ended')
@@ -51,14 +51,12 @@ local outcome = read_outcome(RECORD)
 if outcome.done == message then
   return ended(finished(outcome))
 end
-local known = fields(own, { 'done', 'kind', 'body', 'done_at', 'awaited', 'replaced_by', 'is_orphan' })
+local known = fields(own, { 'done', 'kind', 'body', 'done_at', 'awaited', 'follows' })
 if known.done then
   return ended(finished(known))
 end
-local first, successor = {}, known.replaced_by
-while successor do -- the claimer itself is not replaced yet, so this ends
-  follows, successor = successor, redis.call('HGET', message_key(successor), 'replaced_by')
-end
+local first = {}
+follows = known.follows or follows
 if follows ~= '' then
   if outcome.done == follows and outcome.kind ~= 'cancelled' then
     return ended(finished(outcome))
@@ -66,9 +64,6 @@ if follows ~= '' then
   first = fields(message_key(follows), { 'done', 'kind', 'body', 'done_at', 'awaited', 'awaited_until' })
   if first.done and first.kind ~= 'cancelled' then
     return ended(finished(first))
-  end
-  if first.done and known.replaced_by and not known.is_orphan then
-    return ended({ 'cancelled' })
   end
 end
 
@@ -81,7 +76,7 @@ end
 
 -- 3. a worker runs it, or another message of the key
 if run.run == message and run.holder == holder and run.is_live then
-  return { 'begun', run.fence, '1' }
+  return { 'begun', run.fence, '1', run.call or '' }
 end
 local is_next = run.run == message and attempt > tonumber(run.attempt)
 if (run.is_live or run.is_unknown) and not is_next then
@@ -90,10 +85,11 @@ if (run.is_live or run.is_unknown) and not is_next then
   end
   return run.is_live and held_for_now(held_by_run(run), run.run_until) or held_by_run(run)
 end
-if follows ~= '' and not is_on_key then
-  local its = read_run(message_key(follows))
-  if its.is_live or its.is_unknown then
-    return its.is_live and held_for_now(held_by_run(its), its.run_until) or held_by_run(its)
+if not is_on_key and tonumber(ARGV[13]) > 0 and not is_next then
+  redis.call('ZREMRANGEBYSCORE', RUNS, '-inf', digits(now))
+  if redis.call('ZCARD', RUNS) >= tonumber(ARGV[13]) then
+    local soonest = redis.call('ZRANGE', RUNS, 0, 0, 'WITHSCORES')
+    return held_for_now(held(soonest[1], 'running', soonest[2], '0'), soonest[2])
   end
 end
 if first.awaited_until and not first.done and tonumber(first.awaited_until) > now then
@@ -102,12 +98,17 @@ end
 
 -- 4. another message has the seat; this does not block a message that had it before and was put off, not replaced
 local seat = read_seat(RECORD)
-local has_begun = (known.awaited or run.run == message) and not known.replaced_by
+local has_begun = (known.awaited or run.run == message) and not known.follows
 if seat_end ~= 'none' and seat.is_live and seat.seat ~= message and not has_begun then
   if differs(seat.seat_print, print) then
     return { 'differs', seat.seat }
   end
   return held_for_now(held(seat.seat, 'waiting', seat.seat_until, seat.seat_attempt), seat.seat_until)
+end
+
+if seat.seat == message and seat.due_at and seat.due_at > now then
+  redis.call('HSET', RECORD, 'sent_at', digits(seat.due_at))
+  return { 'early', digits(seat.due_at - now) }
 end
 
 -- 5. an outcome is kept for repeats, and this one is a repeat without a claim
@@ -121,21 +122,25 @@ end
 -- 6. begin. The token exceeds the last one and is not behind the clock, so that it grows even after a loss of data.
 local last = tonumber(redis.call('HGET', RECORD, 'token') or '0')
 local token = string.format('%.0f', math.max(last + 1, tonumber(time[1]) * 1000000 + tonumber(time[2])))
-local where = is_on_key and RECORD or own
+local where, call = is_on_key and RECORD or own, seat.seat == message and seat.call or run.run == message and run.call or ''
 redis.call('HSET', where, 'run', message, 'print', print, 'holder', holder, 'fence', token, 'attempt', digits(attempt),
   'begun_at', digits(now), 'run_until', digits(now + ttl_ms), 'on_lapse', on_lapse, 'task', ARGV[12])
 if run.doubt then
   redis.call('HDEL', where, 'doubt')
 end
-redis.call('HDEL', own, 'awaited_until', 'replaced_by', 'is_orphan')
-if seat_end == 'end' then
+redis.call('HDEL', where, 'run_call')
+if call ~= '' then
+  redis.call('HSET', where, 'run_call', call)
+end
+redis.call('HDEL', own, 'awaited_until', 'follows')
+if is_on_key then
   take_place(run, print, message, remember_ms)
+elseif tonumber(ARGV[13]) > 0 then
+  redis.call('ZADD', RUNS, digits(now + ttl_ms), message)
+  redis.call('PEXPIRE', RUNS, remember_ms)
 end
 redis.call('HSET', RECORD, 'token', token, 'task', ARGV[12])
-if seat_end == 'time' and not seat.is_live then
-  redis.call('HSET', RECORD, 'seat', message, 'seat_print', print, 'seat_until', digits(now + tonumber(ARGV[13])),
-    'seat_since', digits(now), 'seat_attempt', '0', 'sent_at', digits(now))
-elseif seat.seat and (seat.seat == message or not seat.is_live) and seat_end ~= 'time' then
+if seat.seat and (seat.seat == message or not seat.is_live) then
   drop(RECORD, SEAT_FIELDS)
   if seat_end == 'start' then
     redis.pcall('PUBLISH', FREED, 'begun')
@@ -145,4 +150,4 @@ keep(RECORD, key, remember_ms)
 if not is_on_key then
   keep(own, key .. ' ' .. message, remember_ms)
 end
-return { 'begun', token, '0' }
+return { 'begun', token, '0', call }

@@ -23,6 +23,7 @@ if run.run == message then
     redis.call('HSET', where, 'doubt', '1')
   else
     drop_run(where, remember_ms)
+    redis.pcall('ZREM', RUNS, message)
   end
 end
 local due = now

@@ -2,13 +2,13 @@
 -- uses shared/once.lua
 -- Keep the outcome of a run and end it. Safe to run twice: the same run gets a replay.
 -- With an effect, its Lua replaces the line `--@effect` below and sets `kind` and `body`.
--- KEYS     5 and on: those of the effect
+-- KEYS     6 and on: those of the effect
 -- ARGV     1 key   2 message   3 holder   4 token   5 kind   6 body   7 keep_ms   8 remember_ms
---          9 seat_end (start, end, time, none)   10 run_on (key, message)   11 and on: those of the effect
+--          9 run_on (key, message)   10 and on: those of the effect
 -- answers  {"finished", "1" for a replay, body of an effect or ""}
 --          {"overtaken"}   the run of this token is not the holder's any more; nothing changed
 local key, message, token, kind, body, remember_ms = ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6], ARGV[8]
-local is_on_key = ARGV[10] == 'key'
+local is_on_key = ARGV[9] == 'key'
 local where = is_on_key and RECORD or message_key(message)
 local run = read_run(where)
 
@@ -22,7 +22,6 @@ if run.run ~= message or run.holder ~= ARGV[3] or run.fence ~= token then
   return { 'overtaken' }
 end
 
-local seat = not is_on_key and read_seat(RECORD)
 --@effect
 drop_run(where, remember_ms)
 if is_on_key then
@@ -31,11 +30,8 @@ if is_on_key then
   write_outcome(RECORD, run, token, kind, body, now + tonumber(ARGV[7]))
 else
   write_outcome(where, run, token, kind, body, now)
+  redis.pcall('ZREM', RUNS, message)
   keep(where, key .. ' ' .. message, remember_ms)
-  if ARGV[9] == 'time' and seat.is_live and seat.seat == message then
-    write_outcome(RECORD, run, token, kind, body, tonumber(seat.seat_until))
-    drop(RECORD, SEAT_FIELDS) -- the kept outcome holds the key until then
-  end
 end
 keep(RECORD, key, remember_ms)
 redis.pcall('PUBLISH', FREED, 'finished')

@@ -28,6 +28,7 @@ if is_on_key then
   drop(RECORD, OUTCOME_FIELDS)
   keep(RECORD, key, remember_ms)
 else
+  redis.pcall('ZREM', RUNS, message)
   note_claim(where, key .. ' ' .. message)
 end
 redis.pcall('PUBLISH', FREED, 'freed')

@@ -17,6 +17,7 @@ from segmented.models.dedup import (
     KeyHeld,
     LivingRun,
     MessageCancelled,
+    MessageEarly,
     NamespacesPage,
     NotUnknown,
     OnLapse,
@@ -55,7 +56,7 @@ EFFECT_MARK: Final = "--@effect"
 EFFECT: Final = """local function effect(KEYS, ARGV)
 {script}
 end
-local given = effect({{ unpack(KEYS, 5) }}, {{ unpack(ARGV, 11) }})
+local given = effect({{ unpack(KEYS, 6) }}, {{ unpack(ARGV, 10) }})
 local has_form, form = pcall(cjson.encode, given)
 if has_form and string.find(form, '[\\128-\\255]') then -- bytes that are not valid UTF-8 could never be read
   local rest, tail = form, '[\\128-\\191]'
@@ -90,14 +91,13 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
     """How long a record outlives its last use, so that late copies are recognised."""
     delay_ms: int = 0
     delay_max_ms: int = 0
-    """Maximum time from the first claim of the seat to the due time, over all replacements; 0: no limit."""
+    """With a `call`: maximum time from the first claim of the seat to the due time; 0: no limit."""
     resend_ms: int = 0
     """After this time, a repeat sends a waiting message again; 0: never."""
     is_blocked_by_run: bool = True
     """Whether the key is taken while one of its messages runs."""
-    replaces: bool = False
-    """Whether to take the seat from another message. That message follows this one unless it is running: it gets the
-    outcome, and begins only if this one never arrives."""
+    call_text: str = ""
+    """The arguments, if a message that waits is to run with those of the latest call, `delay_ms` after it."""
 
     def call(self) -> Call:
         return _call(
@@ -112,7 +112,7 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
             self.delay_max_ms,
             self.resend_ms,
             int(self.is_blocked_by_run),
-            int(self.replaces),
+            self.call_text,
         )
 
     def answer(self, reply: Reply) -> KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers:
@@ -124,12 +124,12 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
             case "held":
                 found = _held(reply)
                 return KeyHeld(found.message, found.state, found.free_in_ms, found.attempt, resend=found.goes_round)
-        return KeyClaimed(text(reply[1]) == "1", int(reply[2]), text(reply[3]) or None)
+        return KeyClaimed(text(reply[1]) == "1", int(reply[2]))
 
 
 @dataclass(frozen=True, slots=True)
 class BeginRun(
-    Operation[RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated],
+    Operation[RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated | MessageEarly],
 ):
     """Begin to process a message, under a lease of `ttl_ms`."""
 
@@ -149,8 +149,8 @@ class BeginRun(
     """The message that this one repeats, if it was published as a repeat."""
     round: int = 0
     """The number with which this copy was sent again: the `next_round` of the answer that requested it."""
-    window_ms: int = 0
-    """With `seat_end` time: how long a message keeps a seat that was not claimed when it was published."""
+    at_once: int = 0
+    """With `run_on` message: maximum number of messages of the key that run at a time; 0: no limit."""
 
     def call(self) -> Call:
         return _call(
@@ -167,18 +167,20 @@ class BeginRun(
             self.on_lapse,
             self.remember_ms,
             self.task,
-            self.window_ms,
+            self.at_once,
             self.round,
         )
 
     def answer(
         self, reply: Reply
-    ) -> RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated:
+    ) -> RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated | MessageEarly:
         match text(reply[0]):
             case "begun":
-                return RunBegun(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1")
+                return RunBegun(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1", call=text(reply[3]))
             case "finished":
                 return _outcome(reply)
+            case "early":
+                return MessageEarly(int(reply[1]))
             case "held":
                 return _held(reply)
             case "differs":
@@ -208,8 +210,8 @@ class RenewRun(LeaseRenewal):
 class FinishRun(Release[RunFinished | RunOvertaken]):
     """Keep the outcome of a run and end it. Publishers get it for `keep_ms`, copies of the message for `remember_ms`.
 
-    A run with an expired lease can still finish, unless another one has begun. With `run_on` message, publishers get
-    the outcome only if the message has a window (`seat_end` time), until the window ends.
+    A run with an expired lease can still finish, unless another one has begun. With `run_on` message, no publisher gets
+    the outcome.
     """
 
     record: RecordName
@@ -220,7 +222,6 @@ class FinishRun(Release[RunFinished | RunOvertaken]):
     body: str
     keep_ms: int
     remember_ms: int
-    seat_end: SeatEnd = "end"
     run_on: RunOn = "key"
 
     def call(self) -> Call:
@@ -229,7 +230,7 @@ class FinishRun(Release[RunFinished | RunOvertaken]):
     def sent(self) -> tuple[str | int, ...]:
         """Return the arguments of its script."""
         who, outcome = (self.message, self.holder_id, self.fencing_token), (self.kind, self.body)
-        return (*who, *outcome, self.keep_ms, self.remember_ms, self.seat_end, self.run_on)
+        return (*who, *outcome, self.keep_ms, self.remember_ms, self.run_on)
 
     def answer(self, reply: Reply) -> RunFinished | RunOvertaken:
         if text(reply[0]) == "overtaken":
@@ -392,7 +393,7 @@ class ReadRecord(Operation[RecordState | None]):
         if not reply:
             return None
         now, task, *values = (text(value) for value in reply)
-        return read_state(int(now), task, values[:6], values[6:15], values[15:])
+        return read_state(int(now), task, values[:8], values[8:18], values[18:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,5 +11,9 @@ if run.run ~= message or run.holder ~= ARGV[3] or not run.is_live then
   return { 'lost' }
 end
 redis.call('HSET', where, 'run_until', digits(now + tonumber(ARGV[5])))
+if not is_on_key then
+  redis.pcall('ZADD', RUNS, 'XX', digits(now + tonumber(ARGV[5])), message)
+  redis.pcall('PEXPIRE', RUNS, ARGV[6])
+end
 keep(where, is_on_key and ARGV[1] or (ARGV[1] .. ' ' .. message), ARGV[6])
 return { 'renewed' }

@@ -12,7 +12,6 @@ local run = read_run(where)
 if not run.is_unknown or (of_message ~= '' and of_message ~= run.run) then
   return { 'known' }
 end
-local seat = not is_on_key and read_seat(RECORD)
 drop_run(where, remember_ms)
 if kind == '' then
   note_attempt(run, remember_ms)
@@ -22,11 +21,6 @@ elseif is_on_key then
   write_outcome(where, run, '0', kind, ARGV[4], now + tonumber(ARGV[5]))
 else
   write_outcome(where, run, '0', kind, ARGV[4], now)
-  if seat.is_live and seat.seat == message then -- its window continues and gives this outcome, as when a run ends
-    write_outcome(RECORD, run, '0', kind, ARGV[4], tonumber(seat.seat_until))
-    drop(RECORD, SEAT_FIELDS)
-    keep(RECORD, key, remember_ms)
-  end
 end
 keep(where, is_on_key and key or (key .. ' ' .. message), remember_ms)
 redis.pcall('PUBLISH', FREED, 'settled')

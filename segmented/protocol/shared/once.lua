@@ -2,19 +2,22 @@
 -- KEYS  1 record (hash with PX, see below)
 --       2 messages (prefix: <messages>:<message> is the state of one message; hash with PX: the fields of run and
 --         outcome; `awaited`: the highest attempt it has reached; `awaited_until`: until when that attempt is due;
---         `replaced_by`: the message that took its seat or, with `is_orphan`, its place after its worker died;
+--         `follows`: the message that took its place after its worker died, and whose outcome it gets;
 --         round_of (attempt), round, rounder (holder), round_at: the newest copy that arrived and had to wait)
 --       3 claims (zset: key, or "key message" -> server ms at which its claim expires; +inf for the unknown state)
 --       4 freed (channel: one message when the key may be free or has an outcome)
+--       5 runs (zset: message -> server ms at which its lease ends; the runs of a rule that lets several run at once)
 -- Fields of a record
---   seat     seat (message), seat_print, seat_until, seat_since, seat_attempt, sent_at
---   run      run (message), print, holder, fence, attempt, begun_at, run_until, on_lapse, doubt (1: unknown state)
+--   seat     seat (message), seat_print, seat_until, seat_since, seat_attempt, sent_at; of a rule that runs the latest
+--            call: seat_call (its arguments), due_at (it does not begin before)
+--   run      run (message), print, holder, fence, attempt, begun_at, run_until, on_lapse, doubt (1: unknown state),
+--            run_call (the arguments of seat_call)
 --   outcome  done (message), done_fence, done_print, done_at, kind, body, keep_until
 --   both     token (the highest so far), task; reaped, reaped_print: the message whose worker died, until another one
 --            takes its place
-local RECORD, MESSAGES, CLAIMS, FREED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local RUN_FIELDS = { 'run', 'print', 'holder', 'fence', 'attempt', 'begun_at', 'run_until', 'on_lapse', 'doubt' }
-local SEAT_FIELDS = { 'seat', 'seat_print', 'seat_until', 'seat_since', 'seat_attempt', 'sent_at' }
+local RECORD, MESSAGES, CLAIMS, FREED, RUNS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local RUN_FIELDS = { 'run', 'print', 'holder', 'fence', 'attempt', 'begun_at', 'run_until', 'on_lapse', 'doubt', 'run_call' }
+local SEAT_FIELDS = { 'seat', 'seat_print', 'seat_until', 'seat_since', 'seat_attempt', 'sent_at', 'seat_call', 'due_at' }
 local OUTCOME_FIELDS = { 'done', 'done_fence', 'done_print', 'done_at', 'kind', 'body', 'keep_until' }
 
 local time = redis.call('TIME')
@@ -69,6 +72,8 @@ local function read_seat(key)
     seat_since = v[4] or nil,
     seat_attempt = v[5] or nil,
     sent_at = v[6] or nil,
+    call = v[7] or nil,
+    due_at = v[8] and moment(v[8]) or nil,
     is_live = ends and ends > now,
   }
 end
@@ -92,6 +97,7 @@ local function read_run(key)
     run_until = v[7] or nil,
     on_lapse = v[8] or nil,
     doubt = v[9] or nil,
+    call = v[10] or nil,
     is_live = is_live,
     is_unknown = v[1] and not is_live and v[8] == 'unknown',
   }
@@ -212,7 +218,7 @@ local function take_place(run, print, successor, remember_ms)
     end
   end
   if died and died ~= successor and not differs(died_print, print) then
-    note_message(died, remember_ms, 'replaced_by', successor, 'is_orphan', '1')
+    note_message(died, remember_ms, 'follows', successor)
   end
 end
 

@@ -60,7 +60,7 @@ of an hour unless the row names one. F13 and F19 use early acknowledgement, Cele
 arrive a second time and the row does not test the timeout itself, the message's age at the broker is set to the
 timeout.
 
-- segmented `Once`: keyed by the order, `until_executed`, answers kept for an hour, a 5 s lease, sent again after 2 s.
+- segmented `Once`: `unique`, keyed by the order, answers kept for an hour, a 5 s lease, sent again after 2 s.
 - celery-once: `QueueOnce`, `keys` of the order, `graceful`, so that a repeat raises no exception; its default lock
   time.
 - celery-singleton: `Singleton`, `unique_on` the order; its defaults.

@@ -24,26 +24,26 @@ def figures(ours: list[Burst]) -> dict[str, Figure]:
     found = {
         "plain": plain,
         "plain, one script": by_script,
-        "until_executed": ours,
-        "while_executing": ours,
-        "exactly_once": [burst(1_210.0, trips=2.0) for _ in plain],
+        "unique": ours,
+        "serial": ours,
+        "unique, with an effect": [burst(1_210.0, trips=2.0) for _ in plain],
     }
     return {figure.name: figure for figure in figures_of(found)}
 
 
 def test_a_round_trip_adds_the_ratio_of_one_round_less_one_over_the_trips_counted() -> None:
     found = figures([burst(1_200.0, trips=2.0), burst(2_600.0, trips=2.0), burst(1_400.0, trips=2.0)])
-    ratio = found["until_executed / plain: time of a task in the worker"]
+    ratio = found["unique / plain: time of a task in the worker"]
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.3, 1.2, 1.4))
-    added = found["until_executed: added by each of 2 more round trips"]
+    added = found["unique: added by each of 2 more round trips"]
     assert (added.value, added.low, added.high) == pytest.approx((0.15, 0.1, 0.2))
     assert added.at_most == 0.15
     assert not added.is_promise
 
 
 def test_a_third_round_trip_is_a_broken_promise() -> None:
-    kept = figures([burst(1_200.0, trips=2.0) for _ in range(3)])["until_executed: round trips of the worker"]
-    broken = figures([burst(1_200.0, trips=3.0) for _ in range(3)])["until_executed: round trips of the worker"]
+    kept = figures([burst(1_200.0, trips=2.0) for _ in range(3)])["unique: round trips of the worker"]
+    broken = figures([burst(1_200.0, trips=3.0) for _ in range(3)])["unique: round trips of the worker"]
     assert (kept.is_promise, kept.is_within) == (True, True)
     assert (broken.is_promise, broken.is_within) == (True, False)
 

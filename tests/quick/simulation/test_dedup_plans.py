@@ -1,7 +1,7 @@
 """Messages published, delivered twice, retried, cancelled, and processes that die: interleaved from seeds.
 
 The broker delivers at least once: a copy is delivered again when the process that took it has died, and now and then
-for no reason. An effect goes with the finish of a run, as `exactly_once` has it: it is done where a finish is accepted.
+for no reason. An effect goes with the finish of a run, as of a `StoreEffect`: it is done where a finish is accepted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from segmented.models.dedup import (
     KeyClaimed,
     KeyHeld,
     MessageCancelled,
+    MessageEarly,
     OutcomeKept,
     RecordName,
     RunBegun,
@@ -126,7 +127,9 @@ class Factory:
             self.send(Copy(key, message))
             return "sent"
         times = (WAIT_MS, REMEMBER_MS, 0, 0, 500, self.point.is_blocked_by_run)
-        claim = op.ClaimKey(self.record(key), message, "", "task", *times, replaces=kind == "replacing")
+        claim = op.ClaimKey(self.record(key), message, "", "task", *times)
+        if self.point.seat_end == "start":
+            claim = replace(claim, delay_ms=self.chance.choice([0, 100]), delay_max_ms=300, call_text=message)
         answer = yield from self.insist(claim)
         match answer:
             case KeyClaimed():
@@ -173,7 +176,7 @@ class Factory:
             attempt=copy.attempt,
             follows=copy.follows,
             round=copy.round,
-            window_ms=WAIT_MS,
+            at_once=0 if self.point.run_on == "key" else 2,
         )
         asked_at = yield from perform(Now())
         answer = yield from self.insist(begin)
@@ -184,6 +187,8 @@ class Factory:
                 self.send(replace(copy, round=answer.next_round, due=self.world.clock.now() + 0.15))
             case OutcomeKept(message):
                 self.ended[copy.message] = "done" if message == copy.message else "duplicate"
+            case MessageEarly(due_in_ms):
+                self.send(replace(copy, due=self.world.clock.now() + due_in_ms / 1000))
             case MessageCancelled():
                 self.ended[copy.message] = "cancelled"
 
@@ -201,7 +206,7 @@ class Factory:
             yield from self.insist(op.AbandonRun(*who, copy.attempt + 1, WAIT_MS, 50))
             return
         who_finishes = (record, message, holder, begun.fencing_token)
-        times = (self.keep_ms, REMEMBER_MS, self.point.seat_end, run_on)
+        times = (self.keep_ms, REMEMBER_MS, run_on)
         answer = yield from self.insist(op.FinishRun(*who_finishes, "value", "1", *times))
         if isinstance(answer, RunFinished):
             self.ended[message] = "done"
@@ -235,7 +240,7 @@ def factory_of(seed: int, point: str, *, keep_ms: int, lost_replies: float, kill
     """Let messages be published and worked on among deaths, and then let others work on what is left."""
     world = Simulation(seed, lost_replies=lost_replies, kills=kills)
     made = Factory(world, POINTS[point], keep_ms)
-    kinds = ["plain", "plain", "foreign", "follower", "cancelled", "replacing"]
+    kinds = ["plain", "plain", "foreign", "follower", "cancelled"]
     for index in range(MESSAGES):
         kind = made.chance.choice(kinds)
         world.start(f"p{index}", made.publish(made.chance.choice(KEYS), f"m{index}", kind))
@@ -268,7 +273,7 @@ def test_no_message_is_lost_none_has_two_effects_and_nothing_stays_stuck(seed: i
 @each_seed(meets=["turns"])
 def test_without_deaths_the_copies_of_a_message_that_waits_become_one(seed: int) -> None:
     world = Simulation(seed)
-    made = Factory(world, POINTS["until_executed"], 0)
+    made = Factory(world, POINTS["unique"], 0)
     world.model.execute(op.BeginRun(made.record("k1"), "long", "h", "", "task", 2_000, REMEMBER_MS))
     for _ in range(5):
         made.send(Copy("k1", "m"))

@@ -109,7 +109,7 @@ def test_the_arguments_of_other_libraries_locks_name_the_call_to_use(*, is_async
             "timeout: the time to live is ttl=seconds, and how long to wait is said later: a",
         ),
         ("Dedup", {"expire": 3}, "expire: ttl=seconds is how long a dead worker keeps its run, and keep=seconds how"),
-        ("OnceRule", {"graceful": True}, 'graceful: a repeat gets the first handle by default; on_publish="raise"'),
+        ("Dedup", {"graceful": True}, "graceful: a repeat gets the first handle; its is_repeat says so"),
     ],
 )
 def test_an_option_of_another_library_is_answered(kind: str, arguments: dict[str, object], sentence: str) -> None:

@@ -10,11 +10,13 @@ from celery import Celery
 from pydantic import BaseModel, Field, field_validator
 
 from segmented import MemoryStore
-from segmented.dedup.celery import Once, OnceRule
+from segmented.dedup.celery import Once, unique
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from segmented.dedup.celery import OnceRule
 
 
 class Order(BaseModel):
@@ -69,7 +71,7 @@ def task_of(app: Celery, body: Callable[..., object], rule: OnceRule, **options:
     return app.task(base=Once, once=rule, pydantic=True, lazy=False, shared=False, **options)(body)  # type: ignore[call-overload]  # whatever Celery takes
 
 
-@pytest.mark.parametrize("rule", [OnceRule(keep=60), OnceRule("{order[id]}", keep=60)], ids=["whole", "expression"])
+@pytest.mark.parametrize("rule", [unique(keep=60), unique("{order[id]}", keep=60)], ids=["whole", "expression"])
 @pytest.mark.parametrize("body", [whole, bound, optional, preset])
 def test_a_model_and_a_dict_with_or_without_defaults_are_one_call(
     app: Celery, body: Callable[..., object], rule: OnceRule
@@ -88,7 +90,7 @@ def test_a_model_counts_as_celery_sends_it(app: Celery) -> None:
     def named(order: Named) -> str:
         return order.id
 
-    task = task_of(app, named, OnceRule(keep=60), pydantic_dump_kwargs={"by_alias": True})
+    task = task_of(app, named, unique(keep=60), pydantic_dump_kwargs={"by_alias": True})
     forms = (Named(orderId="o-7"), {"orderId": "o-7"}, {"orderId": "o-7", "units": 1})
     assert len({task.once_key(one) for one in forms}) == 1
 
@@ -97,24 +99,27 @@ def test_a_dict_that_no_model_takes_counts_as_it_is(app: Celery) -> None:
     def picky(order: Picky) -> str:
         return order.id
 
-    task = task_of(app, picky, OnceRule(keep=60))
+    task = task_of(app, picky, unique(keep=60))
     assert task.once_key({"id": "bad"}) == task.once_key({"id": "bad"}) != task.once_key({"id": "bad", "units": 1})
     with pytest.raises(TypeError, match="missing a required argument: 'order'"):
         task.once_key()
 
 
 def test_a_task_without_pydantic_gets_its_dict_as_it_is(app: Celery) -> None:
-    task: Any = app.task(base=Once, once=OnceRule(keep=60), lazy=False, shared=False)(whole)
+    task: Any = app.task(base=Once, once=unique(keep=60), lazy=False, shared=False)(whole)
     assert task.once_key({"id": "o-7"}) != task.once_key({"id": "o-7", "units": 1})
 
 
 @pytest.mark.parametrize(
-    ("key", "payload", "what"), [("{order.id}", None, "key"), ("{order[id]}", "{order.id}", "payload")]
+    ("key", "payload", "what"), [("{order.id}", True, "key"), ("{order[id]}", "{order.id}", "payload")]
 )
 def test_an_expression_that_reads_an_attribute_is_told_what_to_write(
-    app: Celery, key: str, payload: str | None, what: str
+    app: Celery,
+    key: str,
+    payload: str | bool,  # noqa: FBT001  # an option of the rule
+    what: str,
 ) -> None:
-    task = task_of(app, whole, OnceRule(key, payload=payload, keep=60))
+    task = task_of(app, whole, unique(key, payload=payload, keep=60))
     sentence = (
         rf"^{what} expression '{{order\.id}}' of .*\.whole: 'order\.id' leads nowhere: .*; an item is read as \[id\]$"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from celery import Celery
 
-from segmented.dedup.celery import Once, OnceRule
+from segmented.dedup.celery import Once, unique
 from segmented.dedup.celery.message import OnceHeader
 from segmented.models.dedup import RecordName
 from segmented.stores.memory import MemoryStore
@@ -54,7 +54,7 @@ def test_a_worker_goes_by_the_namespace_of_the_publisher(app: Celery) -> None:
 
 def test_a_header_is_trusted_whatever_the_arguments_are(app: Celery) -> None:
     """The page about it says who may write to the broker."""
-    rule = OnceRule("{order}", keep=60)
+    rule = unique("{order}", keep=60)
     task: Any = app.task(base=Once, once=rule, name="trusting", lazy=False, shared=False)(same)
     assert task.delay("a").get() == "a"
     first = task.once_plan.identity(("a",), {})
@@ -67,7 +67,7 @@ def test_a_body_may_end_its_run_itself(app: Celery) -> None:
         self.once_run.finish("kept")
         return f"given for {order}"
 
-    rule = OnceRule("{order}", keep=60)
+    rule = unique("{order}", keep=60)
     task: Any = app.task(base=Once, once=rule, bind=True, name="own", lazy=False, shared=False)(body)
     assert task.delay("a").get() == "given for a"
     assert task.delay("a").get() == "kept"

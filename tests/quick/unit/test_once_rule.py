@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,11 +12,14 @@ pytest.importorskip("celery")
 
 from celery import Celery
 
-from segmented.dedup.celery import Once, OnceRule
+from segmented.dedup.celery import Once, OnceRule, latest, per, serial, unique
 from segmented.errors import InvalidInput
+from segmented.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from segmented.dedup.celery.rule import Period
 
 
 @pytest.fixture
@@ -28,121 +32,82 @@ def work(order_id: str, *, amount: int = 1) -> None:
     """Nothing."""
 
 
-CASES: list[tuple[dict[str, Any], str]] = [
-    (
-        {"point": "until_done"},
-        (
-            "point is 'until_done': give one of until_executing, until_executed, until_expired, while_executing, "
-            "until_and_while_executing, exactly_once"
-        ),
-    ),
-    (
-        {"on_publish": "ignore"},
-        "on_publish is 'ignore': give one of return, raise, drop, replace, reschedule, wait, keep_last, debounce",
-    ),
-    ({"on_execute": "replace"}, "on_execute is 'replace': give one of return, raise, drop, reschedule, wait"),
-    (
-        {"point": "while_executing", "on_publish": "drop"},
-        "on_publish is 'drop', but with while_executing no key is taken then: say it with on_execute",
-    ),
-    (
-        {"point": "exactly_once", "on_publish": "replace"},
-        "on_publish is 'replace', which conflicts with exactly_once: the first may have been done",
-    ),
-    (
-        {"point": "until_expired", "window": 5, "on_publish": "debounce", "delay": 1},
-        "on_publish is 'debounce', which conflicts with until_expired: the first may have been done",
-    ),
-    (
-        {"point": "until_executing", "on_publish": "keep_last"},
-        "on_publish is 'keep_last', which conflicts with until_executing: the first may have been done",
-    ),
-    (
-        {"on_publish": "replace", "keep": 5},
-        "on_publish is 'replace', which runs the newest, and keep gives repeats the result of the first",
-    ),
-    (
-        {"on_publish": "replace", "keep_failures": 5},
-        "on_publish is 'replace', which runs the newest, and keep gives repeats the result of the first",
-    ),
-    (
-        {"on_publish": "keep_last", "payload": True},
-        "on_publish is 'keep_last', which takes any payload, so payload=True is not compared",
-    ),
-    (
-        {"on_publish": "debounce"},
-        "on_publish is 'debounce', which needs a delay: how many seconds it has to be quiet",
-    ),
-    ({"delay_max": 5}, "on_publish is 'return', not 'debounce', so delay_max means nothing"),
-    ({"delay": 5}, "on_publish is 'return', neither debounce nor reschedule, so delay means nothing"),
-    (
-        {"point": "until_executing", "keep": 5},
-        "keep is set, but with until_executing the key is free before there is a result",
-    ),
-    (
-        {"point": "while_executing", "keep_failures": 5},
-        "keep is set, but with while_executing the key is free before there is a result",
-    ),
-    (
-        {"point": "until_expired", "window": 5, "keep": 5},
-        "keep is set, but with until_expired the window says for how long repeats get the result",
-    ),
-    (
-        {"point": "until_expired"},
-        "window is None with point until_expired: until_expired needs a window, and no other has one",
-    ),
-    ({"window": 5}, "window is 5 with point until_executed: until_expired needs a window, and no other has one"),
-    ({"keep": -1}, "keep of -1 s is not a duration: give 0 or more"),
-    ({"keep_failures": -0.5}, "keep_failures of -0.5 s is not a duration: give 0 or more"),
-    ({"queue_for": -1}, "queue_for of -1 s is not a duration: give 0 or more"),
-    ({"resend_after": -1}, "resend_after of -1 s is not a duration: give 0 or more"),
-    ({"timeout": -1}, "timeout of -1 s is not a duration: give 0 or more"),
-    ({"keep": True}, "keep is a number of seconds or a timedelta, not bool: True"),
-    ({"keep": "1h"}, "keep is a number of seconds or a timedelta, not str: '1h'"),
+CASES: list[tuple[Callable[[], OnceRule], str]] = [
+    (lambda: unique(keep=-1), "keep of -1 s is not a duration: give 0 or more"),
+    (lambda: unique(keep_failures=-0.5), "keep_failures of -0.5 s is not a duration: give 0 or more"),
+    (lambda: unique(queue_for=-1), "queue_for of -1 s is not a duration: give 0 or more"),
+    (lambda: unique(resend_after=-1), "resend_after of -1 s is not a duration: give 0 or more"),
+    (lambda: unique(keep=True), "keep is a number of seconds or a timedelta, not bool: True"),
+    (lambda: unique(keep="1 hour"), "keep is a number of seconds or a timedelta, not str: '1 hour'"),
+    (lambda: latest(quiet=-1), "quiet of -1 s is not a duration: give 0 or more"),
+    (lambda: latest(quiet=5, at_most=2), "at_most of 2 is less than quiet of 5: give quiet or more"),
+    (lambda: serial(at_once=0), "at_once of 0 is not a number of runs: give 1 to 1000"),
+    (lambda: serial(at_once=1.5), "at_once of 1.5 is not a number of runs: give 1 to 1000"),  # type: ignore[arg-type]  # that is the test
+    (lambda: per("days"), "a period of 'days' is not one: give one of hour, day, week, month, year"),  # type: ignore[arg-type]  # that is the test
+    (lambda: per("day", tz="Mars"), "tz of 'Mars' is not a time zone: give a name such as 'Europe/Berlin'"),
 ]
 
 
-@pytest.mark.parametrize(("options", "sentence"), CASES, ids=lambda part: str(part)[:40])
-def test_a_rule_that_makes_no_sense_is_refused_as_it_is_made(options: dict[str, Any], sentence: str) -> None:
+@pytest.mark.parametrize(("rule", "sentence"), CASES, ids=[sentence for _, sentence in CASES])
+def test_a_rule_that_makes_no_sense_is_refused_as_it_is_made(rule: Callable[[], OnceRule], sentence: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        OnceRule(**options)
+        rule()
     assert str(caught.value) == sentence
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"ttl": 0},
-        {"ttl": -1},
-        {"remember": 0},
-        {"point": "until_expired", "window": 0},
-        {"point": "until_expired", "window": -3},
-        {"on_publish": "debounce", "delay": -1},
-        {"on_publish": "debounce", "delay": 1, "delay_max": -1},
-        {"on_publish": "reschedule", "delay": -2},
-        {"size_max": 0},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": -1}, {"remember": 0}, {"size_max": 0}], ids=str)
 def test_a_time_or_size_that_is_none_is_refused_as_the_rule_is_made_and_named(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        OnceRule(**options)
+        unique(**options)
     assert any(name in str(caught.value) for name in options)
+
+
+def test_a_time_may_be_said_in_words() -> None:
+    assert unique(keep="2h").terms("").keep_ms == unique(keep=7200).terms("").keep_ms
+    assert latest(quiet="5s", at_most="1m").at_most_ms == 60_000
+
+
+def test_a_slot_is_that_of_the_calendar_in_its_time_zone(app: Celery) -> None:
+    clock = ManualClock(start=datetime(2026, 10, 24, 21, 59, tzinfo=UTC).timestamp())
+
+    def keys(period: Period, tz: str) -> list[str]:
+        rule = per(period, "{order_id}", tz=tz, clock=clock)
+        name = f"{period} {tz}"
+        task = app.task(base=Once, name=name, once=rule, lazy=False, shared=False)(work)
+        return [task.once_key("a"), task.once_key("a", amount=2)]
+
+    def slots() -> dict[str, str]:
+        found = {}
+        for period, tz in (("day", "Europe/Berlin"), ("day", "UTC"), ("hour", "Europe/Berlin"), ("month", "UTC")):
+            same, also = keys(period, tz)  # type: ignore[arg-type]  # each is a period
+            assert same == also
+            found[f"{period} {tz}"] = same
+        return found
+
+    before = slots()
+    clock.advance(120)
+    after = slots()
+    assert {name for name in before if before[name] != after[name]} == {"day Europe/Berlin", "hour Europe/Berlin"}
+    clock.advance(2 * 3600)  # 00:01 UTC, 02:01 in Berlin, before its clocks go back
+    first = slots()
+    clock.advance(3600)  # 02:01 once more
+    second = slots()
+    assert {name for name in first if first[name] != second[name]} == {"hour Europe/Berlin"}
 
 
 KEYS: list[tuple[Any, str]] = [
     ("{orderid}", "orderid"),
     ("{order_id.", "{order_id."),
     ("always", "names no argument"),
-    (OnceRule("{nobody}"), "nobody"),
-    (OnceRule("{order_id}", payload="{nobody}"), "nobody"),
-    (OnceRule(7), "7"),  # type: ignore[arg-type]  # that is the test
-    (7, "once of task 'work' is 7: give an OnceRule, a key expression, or a callable"),
-    (OnceRule, "give an OnceRule, a key expression, or a callable"),
+    (unique("{nobody}"), "nobody"),
+    (unique("{order_id}", payload="{nobody}"), "nobody"),
+    (unique(7), "7"),  # type: ignore[arg-type]  # that is the test
+    (7, "once of task 'work' is 7: give unique(...), per(...), latest(...) or serial(...), a key expression, or a "),
+    (unique, "give unique(...), per(...), latest(...) or serial(...), a key expression, or a callable"),
 ]
 
 
-@pytest.mark.parametrize(("once", "named"), KEYS, ids=lambda part: str(part)[:40])
+@pytest.mark.parametrize(("once", "named"), KEYS, ids=lambda part: getattr(part, "__name__", str(part))[:40])
 def test_a_key_that_does_not_fit_the_task_is_refused_at_its_import_with_lazy_false(
     app: Celery, once: object, named: str
 ) -> None:
@@ -152,7 +117,7 @@ def test_a_key_that_does_not_fit_the_task_is_refused_at_its_import_with_lazy_fal
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("once", "named"), KEYS, ids=lambda part: str(part)[:40])
+@pytest.mark.parametrize(("once", "named"), KEYS, ids=lambda part: getattr(part, "__name__", str(part))[:40])
 def test_a_key_that_does_not_fit_the_task_is_refused_when_the_app_is_finalized(
     app: Celery, once: object, named: str
 ) -> None:
@@ -191,7 +156,7 @@ def test_a_task_of_the_base_without_a_rule_is_refused_with_its_name_and_the_opti
             app.task(base=base, name=name, lazy=False, shared=False)(work)
     with refused:  # Celery has registered it, though its decoration failed
         app.tasks["silent"].delay("a")
-    Ours.once = OnceRule("{order_id}")
+    Ours.once = unique("{order_id}")
     task = app.task(base=Ours, name="kept", lazy=False, shared=False)(work)
     assert task.once_key("a") != task.once_key("b")
 
@@ -211,19 +176,10 @@ def test_an_app_whose_every_task_has_the_base_runs_those_without_a_rule() -> Non
 )
 def test_an_argument_that_has_no_stable_text_is_one_sentence_at_publication(app: Celery, argument: object) -> None:
     app.conf.once_url = "redis://127.0.0.1:1/2"  # not asked
-    task = app.task(base=Once, name="whole", once=OnceRule(), lazy=False, shared=False)(work)
+    task = app.task(base=Once, name="whole", once=unique(), lazy=False, shared=False)(work)
     with pytest.raises(InvalidInput) as caught:
         task.delay("a", amount=argument)
     assert "'amount'" in str(caught.value)
-
-
-def test_messages_run_one_after_another_at_the_points_that_only_keep_runs_apart() -> None:
-    apart = ("while_executing", "until_and_while_executing")
-    assert [OnceRule("{a}", point).in_worker for point in apart] == ["reschedule", "reschedule"]  # type: ignore[arg-type]  # both are points
-    assert [OnceRule("{a}", point, on_execute="return").in_worker for point in apart] == ["return", "return"]  # type: ignore[arg-type]  # both are points
-    assert OnceRule("{a}").in_worker == "return"
-    assert [OnceRule("{a}", point).compared for point in apart] == [False, True]  # type: ignore[arg-type]  # both are points
-    assert [OnceRule("{a}", point).compares_in_worker for point in apart] == [True, False]  # type: ignore[arg-type]  # both are points
 
 
 @pytest.mark.parametrize("countdown", ["3", float("inf"), float("nan")])

@@ -9,7 +9,7 @@ import pytest
 from celery import Celery
 
 from segmented import MemoryStore
-from segmented.dedup.celery import Once, OnceRule
+from segmented.dedup.celery import Once, unique
 from segmented.errors import InvalidInput
 from segmented.models.dedup import RecordName
 from segmented.protocol import ReadRecord
@@ -38,7 +38,7 @@ def same(order_id: str) -> str:
 
 class Charge(Once):
     name = "shop.charge"
-    once = OnceRule("{order_id}", keep=60)
+    once = unique("{order_id}", keep=60)
 
     def run(self, order_id: str) -> str:
         return f"charged {order_id}"
@@ -105,13 +105,13 @@ def test_a_message_that_has_expired_in_the_queue_is_not_what_a_repeat_gets(*, is
 def test_a_rule_without_the_base_that_reads_it_is_refused_when_the_task_is_made() -> None:
     with closing(new_app()) as app:
         with pytest.raises(Exception, match="once") as error:  # Python 3.11 wraps it
-            app.task(once=OnceRule("{order_id}"), name="shop.plain", lazy=False, shared=False)(same)
+            app.task(once=unique("{order_id}"), name="shop.plain", lazy=False, shared=False)(same)
         refused = error.value if isinstance(error.value, InvalidInput) else error.value.__cause__
         assert isinstance(refused, InvalidInput)
         said = "task 'same' has once=..., but it would not be deduplicated: give it base=Once, too"
         assert str(refused).splitlines()[0] == said
         assert "shop.plain" not in app.tasks
-        app.task(base=Once, once=OnceRule("{order_id}"), name="shop.once", lazy=False, shared=False)(same)
+        app.task(base=Once, once=unique("{order_id}"), name="shop.once", lazy=False, shared=False)(same)
 
 
 def test_a_message_keeps_its_key_until_it_expires_however_it_is_put_off() -> None:

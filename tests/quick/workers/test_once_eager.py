@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from segmented.dedup import InFlight, OtherPayload
+from segmented.dedup import OtherPayload
 from segmented.dedup.celery import once_repeated
 from segmented.dedup.celery.settings import close_stores
+from segmented.models.dedup import Freed
 from tests.support.workers.once_app import build
 from tests.support.workers.once_steps import Setup
 
@@ -102,6 +103,15 @@ def test_apply_runs_without_a_publication_and_still_once(tasks: Any, setup: Setu
     assert runs(setup) == 1
 
 
-def test_an_eager_task_inside_of_itself_is_told_that_its_key_is_taken(tasks: Any) -> None:  # noqa: ANN401  # tasks by name
-    with pytest.raises(InFlight, match="is running"):
-        tasks["recursive"].delay("a").get()
+def test_a_task_explains_and_frees_the_key_of_a_call(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
+    kept = tasks["kept"]
+    assert kept.once.explain("a", 1).splitlines()[1:] == [
+        "nobody holds it, and no outcome is kept",
+        "a repeat now runs",
+    ]
+    first = kept.delay("a", 1)
+    said = kept.once.explain("a", value=1)
+    assert f"done: message {first.id} ended" in said
+    assert said.splitlines()[-1] == "a repeat now gets the kept outcome and does not run"
+    assert kept.once.free("a", 1) == Freed("done", first.id)
+    assert (kept.delay("a", 1).is_repeat, runs(setup)) == (False, 2)

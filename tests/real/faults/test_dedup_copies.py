@@ -25,7 +25,7 @@ LONG = 600.0
 SHORT = 1.0
 """The lease of one that dies or is frozen, which is to lapse."""
 UNTIL_ENOUGH = -1
-EACH_POINT = ["plain", "until_executing", "while_executing"]
+EACH_POINT = ["plain", "latest", "serial"]
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from segmented import protocol as op
 from segmented.dedup import Dedup, ExternalEffect
+from segmented.dedup.celery.settings import close_stores
 from segmented.dedup.outcomes import OutcomeForm
 from segmented.models.dedup import RecordName
 from segmented.stores.redis import RedisStore
@@ -18,6 +20,7 @@ from tests.support import command_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from segmented.servers import ValkeyServer
     from tests.support.servers.deployments import Cluster
@@ -308,3 +311,66 @@ def test_the_keys_of_every_master_of_a_cluster_are_listed_explained_and_reaped(c
         for key in keys:
             commands.ran("free", key, "--namespace", "clustered", "--yes")
         assert commands.ran("list", "--namespace", "clustered").out == ""
+
+
+# --- calls of a task ---
+
+
+APP: Final = """
+from celery import Celery
+from segmented.dedup.celery import Once, unique
+
+app = Celery("shop_of_this_test")
+app.conf.update(once_url={url!r}, once_namespace="shop", task_always_eager=True)
+
+
+@app.task(shared=False, base=Once, once=unique("{{order_id}}:{{size}}", keep="1d"))
+def charge(order_id, size=1):
+    return order_id
+
+
+@app.task(shared=False, base=Once, once=None)
+def plain(order_id):
+    return order_id
+"""
+
+
+@pytest.fixture
+def module(commands: DedupCommands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Return the name of a module with an app whose records are on the server."""
+    name = f"shop_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(APP.format(url=commands.url))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    close_stores()
+
+
+def test_a_call_of_a_task_is_explained_and_freed_by_its_arguments(commands: DedupCommands, module: str) -> None:
+    shop = import_module(module)
+    first = shop.charge.delay("o-7", 2)
+    task = ("--task", f"{module}.charge")
+    said = commands.ran("explain", *task, "o-7", "size=2")
+    assert f"done: message {first.id} ended" in said.out, said
+    assert commands.ran("explain", *task, "o-7").code == 2
+    assert commands.ran("free", "--yes", "--app", module, *task, "o-7", "2").out == (
+        f"freed: it was done, message {first.id}\n"
+    )
+    assert not shop.charge.delay("o-7", 2).is_repeat
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--task", "charge", "o-7"), "task 'charge' does not name its module: give the module of its Celery app"),
+        (("--task", "no_such_shop.charge", "o-7"), "there is no Celery app in 'no_such_shop': give its module with"),
+        (("--task", "MODULE.plain", "o-7"), "has no task 'MODULE.plain' with base=Once; it has: MODULE.charge"),
+        (("--task", "MODULE.charge"), "task 'MODULE.charge' cannot be called with these arguments: missing"),
+        (("o-7", "o-8"), "2 keys were given: give one, or --task NAME with the arguments of a call"),
+    ],
+)
+def test_a_call_that_cannot_be_found_is_one_sentence(
+    commands: DedupCommands, module: str, words: tuple[str, ...], sentence: str
+) -> None:
+    done = commands.ran("explain", *(word.replace("MODULE", module) for word in words))
+    assert (done.code, done.out) == (2, "")
+    assert sentence.replace("MODULE", module) in done.err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import MISSING, fields
+from inspect import signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +13,7 @@ from celery import Celery
 
 from segmented import MemoryStore
 from segmented.dedup import FailedBefore
-from segmented.dedup.celery import Once, OnceRule
-from segmented.dedup.celery.rule import ON_EXECUTE, ON_PUBLISH, POINTS
+from segmented.dedup.celery import Once, OnceRule, latest, per, serial, unique
 from segmented.errors import InvalidInput
 from segmented.stores.redis import RedisStore
 from tests.quick.tidy.test_docs import PYTHON
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 HOW_TO: Final = ROOT / "docs" / "how-to" / "run-a-task-once.md"
 MIGRATE: Final = ROOT / "docs" / "how-to" / "migrate-from-celery-once-and-celery-singleton.md"
-CHOOSE: Final = ROOT / "docs" / "explanation" / "points-and-policies.md"
 PROMISE: Final = ROOT / "docs" / "explanation" / "what-once-cannot-promise.md"
 REFERENCE: Final = ROOT / "docs" / "reference" / "once.md"
 SERVERS: Final = 'broker="redis://localhost:6379/0", backend="redis://localhost:6379/1"'
@@ -115,94 +113,49 @@ def test_the_new_side_of_both_migrations_runs(valkey: ValkeyServer, module: dict
 
 
 def test_every_rule_that_a_page_names_in_a_table_can_be_made() -> None:
+    made = {"unique": unique, "per": per, "latest": latest, "serial": serial}
     rules = [
         found
-        for page in (CHOOSE, MIGRATE)
-        for found in re.findall(r"`(OnceRule\([^`]*\))`", page.read_text(encoding="utf-8"))
-        if "..." not in found
+        for page in (HOW_TO, MIGRATE)
+        for found in re.findall(r"`((?:unique|per|latest|serial)\([^`]*\))`", page.read_text(encoding="utf-8"))
     ]
-    assert len(rules) == 14
+    assert len(rules) >= 14
     for rule in rules:
-        assert isinstance(eval(rule, {"OnceRule": OnceRule}), OnceRule)  # noqa: S307  # our page
+        assert isinstance(eval(rule, made), OnceRule)  # noqa: S307  # our page
 
 
-def test_the_reference_names_every_field_and_its_default() -> None:
-    stated = {name: default.replace(",", "") for name, default, _ in cells(REFERENCE, "## `OnceRule`")}
-    assert all(field.default is not MISSING for field in fields(OnceRule))
-    assert stated == {
-        field.name: f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
-        for field in fields(OnceRule)
-        if field.name != "size_max"
-    } | {"size_max": "1048576"}
+def test_the_reference_names_every_option_of_each_rule_and_its_default() -> None:
+    stated: dict[tuple[str, str], str] = {}
+    for name, of, default, _ in cells(REFERENCE, "## Rules"):
+        named = set(re.findall(r"unique|per|latest|serial", of)) or {"unique", "per", "latest", "serial"}
+        if of.startswith("all but"):
+            named = {"unique", "per", "latest", "serial"} - named
+        stated |= {(rule, name): default.replace(",", "").strip('"') for rule in named}
+    known = {
+        (rule.__name__, name): one.default
+        for rule in (unique, per, latest, serial)
+        for name, one in signature(rule).parameters.items()
+    }
+    assert stated.keys() == known.keys()
+    for place, default in known.items():
+        shown_as = f"{default:g}" if isinstance(default, float) else str(default)
+        assert stated[place] == shown_as or place in {("per", "period"), ("per", "clock")}, place
 
 
-def test_the_pages_name_every_point_and_policy() -> None:
-    for heading, known in (
-        ("Points", POINTS),
-        ("Policies at publication", ON_PUBLISH),
-        ("Policies at execution", ON_EXECUTE),
-    ):
-        named = [row[0].removesuffix(" (default)") for row in cells(CHOOSE, f"## {heading}")]
-        assert sorted(named) == sorted(known)
-
-
-def test_a_policy_at_publication_goes_with_the_points_that_its_row_names() -> None:
-    needs: dict[str, dict[str, Any]] = {"until_expired": {"window": 9.0}}
-    for policy, _, _, stated in cells(CHOOSE, "## Policies at publication"):
-        name = policy.removesuffix(" (default)")
-        known = set()
-        for point in POINTS:
-            given = {"point": point, "on_publish": name, **needs.get(point, {})}
-            given |= {"delay": 1.0} if name == "debounce" else {}
-            try:
-                OnceRule("{a}", **given)
-            except InvalidInput:
-                continue
-            known.add(point)
-        named = set(stated.removeprefix("all but ").split(", ")) - {"all"}
-        assert known == (set(POINTS) - named if stated.startswith("all") else named), name
-
-
-def test_what_the_page_says_is_refused_is_refused() -> None:
-    refused: list[dict[str, Any]] = [
-        {"point": "while_executing", "on_publish": "raise"},
-        {"point": "until_expired", "window": 9, "on_publish": "replace"},
-        {"point": "exactly_once", "on_publish": "keep_last"},
-        {"point": "until_executing", "on_publish": "keep_last"},
-        {"on_publish": "replace", "keep": 9},
-        {"on_publish": "keep_last", "keep_failures": 9},
-        {"on_publish": "debounce", "delay": 1, "payload": True},
-        {"point": "until_executing", "keep": 9},
-        {"point": "while_executing", "keep_failures": 9},
-        {"point": "until_expired", "window": 9, "keep": 9},
-        {"window": 9},
-        {"point": "until_expired"},
-        {"on_publish": "debounce"},
-        {"delay_max": 9},
-        {"delay": 9},
-        {"keep": -1},
-        {"point": "once"},
-    ]
-    for given in refused:
-        with pytest.raises(InvalidInput):
-            OnceRule("{a}", **given)
-
-
-def test_a_failure_is_kept_only_where_it_is_said_and_until_a_window_is_over(app: App) -> None:
+def test_a_failure_is_kept_only_where_it_is_said(app: App) -> None:
     runs = []
 
     def failing(order: str) -> None:
         runs.append(order)
         raise ValueError(order)
 
-    rules = {"plain": OnceRule("{order}"), "kept": OnceRule("{order}", keep_failures=60)}
-    rules["window"] = OnceRule("{order}", point="until_expired", window=60)
+    rules = {"plain": unique("{order}"), "kept": unique("{order}", keep_failures=60), "day": per("day", "{order}")}
     tasks = {name: app.task(base=Once, once=rule, name=name)(failing) for name, rule in rules.items()}
-    for name, error in (("plain", ValueError), ("kept", FailedBefore), ("window", FailedBefore)):
+    for name, error in (("plain", ValueError), ("kept", FailedBefore), ("day", ValueError)):
         runs.clear()
         tasks[name].delay("o")
         assert isinstance(tasks[name].delay("o").result, error)
-        assert len(runs) == (2 if name == "plain" else 1)
+        assert len(runs) == (1 if name == "kept" else 2)
 
 
 def test_settings_are_found_under_the_prefix_that_django_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,14 +172,14 @@ def test_what_is_left_over_of_the_old_options_is_refused_or_means_nothing(app: A
     task = app.task(base=Once, once="{order}", unique_on=["order"], lock_expiry=5, name="t")(same)
     first = task.apply_async(("o",), once={"graceful": True})
     assert task.delay("o") == first
-    with pytest.raises(InvalidInput, match="give an OnceRule"):
+    with pytest.raises(InvalidInput, match="give unique"):
         app.task(base=Once, once={"keys": ["order"]}, lazy=False, name="refused")(same)
 
 
 def test_a_key_of_the_callers_is_that_of_one_task(valkey: ValkeyServer, app: App) -> None:
     with RedisStore.from_url(valkey.url) as store:
         app.conf.once_store = store
-        rule = OnceRule("{order}", keep=60)
+        rule = unique("{order}", keep=60)
         for name in ("one", "two"):
             task = app.task(base=Once, once=rule, name=name)(same)
             assert not task.apply_async(("o",), once_key="request-1").is_repeat

@@ -26,7 +26,7 @@ from celery.contrib.django.task import DjangoTask
 from django.db import transaction
 
 from segmented import MemoryStore
-from segmented.dedup.celery import Once, OnceRule
+from segmented.dedup.celery import Once, unique
 
 app = Celery("shop", broker="memory://", backend="cache+memory://")
 app.conf.once_store = MemoryStore()
@@ -36,7 +36,7 @@ class Both(Once, DjangoTask):
     pass
 
 
-@app.task(base=Both, once=OnceRule("{order_id}", keep=3600))
+@app.task(base=Both, once=unique("{order_id}", keep=3600))
 def charge(order_id, amount):
     return amount
 

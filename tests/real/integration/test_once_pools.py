@@ -45,7 +45,7 @@ def test_a_pool_runs_once_retries_keeps_and_replays_whatever_it_is(side: OnceSid
         ["pool-chord", 0],
     ]
     assert side.task("points").delay("pool-points", 5).get(timeout=SOON) == 5
-    serial = [side.task("while_executing_wait").delay("pool-serial", number, 0.1) for number in range(3)]
+    serial = [side.task("serial").delay("pool-serial", number, 0.1) for number in range(3)]
     assert [one.get(timeout=SOON) for one in serial] == [["pool-serial", number] for number in range(3)]
     counts = side.runs_by_key()
     assert {key: counts[key] for key in counts if key.startswith("pool")} == {

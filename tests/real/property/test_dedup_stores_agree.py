@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import pytest
 from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
@@ -22,6 +23,7 @@ from segmented.models.dedup import (
     KeyClaimed,
     KeyHeld,
     MessageCancelled,
+    MessageEarly,
     OutcomeKept,
     RecordName,
     RecordState,
@@ -47,11 +49,9 @@ WAITS: Final = st.sampled_from([0, LONG_MS])
 ATTEMPTS: Final = st.sampled_from([0, 0, 0, 1, 2])
 OUTCOMES: Final = st.sampled_from(["value", "error", "unkept", "cancelled"])
 POINTS: Final[dict[str, tuple[str, str, bool]]] = {
-    "until_executing": ("start", "message", False),
-    "until_executed": ("end", "key", True),
-    "until_expired": ("time", "message", False),
-    "while_executing": ("none", "key", False),
-    "until_and_while_executing": ("start", "key", False),
+    "unique": ("end", "key", True),
+    "latest": ("start", "key", False),
+    "serial": ("none", "message", False),
 }
 """Of a face for tasks: seat_end, run_on, and is a publisher refused while the key is run?"""
 
@@ -126,6 +126,8 @@ class DedupAgrees(Agreement):
                 return replace(answer, delay_ms=near(answer.delay_ms) or 0)
             case KeyHeld():
                 return replace(answer, free_in_ms=near(answer.free_in_ms))
+            case MessageEarly():
+                return replace(answer, due_in_ms=near(answer.due_in_ms) or 0)
             case StillRunning():
                 return replace(answer, free_in_ms=near(answer.free_in_ms) or 0)
             case OutcomeKept():
@@ -162,7 +164,7 @@ class DedupAgrees(Agreement):
         delay_ms=st.sampled_from([0, 0, LONG_MS]),
         delay_max_ms=st.sampled_from([0, 1, LONG_MS]),
         resend_ms=st.sampled_from([0, 1, LONG_MS]),
-        replaces=st.sampled_from([False, False, True]),
+        call=st.sampled_from(["", "", "1", "2"]),
     )
     def claim(
         self,
@@ -172,10 +174,9 @@ class DedupAgrees(Agreement):
         delay_ms: int,
         delay_max_ms: int,
         resend_ms: int,
-        *,
-        replaces: bool,
+        call: str,
     ) -> None:
-        answer = self.ask(
+        self.ask(
             op.ClaimKey(
                 self.record,
                 message,
@@ -187,11 +188,9 @@ class DedupAgrees(Agreement):
                 delay_max_ms,
                 resend_ms,
                 is_blocked_by_run=self.is_blocked,
-                replaces=replaces,
+                call_text=call if self.seat_end == "start" else "",
             )
         )
-        if isinstance(answer, KeyClaimed) and answer.replaced:
-            assert answer.replaced != message
 
     @rule(
         message=MESSAGES,
@@ -202,7 +201,7 @@ class DedupAgrees(Agreement):
         attempt=ATTEMPTS,
         follows=st.sampled_from(["", "", "m1", "m2"]),
         round_number=st.sampled_from([0, 0, 1, 2]),
-        window_ms=LIVES,
+        at_once=st.sampled_from([0, 1, 2]),
     )
     def begin(  # noqa: PLR0913, PLR0917  # as many as a beginning has
         self,
@@ -214,7 +213,7 @@ class DedupAgrees(Agreement):
         attempt: int,
         follows: str,
         round_number: int,
-        window_ms: int,
+        at_once: int,
     ) -> None:
         follows = "" if follows == message else follows
         answer = self.ask(
@@ -232,7 +231,7 @@ class DedupAgrees(Agreement):
                 attempt,
                 follows,
                 round_number,
-                window_ms,
+                at_once,
             )
         )
         if isinstance(answer, RunBegun):
@@ -276,7 +275,6 @@ class DedupAgrees(Agreement):
                 f"{holder}'s",
                 keep_ms,
                 LONG_MS,
-                self.seat_end,
                 self.run_on,
             )
             for who in ("redis", "model")
@@ -375,21 +373,6 @@ def agree(valkey_url: str, point: str) -> None:
         run_state_machine_as_test(made, settings=EXAMPLES)  # type: ignore[arg-type]  # it calls it, as it would a class
 
 
-def test_records_of_until_executing_answer_as_the_model_does(valkey_url: str) -> None:
-    agree(valkey_url, "until_executing")
-
-
-def test_records_of_until_executed_and_exactly_once_answer_as_the_model_does(valkey_url: str) -> None:
-    agree(valkey_url, "until_executed")
-
-
-def test_records_of_until_expired_answer_as_the_model_does(valkey_url: str) -> None:
-    agree(valkey_url, "until_expired")
-
-
-def test_records_of_while_executing_answer_as_the_model_does(valkey_url: str) -> None:
-    agree(valkey_url, "while_executing")
-
-
-def test_records_of_until_and_while_executing_answer_as_the_model_does(valkey_url: str) -> None:
-    agree(valkey_url, "until_and_while_executing")
+@pytest.mark.parametrize("point", POINTS)
+def test_records_answer_as_the_model_does(valkey_url: str, point: str) -> None:
+    agree(valkey_url, point)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from celery.exceptions import Reject
 
 from segmented.dedup import StoreEffect
-from segmented.dedup.celery import OnceRule
+from segmented.dedup.celery import unique
 from tests.support.workers.once_rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery import Celery
+
+    from segmented.dedup.celery import OnceRule
 
 Body = Any
 """A bound task: `self` is a `Once` whose app has a `once_setup`."""
@@ -75,10 +77,6 @@ def endless(self: Body, key: str, kill: bool = False) -> str:  # noqa: FBT001, F
     return key
 
 
-def recursive(self: Body, key: str) -> object:
-    return self.delay(key).get()
-
-
 def paged(self: Body, key: str, pages: int = 0) -> int:
     self.app.once_setup.note(self.name, key, pages, "begin")
     if pages:
@@ -115,9 +113,8 @@ def has_run(task: Body, key: str) -> bool:
 
 def add_tasks(app: Celery, base: type, lease: float) -> None:
     """Register all bodies with their rules, and with another lease than theirs, if one is given."""
-    usual, brief = OnceRule("{key}", ttl=2.0), OnceRule("{key}", ttl=5.0)
-    long, raising = OnceRule("{key}", ttl=FOR_EVER), OnceRule("{key}", on_publish="raise", on_execute="raise")
-    blind = OnceRule("{key}", ttl=FOR_EVER, payload=False)
+    usual, brief = unique("{key}", ttl=2.0), unique("{key}", ttl=5.0)
+    long, blind = unique("{key}", ttl=FOR_EVER), unique("{key}", ttl=FOR_EVER, payload=False)
 
     def add(name: str, body: Callable[..., object], once: OnceRule | None, **as_celery: object) -> None:
         once = replace(once, ttl=lease) if once is not None and lease else once
@@ -128,13 +125,12 @@ def add_tasks(app: Celery, base: type, lease: float) -> None:
     add("retried", retried, usual, max_retries=5)
     add("retried_early", retried, usual, acks_late=False)
     add("retried_long", retried, long)
-    add("raised_again", retried, raising)
+    add("retried_again", retried, unique("{key}"))
     add("unsteady", unsteady, usual, autoretry_for=(ConnectionError,), retry_backoff=False, default_retry_delay=0.1)
-    add("points", points, OnceRule("{key}", point="exactly_once", ttl=1.0))
+    add("points", points, unique("{key}", keep="1d", ttl=1.0))
     add("rejected", rejected, usual)
     add("endless", endless, brief, acks_on_timeout=False)
     add("ended", endless, blind, reject_on_worker_lost=False)
-    add("recursive", recursive, raising)
     add("gathered", gathered, None)
     add("paged", paged, usual)
     add("compensate", compensate, None)

@@ -14,7 +14,7 @@ from celery import Celery
 
 from segmented import Outbox, Pool, RedisStore, Settled
 from segmented.celery import add_tasks, publisher
-from segmented.dedup.celery import Once, OnceRule
+from segmented.dedup.celery import Once, unique
 
 if TYPE_CHECKING:
     from segmented.stock import OrderHandle
@@ -24,7 +24,7 @@ app.conf.update(once_url=os.environ["SHOP_RECORDS"], task_acks_late=True, task_r
 add_tasks(app)
 
 
-@app.task(base=Once, once=OnceRule("{order_id}", keep=86_400))
+@app.task(base=Once, once=unique("{order_id}", keep="1d"))
 def send_receipt(order_id: str, address: str) -> str:
     """Send a receipt, once for each order, however often the task is published or delivered."""
     with open(os.environ["SHOP_OUTGOING"], "a", encoding="utf-8") as outgoing:

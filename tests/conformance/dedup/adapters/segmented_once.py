@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from segmented.dedup.celery import Once, OnceRule
+from segmented.dedup.celery import Once, unique
 from tests.conformance.dedup.app import add_tasks, make_app
 from tests.conformance.dedup.settings import Settings
 
@@ -16,9 +16,8 @@ app.conf.once_url = settings.store
 app.conf.once_namespace = "compared"
 app.conf.once_when_down = settings.store_down
 
-RULE: Final = OnceRule(
+RULE: Final = unique(
     "{order_id}",
-    point="until_executed",
     keep=3600,
     ttl=settings.lease_seconds or LEASE_SECONDS,
     resend_after=2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,18 +11,20 @@ from segmented.models.dedup import (
     KeyClaimed,
     KeyHeld,
     MessageCancelled,
+    MessageEarly,
     OutcomeKept,
     PayloadDiffers,
     RunBegun,
 )
+from segmented.once_keys import once_keys
+from segmented.protocol.wire import text
 from tests.support.contract.bodies import Since
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
 
 if TYPE_CHECKING:
-    from segmented.models.dedup import HeldState
     from tests.fixtures.stores import Side
 
-SEATED = ["until_executing", "until_executed", "until_expired", "until_and_while_executing"]
+SEATED = ["unique", "latest"]
 CLAIMED = KeyClaimed(replay=False)
 
 
@@ -55,7 +57,7 @@ def test_a_claim_repeated_after_a_lost_reply_is_the_same_claim(side: Side, point
 
 
 def test_a_repeated_claim_is_told_so_before_all_else_that_is_known_of_the_key(side: Side) -> None:
-    client = KeyClient(side, "until_and_while_executing")
+    client = KeyClient(side, "latest")
     token = client.token("old")
     assert client.claim("a") == CLAIMED
     assert client.claim("a") == KeyClaimed(replay=True)
@@ -63,16 +65,14 @@ def test_a_repeated_claim_is_told_so_before_all_else_that_is_known_of_the_key(si
     assert client.claim("a") == KeyClaimed(replay=True)
 
 
-@pytest.mark.parametrize("point", ["until_executed", "until_and_while_executing"])
+@pytest.mark.parametrize("point", ["unique", "latest"])
 def test_a_message_whose_worker_died_is_a_repeat_of_the_one_that_took_its_place(side: Side, point: str) -> None:
-    is_one = point == "until_executed"  # at the other point every message runs
     client = KeyClient(side, point)
     client.begin("old", ttl_ms=SHORT_MS)
     side.pass_time(SHORT)
     assert client.claim("new") == CLAIMED
     client.finish("new", client.token("new"))
-    again = client.begin("old", "again")  # its broker delivers it once more
-    assert timeless(again) == OutcomeKept("new", "value", "1", 0) if is_one else isinstance(again, RunBegun)
+    assert timeless(client.begin("old", "again")) == OutcomeKept("new", "value", "1", 0)  # it is delivered once more
 
 
 def test_a_message_whose_worker_died_runs_where_its_successor_never_comes(side: Side) -> None:
@@ -140,14 +140,11 @@ def test_another_payload_under_a_key_is_refused_wherever_the_key_is_in_use(side:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_run_keeps_publishers_away_at_until_executed_and_a_window_too(side: Side, point: str) -> None:
+def test_a_run_keeps_publishers_away_with_unique_alone(side: Side, point: str) -> None:
     client = KeyClient(side, point)
     client.claim("a")
     client.token("a")
-    in_the_way = {"until_executed": "running", "until_expired": "waiting"}
-    state = in_the_way.get(point)
-    expected = CLAIMED if state is None else KeyHeld("a", cast("HeldState", state), None)
-    assert timeless(client.claim("b")) == expected
+    assert timeless(client.claim("b")) == (KeyHeld("a", "running", None) if point == "unique" else CLAIMED)
 
 
 def test_an_unknown_run_keeps_publishers_away_and_says_for_how_long_nobody_knows(side: Side) -> None:
@@ -202,99 +199,82 @@ def test_a_message_that_is_not_due_yet_is_not_sent_again(side: Side) -> None:
 
 
 @pytest.mark.parametrize("point", SEATED)
-def test_a_replaced_message_waits_for_its_successor_and_gets_its_outcome(side: Side, point: str) -> None:
-    client = KeyClient(side, point)
-    for message in ("a", "b"):
-        client.claim(message, message, replaces=True)
-    assert client.claim("c", "q", replaces=True) == KeyClaimed(replay=False, replaced="b")
-    assert timeless(client.begin("a", seen="")) == KeyHeld("c", "waiting", None, goes_round=True, next_round=1)
-    token = client.begin("c", seen="q").fencing_token
-    assert timeless(client.begin("a", seen="")) == KeyHeld("c", "running", None, goes_round=True, next_round=1)
-    client.finish("c", token, body="7")
-    for message in ("a", "b"):
-        assert timeless(client.begin(message)) == OutcomeKept("c", "value", "7", 0)
-
-
-@pytest.mark.parametrize("point", SEATED)
-def test_a_replaced_message_does_not_begin_after_its_successor_and_other_uses(side: Side, point: str) -> None:
-    """Its successor ran and ended, and the key was used by others since."""
-    client = KeyClient(side, point)
-    client.claim("a")
-    client.claim("b", replaces=True)
-    client.run("b", body="7")
-    if point != "until_expired":
-        client.run("c")
-    assert timeless(client.begin("a")) == OutcomeKept("b", "value", "7", 0)
-
-
-@pytest.mark.parametrize("point", SEATED)
-def test_a_replaced_message_begins_if_its_successor_never_came_but_not_if_cancelled(side: Side, point: str) -> None:
-    client, other = KeyClient(side, point), KeyClient(side, point)
-    for one in (client, other):
-        one.claim("a")
-        one.claim("b", replaces=True, wait_ms=SHORT_MS if one is client else LONG_MS)
-    other.cancel("b")
-    side.pass_time(SHORT)
-    assert other.begin("a") == MessageCancelled()
-    assert isinstance(client.begin("a"), RunBegun)
-
-
-def test_a_retry_that_was_replaced_waits_for_its_successor(side: Side) -> None:
-    client = KeyClient(side)
-    client.token("a")
-    client.abandon("a", next_attempt=1)
-    assert client.claim("b", replaces=True).replaced == "a"
-    expected = KeyHeld("b", "waiting", None, goes_round=True, next_round=1)
-    assert timeless(client.begin("a", attempt=1)) == expected
-    client.run("b", body="7")
-    assert timeless(client.begin("a", attempt=1)) == OutcomeKept("b", "value", "7", 0)
-
-
-def test_a_replaced_message_that_repeats_its_claim_does_not_end_its_successor(side: Side) -> None:
-    client = KeyClient(side)
-    client.claim("a", replaces=True)
-    client.claim("b", replaces=True)
-    assert timeless(client.claim("a", replaces=True)) == KeyHeld("b", "waiting", None)
-    client.run("b")
-    assert client.claim("a", replaces=True) == CLAIMED  # it was not published yet: it runs once it is
-    assert isinstance(client.begin("a"), RunBegun)
-
-
-def test_a_replaced_message_is_remembered_until_after_it_would_have_been_due(side: Side) -> None:
-    client, since = KeyClient(side), Since(side)
-    client.claim("a", delay_ms=2 * SHORT_MS, wait_ms=SHORT_MS, remember_ms=2 * SHORT_MS)
-    client.claim("b", replaces=True, remember_ms=2 * SHORT_MS)
-    client.run("b", body="7")
-    side.pass_time(3 * SHORT_MS / 1000)
-    found = timeless(client.begin("a"))
-    assert found == OutcomeKept("b", "value", "7", 0) or not since.is_within(4 * SHORT_MS / 1000)
-
-
-def test_a_message_whose_window_is_taken_over_while_it_runs_goes_on(side: Side) -> None:
-    client = KeyClient(side, "until_expired")
-    client.claim("a")
-    token = client.token("a")
-    assert client.claim("b", replaces=True) == KeyClaimed(replay=False, replaced="a")
-    assert timeless(client.begin("a", "other")) == KeyHeld("a", "running", None, goes_round=True, next_round=1)
-    assert client.finish("a", token).replay is False
-
-
-def test_a_message_can_be_put_off_by_replacing_it_but_not_for_ever(side: Side) -> None:
-    client, since = KeyClient(side), Since(side)
-    assert client.claim("a", delay_ms=400, delay_max_ms=600).delay_ms == 400
-    side.pass_time(0.4)
-    answer = client.claim("b", delay_ms=400, delay_max_ms=600, replaces=True)
-    assert answer.replaced == "a"
-    assert answer.delay_ms <= 200
-    assert answer.delay_ms > 0 or not since.is_within(0.6)
-    side.pass_time(0.22)
-    assert client.claim("c", delay_ms=400, delay_max_ms=600, replaces=True).delay_ms == 0
-
-
-@pytest.mark.parametrize("point", SEATED)
 def test_a_message_cancelled_while_its_claim_was_repeated_blocks_nobody_on_arrival(side: Side, point: str) -> None:
     client = KeyClient(side, point)
     client.cancel("a")
     assert client.claim("a") == CLAIMED
     assert client.begin("a") == MessageCancelled()
     assert client.claim("b") == CLAIMED
+
+
+# --- the latest call ---
+
+
+def test_a_call_replaces_the_arguments_of_the_message_that_waits_and_puts_it_off(side: Side) -> None:
+    client, since = KeyClient(side, "latest"), Since(side)
+    assert client.claim("a", delay_ms=SHORT_MS, call="1") == KeyClaimed(replay=False, delay_ms=SHORT_MS)
+    assert timeless(client.claim("b", delay_ms=LONG_MS, call="2")) == KeyHeld("a", "waiting", None)
+    assert timeless(client.claim("c", delay_ms=LONG_MS, call="3")) == KeyHeld("a", "waiting", None)
+    early = client.begin("a")
+    assert isinstance(early, MessageEarly)
+    assert LONG_MS - 30_000 < early.due_in_ms <= LONG_MS
+    client.claim("d", call="4")
+    begun = client.begin("a")
+    assert (begun.call, client.begin("a").call) == ("4", "4"), "a repeated beginning has the same arguments"
+    assert since.is_within(LONG_MS / 1000)
+
+
+def test_a_message_is_not_put_off_beyond_the_most_that_is_said(side: Side) -> None:
+    client = KeyClient(side, "latest")
+    client.claim("a", delay_ms=SHORT_MS, delay_max_ms=SHORT_MS, call="1")
+    side.pass_time(SHORT)
+    client.claim("b", delay_ms=LONG_MS, delay_max_ms=SHORT_MS, call="2")
+    assert client.begin("a").call == "2"
+
+
+def test_a_call_during_a_run_makes_one_more_message_with_the_latest_arguments(side: Side) -> None:
+    client = KeyClient(side, "latest")
+    client.claim("a", call="1")
+    token = client.token("a")
+    assert client.claim("b", call="2") == CLAIMED
+    assert timeless(client.claim("c", call="3")) == KeyHeld("b", "waiting", None)
+    assert timeless(client.begin("b")) == KeyHeld("a", "running", None, goes_round=True, next_round=1)
+    client.finish("a", token)
+    assert client.begin("b").call == "3"
+
+
+def test_a_message_whose_worker_died_is_delivered_again_with_the_latest_arguments(side: Side) -> None:
+    client = KeyClient(side, "latest")
+    client.claim("a", call="1")
+    client.claim("b", call="2")
+    client.token("a", ttl_ms=SHORT_MS)
+    side.pass_time(SHORT)
+    assert client.begin("a", "again").call == "2"
+
+
+def test_a_retry_has_the_latest_arguments_or_leaves_them_to_the_message_that_waits(side: Side) -> None:
+    client, other = KeyClient(side, "latest"), KeyClient(side, "latest")
+    for one in (client, other):
+        one.claim("a", call="1")
+        one.token("a")
+    client.abandon("a", next_attempt=1)
+    client.claim("b", call="2")
+    assert client.begin("a", attempt=1).call == "2"
+    other.claim("b", call="2")
+    other.abandon("a", next_attempt=1)
+    other.run("b", body="7")
+    assert timeless(other.begin("a", attempt=1)) == OutcomeKept("b", "value", "7", 0)
+
+
+def test_two_thousand_calls_change_one_message_at_the_same_cost_each(plain_redis_side: Side) -> None:
+    client, server = KeyClient(plain_redis_side, "latest"), plain_redis_side.raw()
+    server.config_resetstat()
+    for number in range(2_000):
+        client.claim(str(number), delay_ms=LONG_MS, call=str(number))
+    calls = {name: found["calls"] for name, found in server.info("commandstats").items()}
+    assert calls["cmdstat_hmget"] <= 10 * 2_000
+    assert calls.get("cmdstat_hget", 0) <= 2_000
+    assert {text(key) for key in server.keys(f"*{client.record.namespace}*")} == {
+        client.record_key,
+        once_keys(client.record.namespace, client.key).claims,
+    }

@@ -14,7 +14,6 @@ from segmented.models.dedup import (
     KeyHeld,
     MessageCancelled,
     NotUnknown,
-    OutcomeKept,
     Reaped,
     RecordName,
     RunBegun,
@@ -68,7 +67,7 @@ def test_a_run_in_doubt_never_lapses_by_itself(client: RecordClient) -> None:
     assert client.begin("n") == KeyHeld("m", "unknown", None)
 
 
-@pytest.mark.parametrize("point_name", ["until_executed", "until_executing"])
+@pytest.mark.parametrize("point_name", ["unique", "serial"])
 def test_a_retry_of_a_run_in_doubt_lives_and_is_renewed(side: Side, point_name: str) -> None:
     client = KeyClient(side, point_name)
     client.token("m")
@@ -150,17 +149,3 @@ def test_a_message_that_is_cancelled_leaves_what_is_unknown_unknown(
         assert client.begin("n") == KeyHeld("m", "unknown", None)
         assert client.settle() == Freed("unknown", "m")
         assert isinstance(client.begin("n"), RunBegun)
-
-
-def test_a_settled_message_gives_its_outcome_until_its_window_ends(side: Side) -> None:
-    client = KeyClient(side, "until_expired")
-    client.claim("m")
-    client.token("m", on_lapse="unknown")
-    side.execute(op.DoubtRun(client.record, "m", "m's", LONG_MS, "message"))
-    assert client.settle("value", '"x"', message="m") == RunFinished(replay=False)
-    found = client.claim("n")
-    assert isinstance(found, OutcomeKept)
-    assert (found.message, found.body) == ("m", '"x"')
-    state = client.read()
-    assert state is not None
-    assert LONG_MS - 60_000 < state.keeps_ms <= LONG_MS

@@ -8,7 +8,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.models import Lost, Released
-from segmented.models.dedup import Freed, KeyClaimed, Reaped, RunBegun
+from segmented.models.dedup import Freed, KeyClaimed, Reaped
 from segmented.once_keys import once_keys
 from tests.support.contract.dedup.dedup_calls import Calls
 from tests.support.contract.dedup.dedup_desk import LONG_MS, SHORT, SHORT_MS, KeyClient
@@ -31,14 +31,6 @@ def test_a_seat_that_lapsed_is_not_what_an_operator_frees(side: Side) -> None:
     client.claim("a", wait_ms=SHORT_MS)
     side.pass_time(SHORT)
     assert client.free() == Freed(None, None)
-
-
-def test_a_message_at_work_goes_on_with_its_retries_when_another_takes_its_window(side: Side) -> None:
-    client = KeyClient(side, "until_expired")
-    client.claim("a")
-    client.token("a")
-    assert client.claim("b", replaces=True) == KeyClaimed(replay=False, replaced="a")
-    assert isinstance(client.begin("a", "next", attempt=1), RunBegun)
 
 
 def test_a_holder_that_was_overtaken_has_not_announced_a_later_retry(side: Side) -> None:

@@ -12,6 +12,7 @@ from segmented.models.dedup import (
     AttemptOutdated,
     KeyClaimed,
     KeyHeld,
+    MessageCancelled,
     OutcomeKept,
     PayloadDiffers,
     RunBegun,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 CLAIMED = KeyClaimed(replay=False)
-ON_KEY = ["until_executed", "while_executing", "until_and_while_executing"]
-ON_MESSAGE = ["until_executing", "until_expired"]
+ON_KEY = ["unique", "latest"]
+ON_MESSAGE = ["serial"]
 
 
 def running(message: str, attempt: int = 0) -> KeyHeld:
@@ -71,6 +72,26 @@ def test_messages_of_a_key_run_side_by_side_where_only_copies_are_kept_out(side:
     assert client.begin("b").fencing_token > token
 
 
+def test_up_to_so_many_run_at_once_and_a_dead_holder_counts_until_it_lapses(side: Side) -> None:
+    client = KeyClient(side, "serial")
+    tokens = {message: client.begin(message, at_once=3).fencing_token for message in "abc"}
+    assert timeless(client.begin("d", at_once=3)) == running("a")
+    assert client.renew("b") == Renewed(LONG_MS)
+    client.finish("a", tokens["a"])
+    client.begin("d", at_once=3, ttl_ms=SHORT_MS)
+    assert isinstance(client.begin("e", at_once=3), KeyHeld)
+    side.pass_time(SHORT)
+    assert isinstance(client.begin("e", at_once=3), RunBegun)
+    assert isinstance(client.begin("f", at_once=3), KeyHeld)
+    client.abandon("b")
+    assert isinstance(client.begin("f", at_once=3), RunBegun)
+    assert client.cancel("c", is_dead=True) == MessageCancelled()
+    assert isinstance(client.begin("g", at_once=3), RunBegun)
+    client.free("e")
+    assert isinstance(client.begin("h", at_once=3), RunBegun)
+    assert isinstance(client.begin("i", at_once=3), KeyHeld)
+
+
 def test_another_payload_is_refused_by_a_run_a_seat_and_a_kept_outcome(side: Side) -> None:
     client = KeyClient(side)
     client.claim("a")
@@ -82,7 +103,7 @@ def test_another_payload_is_refused_by_a_run_a_seat_and_a_kept_outcome(side: Sid
     assert timeless(client.begin("a", "copy", seen="q")) == OutcomeKept("a", "value", "1", 0)
 
 
-@pytest.mark.parametrize("point", ["until_executing", "until_executed", "until_expired", "until_and_while_executing"])
+@pytest.mark.parametrize("point", ["unique", "latest"])
 def test_a_message_nobody_claimed_waits_for_the_one_that_has_the_seat(side: Side, point: str) -> None:
     client = KeyClient(side, point)
     client.claim("a")
@@ -91,8 +112,8 @@ def test_a_message_nobody_claimed_waits_for_the_one_that_has_the_seat(side: Side
     assert isinstance(client.begin("a"), RunBegun)
 
 
-def test_while_executing_knows_no_seat(side: Side) -> None:
-    client = KeyClient(side, "while_executing")
+def test_serial_knows_no_seat(side: Side) -> None:
+    client = KeyClient(side, "serial")
     client.claim("a")
     assert isinstance(client.begin("foreign"), RunBegun)
 
@@ -168,7 +189,7 @@ def test_an_unknown_run_is_not_repeated_but_its_holder_may_come_back_and_finish_
 
 
 def test_an_unknown_run_of_one_message_excludes_no_other_where_only_copies_are(side: Side) -> None:
-    client = KeyClient(side, "until_executing")
+    client = KeyClient(side, "serial")
     client.token("a", ttl_ms=SHORT_MS, on_lapse="unknown")
     side.pass_time(SHORT)
     client.reap("a")
@@ -202,7 +223,7 @@ def test_copies_find_their_outcome_after_the_key_was_used_by_others(side: Side, 
     assert timeless(client.begin("a", "copy")) == OutcomeKept("a", "value", "a", 0)
 
 
-@pytest.mark.parametrize("point", ["until_executed", "until_and_while_executing"])
+@pytest.mark.parametrize("point", ["unique", "latest"])
 def test_a_claimed_message_runs_beside_a_kept_outcome_and_an_unclaimed_one_gets_it(side: Side, point: str) -> None:
     client = KeyClient(side, point)
     token = client.token("a", ttl_ms=SHORT_MS)
@@ -213,40 +234,6 @@ def test_a_claimed_message_runs_beside_a_kept_outcome_and_an_unclaimed_one_gets_
     assert timeless(client.begin("foreign")) == running("b")
     assert client.abandon("b") == Released()
     assert timeless(client.begin("foreign")) == OutcomeKept("a", "value", "1", 0)
-
-
-def test_a_window_outlives_the_run_and_gives_its_outcome_until_it_ends(side: Side) -> None:
-    client, brief = KeyClient(side, "until_expired"), KeyClient(side, "until_expired")
-    client.claim("a")
-    client.run("a", body="7", keep_ms=LONG_MS)
-    assert timeless(client.claim("b")) == OutcomeKept("a", "value", "7", 0)
-    assert timeless(client.begin("foreign")) == OutcomeKept("a", "value", "7", 0)
-    brief.claim("a", wait_ms=SHORT_MS)
-    brief.run("a", body="7", keep_ms=LONG_MS)
-    side.pass_time(SHORT)
-    assert brief.claim("b") == CLAIMED
-    assert timeless(brief.begin("a", "copy")) == OutcomeKept("a", "value", "7", 0)
-
-
-def test_a_message_nobody_claimed_takes_a_window_when_it_begins(side: Side) -> None:
-    client, brief = KeyClient(side, "until_expired"), KeyClient(side, "until_expired")
-    client.begin("foreign", window_ms=LONG_MS)
-    assert timeless(client.claim("b")) == KeyHeld("foreign", "waiting", None)
-    brief.begin("foreign", window_ms=SHORT_MS)
-    side.pass_time(SHORT)
-    assert brief.claim("b") == CLAIMED
-    assert isinstance(brief.renew("foreign"), Renewed)
-
-
-def test_a_message_of_an_old_window_that_ends_late_leaves_the_new_one_alone(side: Side) -> None:
-    client = KeyClient(side, "until_expired")
-    client.claim("a", wait_ms=SHORT_MS)
-    token = client.token("a")
-    side.pass_time(SHORT)
-    client.claim("b")
-    client.finish("a", token)
-    assert timeless(client.claim("c")) == KeyHeld("b", "waiting", None)
-    assert isinstance(client.begin("b"), RunBegun)
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -354,7 +341,7 @@ def test_a_retry_whose_seat_was_taken_runs_before_its_taker_and_never_beside_it(
 
 
 def test_a_retry_is_outdated_by_nothing_that_happened_to_other_messages(side: Side) -> None:
-    client = KeyClient(side, "until_and_while_executing")
+    client = KeyClient(side, "serial")
     client.token("a")
     client.abandon("a", next_attempt=1)
     client.run("b", keep_ms=LONG_MS)

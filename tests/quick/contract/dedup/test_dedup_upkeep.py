@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 CLAIMED = KeyClaimed(replay=False)
-ON_KEY = ["until_executed", "while_executing", "until_and_while_executing"]
+ON_KEY = ["unique", "latest"]
 
 
 def where(client: KeyClient) -> str:
@@ -227,7 +227,7 @@ def test_the_reaper_tells_that_a_run_became_unknown_and_then_leaves_it(side: Sid
 
 
 def test_the_reaper_frees_a_seat_beside_a_living_run(side: Side) -> None:
-    client = KeyClient(side, "until_and_while_executing")
+    client = KeyClient(side, "latest")
     client.token("a")
     since = Since(side)
     client.claim("b", wait_ms=SHORT_MS)
@@ -244,22 +244,20 @@ def test_the_reaper_frees_a_seat_beside_a_living_run(side: Side) -> None:
 
 def test_claims_are_listed_first_those_that_end_first_whatever_their_keys_are_called(side: Side) -> None:
     key = "order 5:6%20{7}"
-    client = KeyClient(side, "until_executing", key)
-    client.claim("m 1:2", wait_ms=LONG_MS)
+    client = KeyClient(side, "serial", key)
     client.begin("n 1:2", ttl_ms=LONG_MS)
-    assert client.claims() == ((key, None),)
+    assert client.claims() == ((key, "n 1:2"),)
     client.begin("m 1:2", ttl_ms=SHORT_MS)
-    client.claim("o")
-    assert client.claims() == ((key, "m 1:2"), (key, None))
+    assert client.claims() == ((key, "m 1:2"), (key, "n 1:2"))
     assert client.claims(limit=1) == ((key, "m 1:2"),)
     side.pass_time(SHORT)
     assert client.claims(only_lapsed=True) == ((key, "m 1:2"),)
     assert client.reap("m 1:2") == Reaped("freed")
-    assert client.claims() == ((key, None),)
+    assert client.claims() == ((key, "n 1:2"),)
 
 
 def test_messages_of_keys_that_look_alike_are_not_mixed_up(side: Side) -> None:
-    one, other = KeyClient(side, "until_executing", "a:b"), KeyClient(side, "until_executing", "a")
+    one, other = KeyClient(side, "serial", "a:b"), KeyClient(side, "serial", "a")
     other.record = type(other.record)(one.record.namespace, "a")
     one.run("c")
     assert isinstance(other.begin("b:c"), RunBegun)
@@ -267,7 +265,7 @@ def test_messages_of_keys_that_look_alike_are_not_mixed_up(side: Side) -> None:
 
 
 def test_a_record_tells_all_its_parts(side: Side) -> None:
-    client = KeyClient(side, "until_and_while_executing")
+    client = KeyClient(side, "latest")
     assert client.read() is None
     token = client.token("a")
     client.claim("b")

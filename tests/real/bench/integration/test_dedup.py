@@ -46,9 +46,9 @@ def test_a_real_worker_takes_two_round_trips_for_a_task_and_its_publisher_one(pr
     } == {
         "plain": (0, 0),
         "plain, one script": (0, 1),
-        "until_executed": (1, 2),
-        "while_executing": (0, 2),
-        "exactly_once": (1, 2),
+        "unique": (1, 2),
+        "serial": (0, 2),
+        "unique, with an effect": (1, 2),
     }
     assert all(burst.worked > 0 and burst.worked_cpu > 0 for bursts in found.values() for burst in bursts)
     with redis.Redis.from_url(at_database(private_valkey.url, RECORDS)) as client:
@@ -66,7 +66,7 @@ def test_the_whole_benchmark_shows_every_figure_and_empties_the_server(private_v
     assert all(figure["name"] in said for figure in written["figures"])
     assert {figure["name"] for figure in written["figures"] if figure["is_promise"]} == {
         f"{point}: round trips of {where}"
-        for point in ("until_executed", "while_executing", "exactly_once")
+        for point in ("unique", "serial", "unique, with an effect")
         for where in ("the worker", "apply_async")
     }
     assert results.is_kept

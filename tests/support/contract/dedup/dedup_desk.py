@@ -29,11 +29,9 @@ class Point:
 
 
 POINTS: Final = {
-    "until_executing": Point("start", "message", is_blocked_by_run=False),
-    "until_executed": Point("end", "key", is_blocked_by_run=True),
-    "until_expired": Point("time", "message", is_blocked_by_run=False),
-    "while_executing": Point("none", "key", is_blocked_by_run=False),
-    "until_and_while_executing": Point("start", "key", is_blocked_by_run=False),
+    "unique": Point("end", "key", is_blocked_by_run=True),
+    "latest": Point("start", "key", is_blocked_by_run=False),
+    "serial": Point("none", "message", is_blocked_by_run=False),
 }
 
 
@@ -42,7 +40,7 @@ class KeyClient:
     """Asks about one key."""
 
     side: Side
-    point_name: str = "until_executed"
+    point_name: str = "unique"
     key: str = "k"
     record: RecordName = field(init=False)
     point: Point = field(init=False)
@@ -69,10 +67,10 @@ class KeyClient:
         delay_ms: int = 0,
         delay_max_ms: int = 0,
         resend_ms: int = 0,
-        replaces: bool = False,
+        call: str = "",
     ) -> Any:  # noqa: ANN401  # any of its answers, compared whole
         times = (wait_ms, remember_ms, delay_ms, delay_max_ms, resend_ms, self.point.is_blocked_by_run)
-        return self.side.execute(op.ClaimKey(self.record, message, seen, "task", *times, replaces))
+        return self.side.execute(op.ClaimKey(self.record, message, seen, "task", *times, call))
 
     def begin(  # noqa: PLR0913  # as many as a beginning has
         self,
@@ -86,10 +84,10 @@ class KeyClient:
         attempt: int = 0,
         follows: str = "",
         round_number: int = 0,
-        window_ms: int = 0,
+        at_once: int = 0,
     ) -> Any:  # noqa: ANN401  # as above
         who = (self.record, message, holder or f"{message}'s", seen, "task", ttl_ms, remember_ms)
-        how = (self.point.seat_end, self.point.run_on, on_lapse, attempt, follows, round_number, window_ms)
+        how = (self.point.seat_end, self.point.run_on, on_lapse, attempt, follows, round_number, at_once)
         return self.side.execute(op.BeginRun(*who, *how))
 
     def token(self, message: str, holder: str = "", *, ttl_ms: int = LONG_MS, on_lapse: OnLapse = "again") -> int:
@@ -115,7 +113,7 @@ class KeyClient:
     ) -> op.FinishRun:
         who = (self.record, message, holder or f"{message}'s", token)
         what = (kind, body, keep_ms, remember_ms)
-        return op.FinishRun(*who, *what, self.point.seat_end, self.point.run_on)
+        return op.FinishRun(*who, *what, self.point.run_on)
 
     def finish(self, message: str, token: int, holder: str = "", *, body: str = "1", keep_ms: int = 0) -> Any:  # noqa: ANN401  # as above
         return self.side.execute(self.finishing(message, token, holder, body=body, keep_ms=keep_ms))

@@ -1,0 +1,98 @@
+"""Each rule of deduplication, in a real worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.workers.once_workers import OnceSide
+
+SOON = 60
+
+
+@pytest.fixture(autouse=True)
+def _quiet(shared_once: OnceSide) -> Iterator[None]:
+    yield
+    shared_once.wait_for(shared_once.is_quiet)
+
+
+@pytest.fixture
+def side(shared_once: OnceSide) -> Iterator[OnceSide]:
+    """Bodies that were called with a negative number of seconds end when the side says that it is enough."""
+    shared_once.enough(is_so=False)
+    yield shared_once
+    shared_once.enough()
+
+
+def begun(side: OnceSide, key: str, count: int = 1) -> Callable[[], bool]:
+    return lambda: side.runs(key) >= count
+
+
+def test_unique_takes_the_key_until_the_task_ends(side: OnceSide) -> None:
+    task = side.task("unique")
+    first = task.delay("ud", 1, -1)
+    side.wait_for(begun(side, "ud"))
+    assert task.delay("ud", 1, -1) == first
+    side.enough()
+    assert first.get(timeout=SOON) == ["ud", 1]
+    second = task.delay("ud", 1, -1)
+    assert second != first
+    assert second.get(timeout=SOON) == ["ud", 1]
+    assert side.runs("ud") == 2
+
+
+def test_per_runs_once_in_its_slot_and_a_failure_frees_it(side: OnceSide) -> None:
+    task = side.task("daily")
+    failed = task.delay("day", error="no")
+    with pytest.raises(ValueError, match="no"):
+        failed.get(timeout=SOON)
+    first = task.delay("day", 1)
+    assert first.get(timeout=SOON) == ["day", 1]
+    repeat = task.delay("day", 1)
+    assert (repeat, repeat.is_repeat, repeat.get(timeout=SOON)) == (first, True, ["day", 1])
+    assert side.runs("day") == 2
+
+
+def test_latest_runs_once_more_after_the_one_at_work_with_the_last_arguments(side: OnceSide) -> None:
+    task = side.task("latest")
+    first = task.delay("last", 0, -1)
+    side.wait_for(begun(side, "last"))
+    waiting, *repeats = [task.delay("last", number) for number in (1, 2, 3)]
+    assert repeats == [waiting, waiting]
+    assert [one.is_repeat for one in (waiting, *repeats)] == [False, True, True]
+    side.enough()
+    assert first.get(timeout=SOON) == ["last", 0]
+    assert waiting.get(timeout=SOON) == ["last", 3]
+    side.wait_for(side.is_quiet)
+    assert side.lines(key="last") == ["0", "3"]
+
+
+def test_latest_runs_once_it_has_been_quiet_and_has_published_one_message(side: OnceSide) -> None:
+    task = side.task("quiet")
+    received = side.received()
+    with side.standing_still():
+        handles = [task.delay("quiet", number) for number in range(300)]
+    assert len(set(handles)) == 1
+    assert handles[-1].get(timeout=SOON) == ["quiet", 299]
+    side.wait_for(side.is_quiet)
+    assert side.lines(key="quiet") == ["299"]
+    assert side.received() - received <= 3
+
+
+@pytest.mark.parametrize(("name", "most"), [("serial", 1), ("three", 3)])
+def test_serial_runs_every_message_and_no_more_at_a_time_than_is_said(side: OnceSide, name: str, most: int) -> None:
+    task = side.task(name)
+    handles = [task.delay(name, number, 0.1) for number in range(6)]
+    assert [handle.get(timeout=SOON) for handle in handles] == [[name, number] for number in range(6)]
+    assert len(set(handles)) == 6
+    running = peak = 0
+    for line in side.log.read_text().splitlines():
+        _, key, _, what = line.split()
+        if key == name:
+            running += 1 if what == "begin" else -1
+            peak = max(peak, running)
+    assert (side.runs(name), peak) == (6, most)
