@@ -2,8 +2,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Workers of the real ring: four for two cores, because its tests wait for servers. Quick tests only compute.
-WORKERS := 4
+# Workers of the real ring: six for two cores, because its tests wait for servers. Quick tests only compute.
+WORKERS := 6
 
 .PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-parsers test-stacks test-pythons quick real explore fuzz setup sync lint docs locked coverage clean
 

@@ -9,6 +9,7 @@ import pkgutil
 import signal
 import sys
 import tempfile
+from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,11 @@ from tests.support.file_order import side_by_side
 from tests.support.flavour import Flavour
 from tests.support.paths import TESTS
 from tests.support.quick_folder import quick_folder
-from tests.support.rings import COMMANDS, RINGS, outermost, ring_of, ring_of_side
+from tests.support.rings import COMMANDS, IN_TURN, RINGS, outermost, ring_of, ring_of_side, side_of_turn
 from tests.support.sim.seeds import VARIABLE, seed_of_run
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
 pytest_plugins = [
@@ -86,10 +87,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its ring and the ring's time limit, and run the inner rings first.
+    """Leave each test one side of Redis, mark it with its ring and time limit, and run the inner rings first.
 
     Several workers run them side by side: see tests/support/file_order.py.
     """
+    items[:] = with_sides_in_turn(items)
     for item in items:
         ring = ring_of_test(item)
         if item.get_closest_marker(ring) is None:
@@ -102,6 +104,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     else:
         order = list(RINGS)
         items.sort(key=lambda item: order.index(ring_of(item.path)))
+
+
+def with_sides_in_turn(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests without those sides of Redis whose turn it is not."""
+    sides: defaultdict[tuple[str, str, str], list[Flavour]] = defaultdict(list)
+    for item in items:
+        for test, side in sides_of(item):
+            if side not in sides[test]:
+                sides[test].append(side)
+    due = {test: side_of_turn(test[1], found) for test, found in sides.items()}
+    return [item for item in items if all(due[test] == side for test, side in sides_of(item))]
+
+
+def sides_of(item: pytest.Item) -> Iterator[tuple[tuple[str, str, str], Flavour]]:
+    """Yield the file, test and fixture of a side of Redis, and that side."""
+    given = getattr(item, "callspec", None)
+    for fixture, value in given.params.items() if given is not None else ():
+        if fixture in IN_TURN and isinstance(value, Flavour) and ring_of_test(item) != "quick":
+            yield (str(item.path), getattr(item, "originalname", ""), fixture), value
 
 
 def ring_of_test(item: pytest.Item) -> str:

@@ -130,8 +130,10 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
         is_last = yield from perform(Leave(place, AT_ONCE, in_time=isinstance(error, stands)))
         yield from _leave_line(place, if_so=is_last and not isinstance(error, StoreUnavailable))
         raise
-    is_last = yield from perform(Leave(place, due))
     took = answer is not None and (not is_busy(answer) if has_taken is None else has_taken(answer))
+    if answer is not None and not took and not is_busy(answer):
+        due = AT_ONCE  # a refusal, such as SoldOut: everyone behind can be refused at once
+    is_last = yield from perform(Leave(place, due))
     yield from _leave_line(place, if_so=is_last and (not took or place.line.may_be_in_line(place)))
     return answer, asked_at
 

@@ -6,7 +6,8 @@
 | real | servers, processes, kills and frameworks; each waits for an event | `make real` |
 | long | further servers, versions and seeds of what the others show | `make test-long` |
 
-A test is in the ring of its folder, or in an outer one by its marker or by its side (see `ring_of_side`).
+A test is in the ring of its folder, or in an outer one by its marker or by its side (see `ring_of_side`); of the sides
+of Redis, each test has one (see `side_of_turn`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import os
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 import pytest
 
 from tests.support.paths import TESTS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.support.flavour import Flavour
@@ -29,7 +32,8 @@ RINGS: Final = {"quick": 240, "real": 300, "long": 3_600}
 """Ring, which is also its folder and its marker -> seconds after which one of its tests is stopped, as hung."""
 MEMORY: Final = "memory-sync"
 REDIS: Final = "redis-sync-resp2-bytes"
-REDIS_ASYNC: Final = "redis-async-resp3-bytes"
+IN_TURN: Final = {"side", "redis_side"}
+"""Fixtures whose tests run on one side of Redis each, in turn: see `side_of_turn`."""
 COMMANDS: Final = {"quick": "make test", "real": "make real", "long": "make test-long"}
 
 
@@ -46,13 +50,19 @@ def ring_of(path: Path) -> str:
 def ring_of_side(flavour: Flavour, *, has_memory: bool) -> str:
     """Return the innermost ring for a store and colour; `has_memory`: the test runs on memory, too.
 
-    Quick is memory, whose clock the test moves, or Redis for a test that has no memory side. Two more sides are real:
-    Redis with threads and RESP2, and with asyncio and RESP3. The others are long.
+    Quick is memory, whose clock the test moves, or Redis for a test that has no memory side. All others are real.
     """
     side = str(flavour)
-    if side == MEMORY or (side == REDIS and not has_memory):
-        return "quick"
-    return "real" if side in {REDIS, REDIS_ASYNC} else "long"
+    return "quick" if side == MEMORY or (side == REDIS and not has_memory) else "real"
+
+
+def side_of_turn(test: str, sides: Sequence[Flavour]) -> Flavour:
+    """Return the one side of Redis, of those of a test, on which it is run in the real ring.
+
+    Memory runs the scripts that Redis runs, and the sync drivers are written from the async ones: what differs between
+    the sides is how a request is sent and an answer is read, which each operation does in several tests.
+    """
+    return sides[crc32(test.encode()) % len(sides)]
 
 
 def outermost(rings: set[str]) -> str:

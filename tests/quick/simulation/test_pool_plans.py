@@ -143,8 +143,10 @@ def test_confirm_cancel_and_expire_have_exactly_one_winner(seed: int) -> None:
 def test_everyone_who_waits_for_a_segment_is_told_when_the_pool_sells_out() -> None:
     world = world_with_pool(1, stock=4, segments=2)
     actors = [world.start(f"o{index}", buyer(Order(f"o{index}", 1), f"h{index}"), process="one") for index in range(30)]
+    began = world.clock.now()
     world.run()
     assert sum(isinstance(actor.outcome, SoldOut) for actor in actors) == 26
+    assert world.clock.now() < began + 0.5  # all at once, and not one after the other at its next look
 
 
 def taking_turns(turns: list[tuple[str, float]], party: str, *, ttl_ms: int = 60_000) -> Plan[None]:

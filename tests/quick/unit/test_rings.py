@@ -6,10 +6,9 @@ import pytest
 
 from tests.support.flavour import Flavour
 from tests.support.paths import TESTS
-from tests.support.rings import RINGS, outermost, require, require_module, ring_of, ring_of_side
+from tests.support.rings import RINGS, outermost, require, require_module, ring_of, ring_of_side, side_of_turn
 
 MEMORY = Flavour("memory", "sync")
-MEMORY_ASYNC = Flavour("memory", "async")
 REDIS = Flavour("redis", "sync", 2)
 REDIS_ASYNC = Flavour("redis", "async", 3)
 REDIS_TEXT = Flavour("redis", "sync", 3, is_text=True)
@@ -53,10 +52,16 @@ def test_a_test_carries_its_ring_as_marker(request: pytest.FixtureRequest) -> No
     assert [mark.name for mark in request.node.iter_markers()] == ["quick", "timeout"]
 
 
-def test_one_side_of_a_contract_is_quick_and_two_more_are_real() -> None:
-    sides = [MEMORY, REDIS, REDIS_ASYNC, MEMORY_ASYNC, REDIS_TEXT]
-    assert [ring_of_side(side, has_memory=True) for side in sides] == ["quick", "real", "real", "long", "long"]
-    assert ring_of_side(REDIS, has_memory=False) == "quick"
+def test_a_contracts_side_in_memory_is_quick_and_those_on_redis_are_real() -> None:
+    sides = [MEMORY, REDIS, REDIS_ASYNC, REDIS_TEXT]
+    assert [ring_of_side(side, has_memory=True) for side in sides] == ["quick", "real", "real", "real"]
+    assert [ring_of_side(side, has_memory=False) for side in sides[1:]] == ["quick", "real", "real"]
+
+
+def test_each_test_has_one_side_of_redis_and_all_have_every_side() -> None:
+    sides = [REDIS, REDIS_ASYNC, REDIS_TEXT]
+    assert {side_of_turn(f"test_{number}", sides) for number in range(20)} == set(sides)
+    assert side_of_turn("test_1", sides) == side_of_turn("test_1", sides)
 
 
 def test_the_outermost_ring_decides() -> None:
