@@ -144,23 +144,23 @@ class AsyncGate:
 
     async def confirm_grant(self, grant: AsyncGrant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool. Raises GrantSuperseded."""
-        return await self._run(sale.finish_granted, grant.pool.in_threads(), self.gate, order, grant.handed_on())
+        return await self._end(sale.finish_granted, grant.pool.in_threads(), self.gate, order, grant.handed_on())
 
     async def confirm_order(self, pool: AsyncPool, order_id: str, holder_id: str | None) -> Settled:
         """Store a reserved order, and confirm it in the pool; with a holder id only that holder's segment is freed."""
-        return await self._run(self.gate.confirm_order, pool.in_threads(), order_id, holder_id)
+        return await self._end(self.gate.confirm_order, pool.in_threads(), order_id, holder_id)
 
     async def confirm_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Do that with many orders, one after the other; returns an answer or a failure for each."""
-        return await self._run(self.gate.confirm_orders, pool.in_threads(), order_ids)
+        return await self._end(self.gate.confirm_orders, pool.in_threads(), order_ids)
 
     async def cancel_order(self, pool: AsyncPool, order_id: str, holder_id: str | None) -> Settled | Superseded:
         """Void an order, and give its units back; with a holder id only while that holder still has it."""
-        return await self._run(self.gate.cancel_order, pool.in_threads(), order_id, holder_id)
+        return await self._end(self.gate.cancel_order, pool.in_threads(), order_id, holder_id)
 
     async def cancel_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Void many orders, one after the other; returns an answer or a failure for each."""
-        return await self._run(self.gate.cancel_orders, pool.in_threads(), order_ids)
+        return await self._end(self.gate.cancel_orders, pool.in_threads(), order_ids)
 
     async def sell_cart(self, pools: Sequence[AsyncPool], cart: Cart) -> CartFate:
         """Store every line of a reserved cart, or void every line if one of them cannot be sold any more."""
@@ -233,28 +233,30 @@ class AsyncGate:
         """Run a blocking step in a thread, to its end even if the caller is cancelled."""
         return await self._within(None, work, *args, **kwargs)
 
+    async def _end(self, work: Callable[P, AnswerT], *args: P.args, **kwargs: P.kwargs) -> AnswerT:
+        """Do the same with a step that ends orders: repeated while a server does not answer, if it is cancelled."""
+        return await to_the_end(partial(self._step, None, partial(work, *args, **kwargs)), is_owed=True)
+
     async def _within(
         self, patience: float | None, work: Callable[P, AnswerT], *args: P.args, **kwargs: P.kwargs
     ) -> AnswerT:
         """Do the same, but stop waiting for the step after `patience` seconds; one that has not begun never runs."""
-        loop = asyncio.get_running_loop()
+        return await to_the_end(partial(self._step, patience, partial(work, *args, **kwargs)))
 
-        async def step() -> AnswerT:
-            try:
-                future = loop.run_in_executor(self._threads, partial(work, *args, **kwargs))
-            except RuntimeError as error:
-                message = f"{self!r} is closed"
-                raise InvalidInput(message) from error
-            try:
-                await asyncio.wait([future], timeout=patience)
-                if future.done():
-                    return future.result()
-            finally:
-                future.cancel()  # no effect on one that is done
-            message = f"{self.gate.where} did not answer within {patience:g} s"
-            raise DatabaseUnavailable(message)
-
-        return await to_the_end(step)
+    async def _step(self, patience: float | None, work: Callable[[], AnswerT]) -> AnswerT:
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except RuntimeError as error:
+            message = f"{self!r} is closed"
+            raise InvalidInput(message) from error
+        try:
+            await asyncio.wait([future], timeout=patience)
+            if future.done():
+                return future.result()
+        finally:
+            future.cancel()  # no effect on one that is done
+        message = f"{self.gate.where} did not answer within {patience:g} s"
+        raise DatabaseUnavailable(message)
 
 
 def _asked_first(pool: Pool, gate: Gate, order: Order, asked: int | None) -> tuple[int, Settled | None]:

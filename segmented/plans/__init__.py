@@ -4,7 +4,7 @@ A plan reads no clock, opens no socket and does not use asyncio. The same plan r
 `run_async` (asyncio) and the simulator, so the simulator tests the code that runs in production.
 """
 
-from segmented.plans.drivers import run_async, run_sync
+from segmented.plans.drivers import async_run_owed, run_async, run_owed, run_sync
 from segmented.plans.effects import (
     Batch,
     Join,
@@ -36,9 +36,11 @@ __all__ = [
     "Plan",
     "Try",
     "Within",
+    "async_run_owed",
     "pause",
     "perform",
     "run_async",
+    "run_owed",
     "run_sync",
     "substituted",
     "undo_after",

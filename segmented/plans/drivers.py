@@ -141,6 +141,11 @@ def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
         raise
 
 
+def run_owed(make: Callable[[], Plan[OutcomeT]], store: Store) -> OutcomeT:
+    """Run a plan that ends orders; the twin of `async_run_owed`."""
+    return run_sync(make(), store)
+
+
 def _stayed(joined: list[Place], store: Store | AsyncStore) -> list[Place]:
     """Return the places that a plan has not left although it ended, in queues that are whole again."""
     stayed = [place for place in joined if not place.is_over]
@@ -240,6 +245,11 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
         if stayed := _stayed(joined, store):
             await run_async(leave_for(stayed), store)
         raise
+
+
+async def async_run_owed(make: Callable[[], Plan[OutcomeT]], store: AsyncStore) -> OutcomeT:
+    """Run a plan that ends orders, to its end even if the caller is cancelled: a customer may have paid."""
+    return await to_the_end(lambda: run_async(make(), store), is_owed=True)
 
 
 async def _perform_async(effect: Effect[Any], store: AsyncStore, joined: list[Place]) -> Any:  # noqa: ANN401  # as in _perform

@@ -7,16 +7,26 @@ belongs to an event loop starts again in the next one.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from segmented.errors import InvalidInput
+from segmented.errors import DatabaseUnavailable, InvalidInput, SegmentedError, StoreUnavailable, TransactionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
     from types import TracebackType
 
 OutcomeT = TypeVar("OutcomeT")
+
+UNANSWERED: Final = (StoreUnavailable, DatabaseUnavailable, TransactionConflict)
+"""Failures after which a repeat may do what was asked."""
+REPEATS_MAX: Final = 2_000
+REPEAT_SECONDS: Final = 0.25
+"""Seconds between two repeats: the end of an order is repeated for eight minutes at least."""
+
+_owed: set[asyncio.Task[None]] = set()
+"""The tasks that repeat such ends; an event loop holds only weak references to its tasks."""
 
 
 def begun(make: Callable[[], Coroutine[Any, Any, OutcomeT]]) -> Coroutine[Any, Any, OutcomeT]:
@@ -40,8 +50,12 @@ def _stand() -> Generator[None, None, None]:
     yield
 
 
-async def to_the_end(make: Callable[[], Coroutine[Any, Any, OutcomeT]]) -> OutcomeT:
-    """Await a coroutine in a task of its own. A cancellation is raised once that task has ended."""
+async def to_the_end(make: Callable[[], Coroutine[Any, Any, OutcomeT]], *, is_owed: bool = False) -> OutcomeT:
+    """Await a coroutine in a task of its own. A cancellation is raised once that task has ended.
+
+    If a server has not answered the task, and `is_owed`, it is repeated in the background: it ends an order, and the
+    cancelled caller cannot repeat it.
+    """
     task = asyncio.create_task(begun(make))
     try:
         return await asyncio.shield(task)
@@ -55,9 +69,33 @@ async def to_the_end(make: Callable[[], Coroutine[Any, Any, OutcomeT]]) -> Outco
                 await asyncio.wait([task])
             except asyncio.CancelledError:
                 continue  # cancelled again: only the store's time-out ends the wait
-        if not task.cancelled():
-            task.exception()  # retrieved, so that no warning is printed; the caller gets the cancellation
+        # The exception is retrieved, so that no warning is printed; the caller gets the cancellation.
+        if not task.cancelled() and is_unanswered(task.exception() or task.result()) and is_owed:
+            repeat_later(make)
         raise
+
+
+def is_unanswered(outcome: object) -> bool:
+    """Return whether a repeat may do what was asked: of this outcome, or of one in a list."""
+    return any(isinstance(one, UNANSWERED) for one in (outcome if isinstance(outcome, list) else [outcome]))
+
+
+def repeat_later(make: Callable[[], Awaitable[object]]) -> None:
+    """Repeat in the background what ends orders, until a server answers: nobody else is left to repeat it."""
+    task = asyncio.create_task(begun(partial(_repeat, make)))
+    _owed.add(task)
+    task.add_done_callback(_owed.discard)
+
+
+async def _repeat(make: Callable[[], Awaitable[object]]) -> None:
+    for _ in range(REPEATS_MAX):
+        await asyncio.sleep(REPEAT_SECONDS)
+        try:
+            outcome = await make()
+        except SegmentedError as error:  # one that is an answer says that the order was decided otherwise
+            outcome = error
+        if not is_unanswered(outcome):
+            return
 
 
 async def until_loop_ends(end: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None, None]:

@@ -9,7 +9,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
 from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, checked_id, shortened
-from segmented.plans import run_async
+from segmented.plans import async_run_owed, run_async
 from segmented.plans.store_kinds import checked_async, checked_gate
 from segmented.stock.as_asked import as_cancelled, as_confirmed
 from segmented.stock.async_pool import AsyncPool
@@ -78,14 +78,16 @@ class AsyncCarts:
         `home` is the first of its skus in sorted order (`Cart.home`). If the cart's hold has expired, it is confirmed
         if no line's units have been returned yet, and expired otherwise: all lines, or none. Raises CartUnknown.
         """
-        return as_confirmed(await run_async(confirm_cart_plan(*_checked(home, cart_id), self._lines), self.store))
+        plan = partial(confirm_cart_plan, *_checked(home, cart_id), self._lines)
+        return as_confirmed(await async_run_owed(plan, self.store))
 
     async def cancel(self, cart_id: str, *, home: str) -> CartSettled:
         """Give every line's units back. Raises AlreadySettled for a confirmed cart, and CartUnknown.
 
         If they are back already, the answer has `replay=True` and the cart's state.
         """
-        return as_cancelled(await run_async(cancel_cart_plan(*_checked(home, cart_id), self._lines), self.store))
+        plan = partial(cancel_cart_plan, *_checked(home, cart_id), self._lines)
+        return as_cancelled(await async_run_owed(plan, self.store))
 
     async def read(self, cart_id: str, *, home: str) -> CartRecord:
         """Read a cart's record; changes nothing. Raises CartUnknown."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from segmented.plans import perform, run_async
+from segmented.plans import async_run_owed, perform, run_async
 from segmented.stock.coalescing import Coalescing  # asyncio only
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.plans import expire_plan, extend_plan, settle_many_plan
@@ -108,7 +108,7 @@ class AsyncNoGate:
     async def confirm_orders(self, _: object, order_ids: Iterable[str]) -> Ends:
         """Confirm many orders, up to 1,000 in a round trip."""
         operation = self._settings.settle_many("confirmed", order_ids)
-        return await run_async(settle_many_plan(operation), self._store)
+        return await async_run_owed(lambda: settle_many_plan(operation), self._store)
 
     async def cancel_order(self, _: object, order_id: str, holder_id: str | None) -> Settled | Superseded:
         """Give an order's units back; with a holder id only while that holder still has it."""
@@ -120,7 +120,7 @@ class AsyncNoGate:
     async def cancel_orders(self, _: object, order_ids: Iterable[str]) -> Ends:
         """Give back the units of many orders, up to 1,000 in a round trip."""
         operation = self._settings.settle_many("cancelled", order_ids)
-        return await run_async(returning(self._mark, settle_many_plan(operation)), self._store)
+        return await async_run_owed(lambda: returning(self._mark, settle_many_plan(operation)), self._store)
 
     async def extend_order(self, _: object, operation: op.ExtendHold) -> Reserved | Settled:
         """Lengthen an order's hold."""

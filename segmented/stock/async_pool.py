@@ -289,9 +289,9 @@ class AsyncPool:
     async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
         """Make the order final and free the segment. With a gate, its order database stores the order first.
 
-        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended. A call that the
-        store does not answer, or that an exception of a signal handler ends, is repeated in the background until the
-        hold ends; another `confirm` or `cancel` of this grant takes its place.
+        Raises AlreadySettled if the order has ended otherwise, for example because its hold ended. An asyncio call that
+        is cancelled is still done; without a holder id, or with a gate, it is also repeated in the background while a
+        server does not answer.
         """
         return as_confirmed(await self._decides.confirm_order(self.plain, order_id, holder_id))
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import Busy, Order, Reserved, Settled, Taken
 from segmented.plans import run_async
-from segmented.plans.tasks import begun
+from segmented.plans.tasks import begun, is_unanswered, repeat_later
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.stock.plans import while_busy_plan
 
@@ -104,6 +105,9 @@ class Lane(Generic[AskedT, AnswerT]):
             for future in futures:
                 future.cancel()
             self._report(asked, futures)
+            if self._note_unheard is None and asked:  # decided, though nobody waits any more
+                with suppress(SegmentedError):
+                    await self._perform(asked[: op.BATCH_MAX])
             raise
         finally:
             self._under_way -= 1  # in the same step as the last check for waiting calls
@@ -124,10 +128,12 @@ class Lane(Generic[AskedT, AnswerT]):
             raise
         except Exception as error:  # noqa: BLE001  # every failure belongs to the callers
             _fail(error, futures)
-            unheard_count = sum(future.cancelled() for future in futures)
-            if unheard_count:  # if they were reserved, their holds will expire
+            unheard = [one for one, future in zip(asked, futures, strict=True) if future.cancelled()]
+            if unheard:  # if they were reserved, their holds will expire
                 kind = "decisions" if self._note_unheard is None else "reservations"
-                _log.warning("%s.unknown count=%d: %s", kind, unheard_count, error)
+                _log.warning("%s.unknown count=%d: %s", kind, len(unheard), error)
+                if self._note_unheard is None and is_unanswered(error):
+                    repeat_later(lambda: self._perform(unheard))
             self._report(asked, futures)
             return
         if not _tell(futures, answers):

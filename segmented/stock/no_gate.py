@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from segmented.plans import perform, run_sync
+from segmented.plans import perform, run_owed, run_sync
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.plans import expire_plan, extend_plan, settle_many_plan
 from segmented.stock.sold_out_mark import reserve_marked, returning
@@ -98,7 +98,7 @@ class NoGate:
     def confirm_orders(self, _: object, order_ids: Iterable[str]) -> Ends:
         """Confirm many orders, up to 1,000 in a round trip."""
         operation = self._settings.settle_many("confirmed", order_ids)
-        return run_sync(settle_many_plan(operation), self._store)
+        return run_owed(lambda: settle_many_plan(operation), self._store)
 
     def cancel_order(self, _: object, order_id: str, holder_id: str | None) -> Settled | Superseded:
         """Give an order's units back; with a holder id only while that holder still has it."""
@@ -108,7 +108,7 @@ class NoGate:
     def cancel_orders(self, _: object, order_ids: Iterable[str]) -> Ends:
         """Give back the units of many orders, up to 1,000 in a round trip."""
         operation = self._settings.settle_many("cancelled", order_ids)
-        return run_sync(returning(self._mark, settle_many_plan(operation)), self._store)
+        return run_owed(lambda: returning(self._mark, settle_many_plan(operation)), self._store)
 
     def extend_order(self, _: object, operation: op.ExtendHold) -> Reserved | Settled:
         """Lengthen an order's hold."""

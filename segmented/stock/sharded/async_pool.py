@@ -9,8 +9,9 @@ from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.models import Assignment, checked_id
-from segmented.plans import run_async
+from segmented.plans import async_run_owed, run_async
 from segmented.plans.store_kinds import checked_async, checked_gate
+from segmented.plans.tasks import to_the_end  # asyncio only
 from segmented.stock.async_pool import AsyncPool
 from segmented.stock.grant_state import Granting  # asyncio only
 from segmented.stock.opening import Opening, opened_as_asked
@@ -291,15 +292,23 @@ class AsyncShardedPool:
     async def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
         operation = self._settings.confirm(order_id, holder_id=holder_id)
-        home = await self.shard_of(operation.order_id, customer_id=customer_id)  # asyncio only
-        return await home.confirm(order_id, holder_id=holder_id)  # asyncio only
+
+        async def end() -> Settled:  # asyncio only
+            home = await self.shard_of(operation.order_id, customer_id=customer_id)
+            return await home.confirm(order_id, holder_id=holder_id)
+
+        return await (end() if self._plans.is_found else to_the_end(end, is_owed=True))  # asyncio only
         # threads: return run_sync(self._plans.confirm(operation, customer_id), self.store)
 
     async def cancel(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
         operation = self._settings.cancel(order_id, holder_id=holder_id)
-        home = await self.shard_of(operation.order_id, customer_id=customer_id)  # asyncio only
-        return await home.cancel(order_id, holder_id=holder_id)  # asyncio only
+
+        async def end() -> Settled:  # asyncio only
+            home = await self.shard_of(operation.order_id, customer_id=customer_id)
+            return await home.cancel(order_id, holder_id=holder_id)
+
+        return await (end() if self._plans.is_found else to_the_end(end, is_owed=True))  # asyncio only
         # threads: return run_sync(self._plans.cancel(operation, customer_id), self.store)
 
     async def extend(self, order_id: str, *, seconds: Duration, customer_id: str | None = None) -> Reserved:
@@ -316,11 +325,11 @@ class AsyncShardedPool:
 
     async def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""
-        return await run_async(self._plans.settle_many("confirmed", orders), self.store)
+        return await async_run_owed(bind(self._plans.settle_many, "confirmed", orders), self.store)
 
     async def cancel_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Cancel many orders, given by id, or as orders if the pool has a limit; see `Pool.cancel_many`."""
-        return await run_async(self._plans.settle_many("cancelled", orders), self.store)
+        return await async_run_owed(bind(self._plans.settle_many, "cancelled", orders), self.store)
 
     async def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
         """Give back the units of expired holds, up to `limit` orders, shard by shard."""

@@ -93,6 +93,11 @@ class ShardedPlans:
             self._gathering = Gathering((yield from directory_plan(self.settings.sku)), self._clock, self._books)
         return self._gathering
 
+    @property
+    def is_found(self) -> bool:
+        """Return whether the directory is read."""
+        return self._gathering is not None
+
     def note_return(self) -> None:
         """Discard local refusals, because units came back."""
         self.mark.clear()

@@ -10,7 +10,7 @@ from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.models import Assignment, checked_id
-from segmented.plans import run_sync
+from segmented.plans import run_owed, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_list import checked_state
@@ -271,11 +271,13 @@ class ShardedPool:
     def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
         operation = self._settings.confirm(order_id, holder_id=holder_id)
+
         return run_sync(self._plans.confirm(operation, customer_id), self.store)
 
     def cancel(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
         operation = self._settings.cancel(order_id, holder_id=holder_id)
+
         return run_sync(self._plans.cancel(operation, customer_id), self.store)
 
     def extend(self, order_id: str, *, seconds: Duration, customer_id: str | None = None) -> Reserved:
@@ -292,11 +294,11 @@ class ShardedPool:
 
     def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""
-        return run_sync(self._plans.settle_many("confirmed", orders), self.store)
+        return run_owed(bind(self._plans.settle_many, "confirmed", orders), self.store)
 
     def cancel_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Cancel many orders, given by id, or as orders if the pool has a limit; see `Pool.cancel_many`."""
-        return run_sync(self._plans.settle_many("cancelled", orders), self.store)
+        return run_owed(bind(self._plans.settle_many, "cancelled", orders), self.store)
 
     def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
         """Give back the units of expired holds, up to `limit` orders, shard by shard."""

@@ -251,6 +251,29 @@ def test_a_decision_that_failed_for_nobody_is_logged(run: Run, caplog: pytest.Lo
 # --- event loops ---
 
 
+def test_decisions_that_wait_when_their_loop_ends_are_carried_out() -> None:
+    memory = AsyncMemoryStore()
+
+    async def end_early() -> None:
+        store = Watched(memory)
+        pool = AsyncPool(store, "ending")
+        await pool.open(stock=10, segments=2)
+        await asyncio.gather(*(pool.reserve(name) for name in ("first", "paid", "dropped")))
+        store.hold()
+        calls = [asyncio.create_task(pool.confirm("first"))]
+        await until(lambda: store.batches == [3, 1])
+        calls += [asyncio.create_task(pool.confirm("paid")), asyncio.create_task(pool.cancel("dropped"))]
+        await turns()
+        store.let_go()  # the batch is answered, and the loop ends before the next one is sent
+
+    async def states() -> list[str]:
+        pool = AsyncPool(memory, "ending")
+        return [(await pool.order(name)).state for name in ("first", "paid", "dropped")]  # type: ignore[union-attr]  # known
+
+    asyncio.run(end_early())
+    assert asyncio.run(states()) == ["confirmed", "confirmed", "cancelled"]
+
+
 def test_a_loop_closed_during_a_batch_leaves_the_pool_usable_in_the_next(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "asyncio")  # which tells of the tasks that were left
     store = Stuck(AsyncMemoryStore())

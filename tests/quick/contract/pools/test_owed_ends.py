@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import AsyncMemoryStore, AsyncPool, MemoryStore, Pool, protocol as op
+from segmented.errors import StoreUnavailable
 from segmented.protocol.base import Release
+from segmented.stock import AsyncCarts, AsyncShardedPool, Cart
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -130,5 +132,92 @@ def test_a_cancellation_at_any_call_of_an_end_leaves_the_order_ended(end: str, *
         is_over, state = asyncio.run(scene(at))
         assert (at, state) == (at, STATES[end])
         if is_over:
+            return
+    pytest.fail(f"an end takes {CALLS_MAX} calls")
+
+
+class CancellingStore(Cut):
+    """A store that cancels the caller at one of its calls, and does not answer that call if it `is_away`."""
+
+    caller: asyncio.Task[object]
+
+    def __init__(self, *, is_away: bool) -> None:
+        super().__init__(AsyncMemoryStore(), StoreUnavailable, is_performed=False)
+        self._is_away = is_away
+
+    async def execute(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        await self._meet()
+        return await self._store.execute(*args, **options)
+
+    async def execute_many(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        await self._meet()
+        return await self._store.execute_many(*args, **options)
+
+    async def _meet(self) -> None:
+        is_cut = self._is_cut()
+        if is_cut:
+            self.caller.cancel()
+        await asyncio.sleep(0)
+        if is_cut and self._is_away:
+            raise self._error
+
+
+async def opened(store: CancellingStore, kind: str) -> tuple[Any, Callable[[], Awaitable[Any]]]:
+    """Reserve an order, or a cart; return what ends it, and what reads its record."""
+    if kind == "shards":
+        shards = AsyncShardedPool(store, "poster", hold=60)
+        await shards.open(stock=6, segments=2, shards=2)
+        await shards.reserve("a")
+        return AsyncShardedPool(store, "poster", hold=60), lambda: shards.order("a")  # one that knows no directory yet
+    pool = AsyncPool(store, "poster", hold=60)
+    await pool.open(stock=6, segments=2)
+    if kind == "pool":
+        await pool.reserve("a")
+        return pool, lambda: pool.order("a")
+    carts, cart = AsyncCarts(store, hold=60), Cart("a", [("poster", 1)])
+    await carts.reserve(cart)
+    return carts, lambda: pool.order(cart.order_id)
+
+
+ENDED: dict[tuple[str, str], tuple[str, Callable[[Any], Awaitable[object]]]] = {
+    ("carts", "confirm"): ("confirmed", lambda carts: carts.confirm("a", home="poster")),
+    ("carts", "cancel"): ("cancelled", lambda carts: carts.cancel("a", home="poster")),
+}
+for front in ("pool", "shards"):
+    ENDED |= {
+        (front, "confirm"): ("confirmed", lambda pool: pool.confirm("a")),
+        (front, "cancel"): ("cancelled", lambda pool: pool.cancel("a")),
+        (front, "confirm_many"): ("confirmed", lambda pool: pool.confirm_many(["a"])),
+        (front, "cancel_many"): ("cancelled", lambda pool: pool.cancel_many(["a"])),
+    }
+
+
+async def awaited(call: Awaitable[object]) -> object:
+    return await call
+
+
+@pytest.mark.parametrize("end", ENDED, ids="-".join)
+@pytest.mark.parametrize("is_away", [False, True], ids=["answered", "unanswered"])
+def test_an_end_whose_caller_is_cancelled_at_any_call_is_still_done(
+    monkeypatch: pytest.MonkeyPatch, end: tuple[str, str], *, is_away: bool
+) -> None:
+    monkeypatch.setattr("segmented.plans.tasks.REPEAT_SECONDS", 0.0)
+    state, call = ENDED[end]
+
+    async def scene(at: int) -> bool:
+        store = CancellingStore(is_away=is_away)
+        sells, order = await opened(store, end[0])
+        store.caller = asyncio.create_task(awaited(call(sells)))
+        store.at, store.calls = at, 0
+        with suppress(asyncio.CancelledError):
+            await store.caller
+        is_over, store.at = store.calls < at, 0
+        async with asyncio.timeout(10):
+            while (await order()).state != state:
+                pass
+        return is_over
+
+    for at in range(1, CALLS_MAX):
+        if asyncio.run(scene(at)):
             return
     pytest.fail(f"an end takes {CALLS_MAX} calls")
