@@ -268,7 +268,8 @@ def test_decisions_that_wait_when_their_loop_ends_are_carried_out() -> None:
 
     async def states() -> list[str]:
         pool = AsyncPool(memory, "ending")
-        return [(await pool.order(name)).state for name in ("first", "paid", "dropped")]  # type: ignore[union-attr]  # known
+        found = [await pool.order(name) for name in ("first", "paid", "dropped")]
+        return [order.state for order in found if order is not None]
 
     asyncio.run(end_early())
     assert asyncio.run(states()) == ["confirmed", "confirmed", "cancelled"]
