@@ -317,6 +317,8 @@ class ShardKeys:
     """Hash: order id -> why it is no longer published."""
     directory: str
     """String: set if this sku is sold in shards. It is not the pool's own; a pool with it is not opened."""
+    audit: str
+    """String with PX: how far an audit in slices has come."""
     ledger_copy: str
     """Stream: the part of the ledger that a repair has copied so far; only its script uses it, while it runs."""
 
@@ -348,6 +350,7 @@ def shard_keys(sku: str) -> ShardKeys:
         entries=f"{tag}:entries",
         dead=f"{tag}:dead",
         directory=directory_key(tag),
+        audit=f"{tag}:audit",
         ledger_copy=f"{tag}:ledger:copy",
     )
 

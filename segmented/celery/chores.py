@@ -6,6 +6,7 @@ Each is safe to run twice.
 from __future__ import annotations
 
 import logging
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,11 +20,20 @@ from segmented.celery.current import settings
 from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.celery.sweeping import sweep_pool
-from segmented.errors import AssignedElsewhere, PoolFrozen, PoolMissing, SegmentedError, StoreError, StoreUnavailable
+from segmented.errors import (
+    AssignedElsewhere,
+    PoolFrozen,
+    PoolMissing,
+    SegmentedError,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
 from segmented.locks import Lock
 from segmented.locks.durations import OwnName
 from segmented.models.shards import SHARD_MARK, ShardedState
 from segmented.orders import expire_voided, forget as forget_orders, rebuild, relay as relay_pool
+from segmented.orders.audit_slices import audit_slice
 from segmented.stock import Pool, ShardedPool, find_pool
 
 if TYPE_CHECKING:
@@ -31,9 +41,13 @@ if TYPE_CHECKING:
 
     from celery import Celery, Task
 
+    from segmented.locks import Lease
+
 ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
+NAMED_MAX: Final = 3
+"""Orders or differences of a pool that one line of the log names."""
 LEADER_TTL: Final = 10.0
 PILE_MAX: Final = 20
 """Periodic messages that may wait behind a useful one; later ones will do the same work."""
@@ -55,22 +69,29 @@ def sweep(self: Task[Any, Any]) -> dict[str, dict[str, int]]:
 
 
 def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
-    shared = connections()
-    lease = Lock(shared.store, OwnName(f"sweep of {queue_of(app, TASK)}"), ttl=LEADER_TTL).try_acquire()
+    lock = Lock(connections().store, OwnName(f"sweep of {queue_of(app, TASK)}"), ttl=LEADER_TTL)
+    try:
+        lease = lock.try_acquire()
+    except StoreRefused:  # a full server gives no lock; two sweeps cost duplicates, none would cost the orders
+        return _sweep_each(app, None)
     if lease is None:
         return {}
-    reports: dict[str, dict[str, int]] = {}
     with lease:
-        for sku in shared.store.execute(op.ListOutboxes()):
-            found = _alone("swept", sku, partial(_swept, app, sku, lease.fencing_token))
-            if found:
-                reports[sku] = found
-            if not lease.is_trusted:
-                break
+        return _sweep_each(app, lease)
+
+
+def _sweep_each(app: Celery, lease: Lease | None) -> dict[str, dict[str, int]]:
+    reports: dict[str, dict[str, int]] = {}
+    for sku in connections().store.execute(op.ListOutboxes()):
+        found = _alone("swept", sku, partial(_swept, app, sku, lease and lease.fencing_token))
+        if found:
+            reports[sku] = found
+        if lease is not None and not lease.is_trusted:
+            break
     return reports
 
 
-def _swept(app: Celery, sku: str, fencing_token: int) -> dict[str, int]:
+def _swept(app: Celery, sku: str, fencing_token: int | None) -> dict[str, int]:
     shared = connections()
     try:
         report = sweep_pool(
@@ -86,8 +107,11 @@ def _swept(app: Celery, sku: str, fencing_token: int) -> dict[str, int]:
         return {}
     except PoolFrozen as error:
         return _rebuilt(error)
-    for order_id in report.buried:
-        log.error("order %r of %r was begun too often: it is in the dead-letter set", order_id, sku)
+    if report.buried:
+        named = ", ".join(map(repr, report.buried[:NAMED_MAX]))
+        log.error(
+            "%d orders of %r were begun too often and are in the dead-letter set: %s", len(report.buried), sku, named
+        )
     if report.failure:
         log.warning("the outbox of %r was swept in part: %s", sku, report.failure)
     if not (report.published or report.buried):
@@ -173,7 +197,7 @@ def forget(self: Task[Any, Any]) -> dict[str, int]:
         state = pool.state()
         if isinstance(pool, ShardedPool) or isinstance(state, ShardedState) or not state.gated or state.relayed is None:
             return 0
-        if state.limit_per_customer is not None or pool.store.execute(op.ReadLedgerStart(pool.sku)) <= 1:
+        if pool.store.execute(op.ReadLedgerStart(pool.sku)) <= 1:
             return 0
         return forget_orders(pool, gate, grace=grace, timeout=said.task_time_limit / 2).orders
 
@@ -182,27 +206,32 @@ def forget(self: Task[Any, Any]) -> dict[str, int]:
 
 @shared_task(bind=True, name="segmented.audit", **TASK_OPTIONS)
 def audit(self: Task[Any, Any]) -> dict[str, int]:
-    """Compare every pool's numbers with its ledger; the log shows differences, for `segmented pool audit`."""
+    """Compare every pool with its ledger and its order database, in slices; the log says what differs.
+
+    A slice ends after half the time limit, and the next message goes on there.
+    """
     if _is_piled_up(self):
         return {}
+    end = time.monotonic() + settings().task_time_limit / 2
 
     def one(pool: Pool | ShardedPool) -> int:
-        report = pool.audit()
-        wrong = report.drift_count + report.refused_wrongly + report.oversold
-        if report.state.frozen is not None:
-            log.error("pool %r is frozen: change %d of epoch %d is lost", pool.sku, *reversed(report.state.frozen))
-            wrong += 1
-        if wrong:
-            log.error(
-                "pool %r: %d differences, %d oversold, %d refused wrongly",
-                pool.sku,
-                report.drift_count,
-                report.oversold,
-                report.refused_wrongly,
-            )
-        return wrong
+        parts = [shard.plain for shard in pool.shards] if isinstance(pool, ShardedPool) else [pool]
+        return sum(_audited(part, end) for part in parts)
 
     return _counted("audited", one)
+
+
+def _audited(pool: Pool, end: float) -> int:
+    state = pool.state()
+    found = audit_slice(
+        pool, connections().gate if state.gated else None, is_over=lambda: time.monotonic() >= end
+    ).found
+    if state.frozen is not None:
+        found = (*found, "it is frozen: change {1} of epoch {0} is lost".format(*state.frozen))
+    if found:
+        named = "; ".join(found[:NAMED_MAX])
+        log.error("pool %r: %d differences, for 'segmented pool audit': %s", pool.sku, len(found), named)
+    return len(found)
 
 
 def _is_piled_up(task: Task[Any, Any]) -> bool:

@@ -16,6 +16,7 @@ from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK, keep, read_envelope, text_of
+from segmented.celery.repeated import repeated
 from segmented.errors import (
     AnotherDatabase,
     AssignedElsewhere,
@@ -109,15 +110,14 @@ def take_envelope(self: Task[Any, Any], *parts: object, **passed_on: object) -> 
         refuse(error)
         return ""
     except (StoreUnavailable, DatabaseUnavailable, PoolFrozen, PoolUnverified, AnotherDatabase) as error:
-        log.warning("an envelope is left to the sweep: %s", error)
+        repeated.warn(envelope.sku, str(error), len(envelope.order_ids))
         return ""
     except UNREADABLE as error:
         keep(shared.store, text_of(parts, passed_on), str(error))
         return ""
     if report.alone:  # they were republished in smaller envelopes, or will be
         log.info("%d orders of %r go with fewer others", len(report.alone), envelope.sku)
-    for order_id, reason in report.put_off.items():
-        log.warning("order %r of %r is tried again later: %s", order_id, envelope.sku, reason)
+    repeated.warn_each(envelope.sku, report.put_off.values())
     return report.summary()
 
 

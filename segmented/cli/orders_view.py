@@ -118,10 +118,14 @@ def _customer(found: Submitted) -> str:
 
 
 def _in_hand(found: Submitted) -> str:
-    left = found.until_ms - found.read_at_ms
-    if not found.worker or left <= 0:
+    left, record = found.until_ms - found.read_at_ms, found.record
+    if found.worker and left > 0:
+        return f"worker {shown(found.worker[:WORKER_SHOWN])}, for {lasting(left)} unless it renews"
+    is_granted = record is not None and record.state == "reserved" and record.holder_id and record.fencing_token
+    if record is None or not is_granted or found.is_in_outbox or found.dead_at_ms is not None:
         return "nobody has it"
-    return f"worker {shown(found.worker[:WORKER_SHOWN])}, for {lasting(left)} unless it renews"
+    holder = shown((record.holder_id or "")[:WORKER_SHOWN])
+    return f"holder {holder} was granted segment {record.segment}: 'segmented lock list' says how long it has it"
 
 
 def _next(found: Submitted) -> str:

@@ -94,37 +94,67 @@ def audit_both(pool: Pool, gate: OrderDatabase) -> BothReport:
         if not state.gated:
             raise PoolNotGated(pool.sku)
         own_totals(gate, state)
-        report = _Audit(pool, gate, state.epoch, state.lost).report()
+        audit = BothAudit(pool, gate, BothProgress(state.epoch, state.lost))
+        for _ in audit.pages():
+            pass
+        report = audit.report()
         if report is not None:
             return report
     message = f"the stock or the epoch of {pool.sku!r} changed {TRIES_MAX} times while it was audited: audit it again"
     raise StoreRefused(message)
 
 
-class _Audit:
-    """One attempt, for a pool that stays in its epoch."""
+@dataclass(slots=True)
+class BothProgress:
+    """How far a comparison of both sides has come: what another process needs to continue it."""
 
-    def __init__(self, pool: Pool, gate: OrderDatabase, epoch: int, lost: int) -> None:
-        self._pool, self._gate, self._epoch = pool, gate, epoch
-        self._lost = lost
+    epoch: int
+    lost: int
+    cursor: int = -1
+    """Of the scan of the pool's records: -1 before it, 0 after it."""
+    sold_before: int = -1
+    """Units sold by the segments' rows when the database's orders were begun; -1: they were not."""
+    after: str = ""
+    """The last order of the database that was compared."""
+    sold: int = 0
+    earlier: int = 0
+
+
+class BothAudit:
+    """One comparison, for a pool that stays in its epoch."""
+
+    def __init__(self, pool: Pool, gate: OrderDatabase, progress: BothProgress) -> None:
+        """Begin a comparison, or continue one: the report then names only what is found from here on."""
+        self._pool, self._gate, self._epoch = pool, gate, progress.epoch
+        self._progress = progress
         self._found: list[Difference] = []
         self._named: set[str] = set()
         self._counts: Counter[str] = Counter()
-        self._unsettled = self._pool_count = self._database_count = self._sold = self._earlier = 0
+        self._unsettled = self._pool_count = self._database_count = 0
+
+    @property
+    def found(self) -> tuple[Difference, ...]:
+        """The first 1,000 differences so far."""
+        return tuple(self._found)
+
+    def pages(self) -> Iterator[None]:
+        """Compare all orders, one page after the other; the progress is right after each of them."""
+        yield from self._read_pool()
+        if self._progress.sold_before < 0:
+            self._progress.sold_before = self._gate.totals(self._pool.sku).sold
+        yield from self._read_database()
 
     def report(self) -> BothReport | None:
-        """Compare all; None if the pool's epoch or stock changed meanwhile, or it forgot orders."""
-        self._read_pool()
-        sold_before = self._gate.totals(self._pool.sku).sold
-        self._read_database()
+        """Compare the sums, after all pages; None if the stock or the epoch changed, or orders were forgotten."""
+        progress = self._progress
         before, begun = self._pool.state(), self._gate.unfinished_changes(self._pool.sku)
         totals, moved = self._totals()
         noted = self._noted(begun)
         after = self._pool.state()
         is_quiet = stock_of(before) == stock_of(after) and begun == self._gate.unfinished_changes(self._pool.sku)
-        if not is_quiet or (after.epoch, after.lost) != (self._epoch, self._lost):
+        if not is_quiet or (after.epoch, after.lost) != (progress.epoch, progress.lost):
             return None
-        sums = Sums(sold_before, self._sold, self._earlier - after.lost)
+        sums = Sums(progress.sold_before, progress.sold, progress.earlier - after.lost)
         for difference in (
             *epoch_difference(self._epoch, totals),
             *sold_differences(before, after, totals, sums),
@@ -155,21 +185,31 @@ class _Audit:
             return self._gate.transfers.read(sku, other_shards(self._pool, sku))
         return self._gate.totals(sku), ()
 
-    def _read_pool(self) -> None:
+    def _read_pool(self) -> Iterator[None]:
         """Look the pool's confirmed orders up in the database. A scan may return an order twice, in different pages."""
-        for ids in self._scanned():
-            sold = [
-                order_id
-                for order_id, record in parsed(self._inspect(ids)).items()
-                if record is not None and record.state == "confirmed"
-            ]
-            self._pool_count += len(sold)
-            rows = self._rows(sold)
-            self._judge([one for one in sold if one not in rows or rows[one].state != CONFIRMED], {"pool only"})
+        while self._progress.cursor != 0:
+            cursor, found = self._pool.store.execute(
+                op.ScanIds(self._pool.sku, "orders", max(self._progress.cursor, 0))
+            )
+            for first in range(0, len(found), op.BATCH_MAX):
+                self._look_up(found[first : first + op.BATCH_MAX])
+            self._progress.cursor = cursor
+            yield
 
-    def _read_database(self) -> None:
+    def _look_up(self, ids: tuple[str, ...]) -> None:
+        sold = [
+            order_id
+            for order_id, record in parsed(self._inspect(ids)).items()
+            if record is not None and record.state == "confirmed"
+        ]
+        self._pool_count += len(sold)
+        rows = self._rows(sold)
+        self._judge([one for one in sold if one not in rows or rows[one].state != CONFIRMED], {"pool only"})
+
+    def _read_database(self) -> Iterator[None]:
         """Look the database's orders up in the pool. A void order that is confirmed there was found before."""
-        rows = self._gate.each_order(self._pool.sku)
+        progress = self._progress
+        rows = self._gate.each_order(self._pool.sku, after=progress.after)
         while page := list(islice(rows, op.BATCH_MAX)):
             self._database_count += len(page)
             records = parsed(self._inspect([row.order_id for row in page]))
@@ -177,12 +217,14 @@ class _Audit:
             for row in page:
                 record = records[row.order_id]
                 if row.state == CONFIRMED:
-                    self._sold += row.quantity
+                    progress.sold += row.quantity
                     if (row.epoch or 0) < self._epoch and (record is None or record.state != "confirmed"):
-                        self._earlier += row.quantity
+                        progress.earlier += row.quantity
                 if judged(self._epoch, record, row) is not None:
                     doubtful.append(row.order_id)
             self._judge(doubtful, {"database only", "content", "unsettled"})
+            progress.after = page[-1].order_id
+            yield
 
     def _judge(self, order_ids: list[str], kinds: set[str]) -> None:
         """Read these orders again on both sides, and count those that still are of one of the kinds."""
@@ -205,13 +247,6 @@ class _Audit:
         if len(self._found) < NAMED_MAX:
             self._found.append(difference)
             self._named.update([difference.order_id] if difference.order_id is not None else [])
-
-    def _scanned(self) -> Iterator[tuple[str, ...]]:
-        cursor = -1
-        while cursor != 0:
-            cursor, ids = self._pool.store.execute(op.ScanIds(self._pool.sku, "orders", max(cursor, 0)))
-            for first in range(0, len(ids), op.BATCH_MAX):
-                yield ids[first : first + op.BATCH_MAX]
 
     def _inspect(self, order_ids: Iterable[str]) -> tuple[Inspected, ...]:
         return self._pool.store.execute(op.InspectOrders(self._pool.sku, tuple(order_ids)))

@@ -302,18 +302,22 @@ class OrderDatabase(NotPickled):
 
         self._run(work)
 
-    def each_order(self, sku: str, *, page_size: int = PAGE_SIZE) -> Iterator[OrderRow]:
-        """Read all orders of a sku, sorted by their ids' bytes, in pages; each page is a separate read."""
-        return self._each(reading.read_orders_after, sku, page_size, lambda row: row.order_id)
+    def each_order(self, sku: str, *, after: str = "", page_size: int = PAGE_SIZE) -> Iterator[OrderRow]:
+        """Read the orders of a sku behind `after`, sorted by their ids' bytes, in pages, each a separate read."""
+        return self._each(reading.read_orders_after, sku, page_size, lambda row: row.order_id, after)
 
     def each_confirmed(self, sku: str, *, page_size: int = 10 * PAGE_SIZE) -> Iterator[tuple[str, int]]:
         """Read id and units of the confirmed orders of a sku, sorted by their ids' bytes, in pages."""
         return self._each(reading.read_confirmed_after, sku, page_size, lambda row: row[0])
 
     def _each(
-        self, read: Callable[..., list[AnswerT]], sku: str, page_size: int, id_of: Callable[[AnswerT], str]
+        self,
+        read: Callable[..., list[AnswerT]],
+        sku: str,
+        page_size: int,
+        id_of: Callable[[AnswerT], str],
+        last: str = "",
     ) -> Iterator[AnswerT]:
-        last = ""
         while True:
             page = self._run(partial(read, sku=sku, order_id=last, page_size=page_size))
             yield from page

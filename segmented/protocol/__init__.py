@@ -57,7 +57,8 @@ LATE: Final = from_modules(
             "ReadSubmitted RenewWork ReplayDead SweepOutbox TakeOrders"
         ),
         "segmented.protocol.audit.operations": (
-            "InspectOrders MendLedger MendNumber MendRecord ReadCustomers ReadLedgerStart ScanChanges ScanIds"
+            "InspectOrders KeepAudit MendLedger MendNumber MendRecord ReadAudit ReadCustomers ReadLedgerStart "
+            "ScanChanges ScanIds"
         ),
         "segmented.protocol.pool.operations": (
             "AssignPool CheckAssignment CheckProfile ClosePool ListDue OpenPool ReadLedger ReadOrders ReadPool "

@@ -61,9 +61,9 @@ def all_drift_plan(sku: str) -> Plan[tuple[PoolState, AuditFold, list[Drift]]]:
     for _ in range(TRIES_MAX):
         try:
             state, fold = yield from begin_plan(sku)
-            drift = [*_end_drift(state), *_totals_drift(state, fold), *_ledger_drift(fold)]
+            drift = [*end_drift(state), *totals_drift(state, fold), *ledger_drift(fold)]
             found = yield from orders_drift(state, fold)
-            drift += [*_impossible_drift(fold), *found]
+            drift += [*impossible_drift(fold), *found]
             drift += yield from changes_drift(state, fold)
             if state.limit_per_customer is not None and not any(one.name in OLDER_NAMES for one in drift):
                 drift += yield from customers_drift(state, fold)
@@ -118,14 +118,14 @@ def _unreadable_drift(state: PoolState, totals: Mapping[str, int], stock: Sequen
             yield Drift("foreign write", None, detail, "segment", segment)
 
 
-def _end_drift(state: PoolState) -> list[Drift]:
+def end_drift(state: PoolState) -> list[Drift]:
     if not state.ledger_end:
         return []
     detail = f"the ledger ends with {state.ledger_end}, beyond change {state.sequence}: the pool cannot go on"
     return [Drift("foreign write", None, detail, "ledger", LEDGER_END)]
 
 
-def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
+def totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
     found = {
         "opened": state.opened,
         "restocked": state.restocked,
@@ -201,7 +201,7 @@ def _unknown(sent: tuple[int, int] | None, away: tuple[int, int], fold: LedgerFo
     return (sent[0], away[1]) if sent and fold.first_sequence > 1 else None
 
 
-def _ledger_drift(fold: LedgerFold) -> list[Drift]:
+def ledger_drift(fold: LedgerFold) -> list[Drift]:
     def foreign(sequence: int, what: str, order_id: str | None = None) -> Drift:
         return Drift("foreign write", order_id, f"entry {sequence} {what}", "ledger", str(sequence))
 
@@ -213,7 +213,7 @@ def _ledger_drift(fold: LedgerFold) -> list[Drift]:
     return drift
 
 
-def _impossible_drift(fold: AuditFold) -> Iterator[Drift]:
+def impossible_drift(fold: AuditFold) -> Iterator[Drift]:
     for order_id in dict.fromkeys(fold.impossible):
         if order_id in fold.headless:
             detail = "the ledger lacks its reservation, but has later entries"

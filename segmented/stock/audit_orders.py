@@ -83,7 +83,7 @@ def orders_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
         yield from _scan_strays_plan(audit, "orders")
     parts = range(audit.strays.part_count)
     for number in parts:
-        yield from _part_plan(audit, number)
+        yield from part_plan(audit, number)
     lost = sum(one.kind == "lost" for one in audit.drift)
     if fold.first_sequence == 1 and state.order_count + lost > audit.known_count:
         yield from _scan_strays_plan(audit, "orders")
@@ -114,7 +114,7 @@ def _scan_strays_plan(audit: OrdersAudit, key: ScannedKey) -> Plan[None]:
         audit.strays.add("", ids)
 
 
-def _part_plan(audit: OrdersAudit, number: int) -> Plan[None]:
+def part_plan(audit: OrdersAudit, number: int) -> Plan[None]:
     """Judge the orders of one part: those in the ledger, then those that only the pool's keys have."""
     part = audit.fold.part(number)
     audit.known_count += len(part.orders)

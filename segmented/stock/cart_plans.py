@@ -60,6 +60,7 @@ from segmented.models import (
 )
 from segmented.plans import Plan, perform
 from segmented.stock.cart_lines import PLAIN
+from segmented.stock.sharded.opening import is_in_shards_plan
 
 if TYPE_CHECKING:
     from segmented.models import CartRecord
@@ -141,7 +142,13 @@ def finish_carts_plan(home: str, limit: int, lines: CartLines = PLAIN) -> Plan[C
 def _check_pool(cart: Cart, sku: str, known: KnownPools, lines: CartLines, *, is_known: bool) -> Plan[None]:
     """Check that the pool of a line takes this cart; asks it unless it `is_known`."""
     if not is_known:
-        state = yield from perform(op.ReadPool(sku))
+        try:
+            state = yield from perform(op.ReadPool(sku))
+        except PoolMissing:
+            if (yield from is_in_shards_plan(sku)):
+                message = f"cart {cart.cart_id!r} names {sku!r}, which is sold in shards: order it beside the cart"
+                raise InvalidInput(message) from None
+            raise
         known.pop(sku, None)
         yield from lines.check(state, cart)
         known[sku] = state.limit_per_customer is not None, state.epoch

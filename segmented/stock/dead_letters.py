@@ -16,8 +16,7 @@ from segmented.models import SKU_BYTES_MAX, Shard, checked_id, checked_pool_name
 from segmented.models.shards import SHARD_MARK
 from segmented.plans import Plan, perform
 from segmented.stock.outbox import dead_plan
-from segmented.stock.sharded.finding import is_in_shards_plan
-from segmented.stock.sharded.opening import directory_plan
+from segmented.stock.sharded.opening import directory_plan, is_in_shards_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -160,5 +160,5 @@ def extend_plan(sku: str, fold: AuditFold, sequence: int) -> Plan[None]:
                 fold.note_gap(sequence + 1)
         except InvalidInput as error:
             raise PoolDrifted(sku) from error
-    if len(fold.gaps) > known_gaps and (yield from perform(op.ReadLedgerStart(sku))) != fold.first_sequence:
+    if len(fold.gaps) > known_gaps and (yield from perform(op.ReadLedgerStart(sku))) > fold.first_sequence:
         raise LedgerTrimmed

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- uses shared/pool.lua
 -- Mend a ledger whose end is beyond the pool's last change: otherwise the pool cannot append any more. Entries of the pool's
 -- own that follow its last change, by number and digest, are changes whose script was refused before it wrote the numbers:

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- uses shared/pool.lua
 -- numbers 3
 -- Correct a number to match the ledger: the caller has folded the ledger up to a change, and the script adds the later

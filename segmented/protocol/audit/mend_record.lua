@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- uses shared/pool.lua
 -- numbers 3 6
 -- Correct a record to match the ledger, if it is unchanged since the audit and no later change has named it. An order's

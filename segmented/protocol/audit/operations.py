@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from segmented.keys import shard_keys
 from segmented.models.pools import (
@@ -23,6 +23,8 @@ from segmented.protocol.wire import Call, pairs_in, plain_call, readable, scan_c
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Finish, Reply
+
+AUDIT_KEPT_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,33 @@ class ScanIds(Operation[tuple[int, tuple[str, ...]]]):
 
     def answer(self, reply: Reply) -> tuple[int, tuple[str, ...]]:
         return int(reply[0]), tuple(readable(name) for name, _ in pairs_in(reply[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAudit(Operation[str | None]):
+    """Read how far an audit in slices has come."""
+
+    sku: str
+
+    def call(self) -> Call:
+        return plain_call("GET", shard_keys(self.sku).audit)
+
+    def answer(self, reply: Reply) -> str | None:
+        return None if reply is None else readable(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAudit(Operation[None]):
+    """Keep how far an audit in slices has come, for a day."""
+
+    sku: str
+    progress: str
+
+    def call(self) -> Call:
+        return plain_call("SET", shard_keys(self.sku).audit, self.progress, "PX", AUDIT_KEPT_MS)
+
+    def answer(self, reply: Reply) -> None:
+        """Ignore "OK"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- uses shared/pool.lua
 -- numbers 5:1:4096
 -- Replace the numbers of a frozen gated pool by those counted from its records and notes, because another program has

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- uses shared/pool.lua
 -- numbers 1 8
 -- Let a frozen pool sell again, in a later epoch, from a number of sold units that is known from outside: from an order

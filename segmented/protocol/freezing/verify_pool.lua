@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- uses shared/pool.lua
 -- Compare a gated pool with what its order database has seen, and note that it was verified on this server.
 -- ARGV     1 epoch   2 sequence (the highest of an order that the database has confirmed in this epoch)

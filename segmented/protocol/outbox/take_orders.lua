@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- uses shared/pool.lua
 -- uses shared/segment_line.lua
 -- uses shared/outbox.lua

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- uses shared/pool.lua
 -- Read a shard's numbers, after expiring some due holds. `increases` grows whenever free units are added.
 -- ARGV     none

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- uses shared/pool.lua
 -- numbers 1 2 3 4
 -- Add units from another shard: the total that it has sent here, less what has arrived before. So no unit arrives twice,

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- uses shared/pool.lua
 -- numbers 1 2
 -- Take free units out for another shard. They are noted as away until `acknowledge_units`; there is one transfer to a

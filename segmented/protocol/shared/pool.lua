@@ -150,13 +150,19 @@ local function each_chunk(count, size, act)
 end
 
 -- How the keys are laid out, which `layout` of meta says. A pool without it is of layout 1, from before the field. What
--- this release would read wrongly, it does not touch: the caller must be upgraded.
-local LAYOUT = '1'
+-- this release would read wrongly, it does not touch: the caller must be upgraded. A field that guards money raises the
+-- number of the pools that have it, so that a release that would pass it over does not touch them: since 2, `queue` and
+-- `step`. A pool without any keeps the number before, which the last release reads too.
+local LAYOUT = '2'
 
 local function check_layout(found)
-  if found and found ~= LAYOUT then
+  if found and found ~= LAYOUT and found ~= '1' then
     error({ err = 'LAYOUT ' .. (string.match(found, '^%w+$') or '?') .. ' ' .. LAYOUT })
   end
+end
+
+local function layout_with(queue, step)
+  return queue == '' and step == '' and '1' or LAYOUT
 end
 
 local DRIFTED = { err = 'DRIFTED a number of the pool is missing or cannot be read: it was written to from outside' }

@@ -10,12 +10,11 @@ from segmented.stock.async_pool import AsyncPool
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL
 from segmented.stock.sharded.async_pool import AsyncShardedPool
-from segmented.stock.sharded.opening import first_copy_plan
+from segmented.stock.sharded.opening import is_in_shards_plan
 from segmented.stock.sharded.pool import ShardedPool
 
 if TYPE_CHECKING:
     from segmented.clock import Duration
-    from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore, Store
 
 
@@ -54,13 +53,3 @@ def pool_of(store: Store, sku: str, *, ttl: Duration = DEFAULT_TTL, hold: Durati
     exist. Raises InvalidInput for a text that is neither a sku nor a shard's name.
     """
     return Pool(store, checked_pool_name(sku), ttl=ttl, hold=hold)
-
-
-def is_in_shards_plan(sku: str) -> Plan[bool]:
-    """Return whether a directory of shards was written for the sku.
-
-    The first copy decides, because a pool that is not in shards lies in its hash slot. The others are read only when it
-    does not answer.
-    """
-    found = yield from first_copy_plan(sku, lambda found, has_failed: found is not None or not has_failed)
-    return found is not None

@@ -79,6 +79,16 @@ def first_copy_plan(sku: str, decides: Callable[[ShardDirectory | None, bool], b
     return None
 
 
+def is_in_shards_plan(sku: str) -> Plan[bool]:
+    """Return whether a directory of shards was written for the sku.
+
+    The first copy decides, because a pool that is not in shards lies in its hash slot. The others are read only when it
+    does not answer.
+    """
+    found = yield from first_copy_plan(sku, lambda found, has_failed: found is not None or not has_failed)
+    return found is not None
+
+
 def opened_ungated_plan(asked: Sequence[op.OpenPool]) -> Plan[list[Opened | AlreadyOpen]]:
     """Open shards without an order database, the first one first.
 

@@ -12,7 +12,7 @@ from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import ShardDirectory
 from segmented.plans import Now, Within
 from segmented.stock import AsyncPool, AsyncShardedPool, Pool, ShardedPool, async_find_pool, find_pool
-from segmented.stock.sharded.finding import is_in_shards_plan
+from segmented.stock.sharded.opening import is_in_shards_plan
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 
 if TYPE_CHECKING:

@@ -71,6 +71,16 @@ def test_where_nothing_was_submitted_the_list_says_so(commands: OrderCommands) -
 # --- show ---
 
 
+def test_an_order_that_was_granted_names_its_holder_and_its_segment(commands: OrderCommands) -> None:
+    pool = Pool(commands.store, "granted")
+    pool.open(stock=10, segments=1)
+    with pool.grant("a") as grant:
+        said = shown(commands, "a", "granted")["in hand"]
+        assert said.endswith("was granted segment 0: 'segmented lock list' says how long it has it")
+        assert "granted segment 0" in command_line.ran("lock", "list", url=commands.url).stdout
+        assert grant.segment == 0
+
+
 def shown(commands: OrderCommands, order_id: str, sku: str = SKU) -> dict[str, str]:
     return {row[0]: row[1] for row in commands.rows("show", sku, order_id)}
 

@@ -19,7 +19,7 @@ from segmented.celery.settings import WorkerSettings
 from segmented.errors import PoolUnverified
 from segmented.keys import shard_keys
 from segmented.models import Order, Reserved, Shard
-from segmented.orders import Gate, connect, relay, take_order
+from segmented.orders import Gate, connect, open_gated, relay, take_order
 from segmented.servers import ValkeyServer
 from segmented.stock import Pool, ShardedPool
 from segmented.stock.outbox import Outbox
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from segmented.models import LedgerEntry
 
 END_SECONDS: Final = 60.0
-MUGS: Final = [f"mug-{number}" for number in range(9)]
+MUGS: Final = [f"mug-{number}" for number in range(10)]
 _names = iter(MUGS)
 
 
@@ -170,6 +170,18 @@ def test_finished_orders_of_a_relayed_gated_pool_are_forgotten(publisher: Celery
     until(lambda: mugs.state().forgotten == 1)
     assert (mugs.state().order_count, mugs.state().confirmed, mugs.state().lost) == (0, 3, 3)
     assert mugs.audit().is_clean
+
+
+def test_a_pool_with_a_limit_per_customer_forgets_too(publisher: Celery, store: RedisStore, gate: Gate) -> None:
+    pool = Pool(store, next(_names))
+    open_gated(pool, gate, stock=10, segments=2, limit_per_customer=5)
+    take_order(pool, gate, Order("a", 3, "ann"), timeout=60)
+    for _ in range(2):
+        relay(pool, gate, trim_keep=0)
+    pool.store.execute(op.ForgetOrders(pool.sku, 1, 0))  # the notice of the first round, which takes 10 s
+    publisher.send_task("segmented.forget", queue="segmented-chores")
+    until(lambda: pool.state().forgotten == 1)
+    assert pool.audit().is_clean
 
 
 def test_the_sweep_verifies_a_pool_whose_server_was_restarted(publisher: Celery, store: RedisStore, mugs: Pool) -> None:

@@ -22,6 +22,7 @@ from segmented.models import (
 )
 from tests.support.contract.carts.carts import CartPools
 from tests.support.contract.pools.shop import verified
+from tests.support.contract.shards.sharding import sharded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -247,6 +248,14 @@ def test_a_cart_that_nobody_knows_is_an_error(pools: CartPools) -> None:
             ask(gone)
     with pytest.raises(PoolMissing):
         pools.carts().finish(pools.sku("z"))
+
+
+def test_a_line_that_is_sold_in_shards_is_refused_in_words_that_help(pools: CartPools) -> None:
+    sku = pools.sku("s")
+    sharded(pools.side, sku).open(stock=10, segments=2, shards=2)
+    with pytest.raises(InvalidInput, match="which is sold in shards: order it beside the cart"):
+        pools.reserve(pools.cart("c1", ("a", 1), ("s", 1)))
+    assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0)}
 
 
 def test_one_answer_for_each_kind_of_refusal_comes_back_as_it_was_kept(pools: CartPools) -> None:

@@ -10,6 +10,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import LayoutUnknown
 from segmented.models import Reserved
+from segmented.models.assignments import Assignment
 from tests.quick.contract.pools.test_freezing import CHANGES
 from tests.support.contract.pools.shop import Shop
 from tests.support.paths import ROOT
@@ -56,9 +57,25 @@ def test_a_pool_from_before_the_field_is_of_layout_1(shop: Shop) -> None:
     assert shop.side.pool(shop.sku).audit().is_clean
 
 
+def test_a_pool_that_names_a_queue_or_a_step_has_the_layout_that_guards_it(shop: Shop) -> None:
+    """A worker of a release that would pass the step over, and sell unpaid orders, does not touch the pool."""
+
+    def layout() -> object:
+        found = shop.side.raw().hget(shop.keys.meta, "layout")
+        return found.decode() if isinstance(found, bytes) else found
+
+    for named, expected in (("shop:pay", "2"), (None, "1")):
+        shop.side.execute(op.AssignPool(shop.sku, Assignment(None, named)))
+        assert layout() == expected
+    opened = Shop(shop.side, shop.side.name())
+    shop.side.pool(opened.sku).open(stock=10, segments=4, step="shop:pay")
+    assert opened.side.raw().hget(opened.keys.meta, "layout") in ("2", b"2")
+    assert isinstance(opened.reserve("a"), Reserved)
+
+
 def test_a_pool_of_another_layout_is_neither_read_nor_changed(shop: Shop) -> None:
     asked = [
-        *((change, "2") for change in CHANGES | MORE),
+        *((change, "3") for change in CHANGES | MORE),
         *(("reserve", said) for said in ("0", "1.0", "", "two words")),
     ]
     for change, layout in asked:
@@ -67,7 +84,7 @@ def test_a_pool_of_another_layout_is_neither_read_nor_changed(shop: Shop) -> Non
         with pytest.raises(LayoutUnknown) as error:
             (CHANGES | MORE)[change](shop)
         found = layout if layout.isalnum() else "?"
-        assert (error.value.sku, error.value.found, error.value.known) == (shop.sku, found, "1"), (change, layout)
+        assert (error.value.sku, error.value.found, error.value.known) == (shop.sku, found, "2"), (change, layout)
         assert everything(shop) == before, (change, layout)
 
 

@@ -13,7 +13,7 @@ from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
 from segmented.stock.archiving.plan import archive_plan, no_progress
-from segmented.stock.sharded.finding import is_in_shards_plan
+from segmented.stock.sharded.opening import is_in_shards_plan
 from tests.support.contract.shards.sharding import check_all, directory_of, sharded, shards_of, taken
 
 if TYPE_CHECKING:
