@@ -82,8 +82,9 @@ def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
 
 def _sweep_each(app: Celery, lease: Lease | None) -> dict[str, dict[str, int]]:
     reports: dict[str, dict[str, int]] = {}
+    fencing_token = None if lease is None else lease.fencing_token
     for sku in connections().store.execute(op.ListOutboxes()):
-        found = _alone("swept", sku, partial(_swept, app, sku, lease and lease.fencing_token))
+        found = _alone("swept", sku, partial(_swept, app, sku, fencing_token))
         if found:
             reports[sku] = found
         if lease is not None and not lease.is_trusted:

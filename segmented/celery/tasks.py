@@ -96,6 +96,10 @@ def take_envelope(self: Task[Any, Any], *parts: object, **passed_on: object) -> 
     shared = connections()
     try:
         envelope = read_envelope(parts, passed_on)
+    except UNREADABLE as error:
+        keep(shared.store, text_of(parts, passed_on), str(error))
+        return ""
+    try:
         if envelope.wrong:
             keep(shared.store, text_of(parts, passed_on), envelope.wrong)
         if not envelope.order_ids:

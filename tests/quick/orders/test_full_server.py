@@ -8,12 +8,13 @@ import pytest
 
 from segmented import Order, Outbox, Pool, RedisStore, Reserved, Settled, protocol as op
 from segmented.errors import StoreRefused
+from segmented.models import Shard
 from segmented.orders import Gate, cancel_order, expire_voided, finish_reserved, open_gated, relay, take_envelope
 from segmented.stock import ShardedPool
 from segmented.stock.outbox import SweepTerms, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from segmented.models.submitted import Deciding
 
@@ -36,7 +37,7 @@ class Broker:
     def room(self) -> int | None:
         return None
 
-    def send(self, sku: str, order_ids: tuple[str, ...]) -> None:
+    def send(self, sku: str, order_ids: Sequence[str]) -> None:
         assert sku == SKU
         self.sent += order_ids
 
@@ -90,7 +91,9 @@ def test_units_on_their_way_between_shards_arrive_while_the_server_is_full(
 ) -> None:
     pool = ShardedPool(store, SKU)
     pool.open(stock=20, segments=4, shards=2)
-    assert store.execute(op.SendUnits(pool.shards[0].sku, 1, 3, is_stored=False)) is not None
+    source = pool.shards[0].sku
+    assert isinstance(source, Shard)
+    assert store.execute(op.SendUnits(source, 1, 3, is_stored=False)) is not None
     assert pool.state().away == 3
     fill()
     pool.finish_transfers()
