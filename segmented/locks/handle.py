@@ -25,7 +25,7 @@ from segmented.errors import (
 from segmented.locks.blocks import Blocks
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Entered
-from segmented.locks.hints import LOCK_HINTS, AcquireHinted, Hinted
+from segmented.locks.hints import AcquireHinted
 from segmented.locks.keeper import async_release_later, release_later
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_manners import refusing
@@ -124,10 +124,9 @@ def _given_back(claim: Claim) -> Plan[None]:
         yield from perform(Within(claim.releasing(), soon))
 
 
-class Handle(AcquireHinted, Hinted):
+class Handle(AcquireHinted):
     """The name, time to live and renewal of a lock."""
 
-    _hints = LOCK_HINTS
     _on_lost: Callable[[], None] | None = None
     """Called once for each lease that is lost."""
 
@@ -205,8 +204,6 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
 
 class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
     """A lock for asyncio; otherwise as `SyncHandle`."""
-
-    _is_awaited = True
 
     def __init__(
         self,

@@ -14,34 +14,37 @@ if TYPE_CHECKING:
 
 KindT = TypeVar("KindT")
 
+
+def _each(names: str, hint: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), hint)
+
+
+_RENEWS: Final = "extend reacquire renew refresh expire prolong"
+_RELEASES: Final = "release unlock"
+_SHOWS: Final = "locked is_locked isLocked"
+_TRY: Final = "use {wait}lock.try_acquire(), or {wait}lock.acquire(timeout=seconds) to wait"
 LOCK_HINTS: Final = {
-    "release": "the lease that acquire() returned has it: {wait}lease.release()",
-    "extend": "the lease that acquire() returned has it as renew: {wait}lease.renew(ttl=seconds)",
-    "reacquire": "the lease that acquire() returned has it as renew: {wait}lease.renew()",
-    "owned": "use the lease that acquire() returned: lease.is_trusted",
-    "local": "use the lease that acquire() returned: lease.holder_id",
+    **_each(_RELEASES, "the lease that acquire() returned has it: {wait}lease.release()"),
+    **_each(_RENEWS, "the lease that acquire() returned has it as renew: {wait}lease.renew(ttl=seconds)"),
+    **_each("owned isHeldByCurrentThread", "use the lease that acquire() returned: lease.is_trusted"),
+    **_each("local get_owner_id", "use the lease that acquire() returned: lease.holder_id"),
     "token": "use the lease that acquire() returned: lease.holder_id, or lease.fencing_token for a resource",
     "timeout": "the lock's time to live is its ttl, and acquire(timeout=seconds) is how long to wait",
     "blocking": "use {wait}lock.try_acquire() to try without waiting",
     "blocking_timeout": "use {wait}lock.acquire(timeout=seconds)",
     "sleep": "a waiting acquire is notified of the release and never polls",
-    "reset": "an operator ends leases: segmented lock revoke NAME",
-    "get_owner_id": "use the lease that acquire() returned: lease.holder_id",
+    **_each("reset forceUnlock force_unlock force_release", "an operator ends leases: segmented lock revoke NAME"),
     "lock": "use {wait}lock.acquire(timeout=seconds)",
-    "tryLock": "use {wait}lock.try_acquire(), or {wait}lock.acquire(timeout=seconds) to wait",
-    "try_lock": "use {wait}lock.try_acquire(), or {wait}lock.acquire(timeout=seconds) to wait",
-    "unlock": "the lease that acquire() returned has it as release: {wait}lease.release()",
-    "forceUnlock": "an operator ends leases: segmented lock revoke NAME",
-    "isLocked": "use {wait}lock.is_locked()",
-    "isHeldByCurrentThread": "use the lease that acquire() returned: lease.is_trusted",
+    **_each("tryLock try_lock tryAcquire", _TRY),
+    **_each(_SHOWS, "use {wait}lock.try_acquire(), which acquires it if it is free"),
     "remainTimeToLive": "the lease that acquire() returned has it: lease.remaining()",
 }
-SHOWN_HINTS: Final = {"locked": "the lock tells it: {wait}lock.is_locked()"}
+SHOWN_HINTS: Final = LOCK_HINTS | _each("locked isLocked", "the lock tells it: {wait}lock.is_locked()")
+"""Of a lock that has `is_locked`."""
 LEASE_HINTS: Final = {
-    "extend": "it is called renew: {wait}lease.renew(ttl=seconds)",
-    "reacquire": "it is called renew: {wait}lease.renew()",
-    "owned": "it is called is_trusted: lease.is_trusted",
-    "locked": "it is called is_trusted: lease.is_trusted",
+    **_each(_RENEWS, "it is called renew: {wait}lease.renew(ttl=seconds)"),
+    **_each("owned locked", "it is called is_trusted: lease.is_trusted"),
+    "unlock": "it is called release: {wait}lease.release()",
     "acquire": "it is held already: the lock has acquire()",
     "local": "its token is called holder_id: lease.holder_id",
     "token": "it is called lease.holder_id, or lease.fencing_token for a resource",
@@ -50,8 +53,48 @@ LEASE_HINTS: Final = {
 }
 
 
-def _each(names: str, hint: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), hint)
+_OPERATED: Final = "reset forceUnlock force_unlock force_release"
+_NO_LIFE: Final = {"timeout": "acquire(timeout=seconds) is how long to wait; the lock has no time to live"}
+SESSION_HINTS: Final = {
+    **LOCK_HINTS,
+    **_NO_LIFE,
+    **_each(_RENEWS, "the lock needs no renewal: it ends with its ZooKeeper session"),
+    **_each(_OPERATED, "a lock ends with its ZooKeeper session, or when its node below lock.path is deleted"),
+}
+SESSION_LEASE_HINTS: Final = {
+    **LEASE_HINTS,
+    **_each(f"{_RENEWS} timeout", "it needs no renewal: it ends with its ZooKeeper session"),
+    **_each("adopt", "a session cannot hand its lock to another"),
+}
+_TRANSACTION: Final = "the transaction holds the name until it ends: commit it or roll it back"
+ROW_HINTS: Final = {
+    **LOCK_HINTS,
+    **_NO_LIFE,
+    **_each(
+        f"{_RELEASES} {_RENEWS} {_OPERATED} owned isHeldByCurrentThread local get_owner_id remainTimeToLive",
+        _TRANSACTION,
+    ),
+    "token": "the row that acquire() returned has it: fencing_token",
+}
+HELD_ROW_HINTS: Final = {
+    **_each(" ".join((*LEASE_HINTS, "release")), _TRANSACTION),
+    "token": "it is called fencing_token",
+}
+FIXED_HINTS: Final = {
+    **LOCK_HINTS,
+    **_each(_RENEWS, "this lock cannot be renewed: give it a ttl that is longer than the work"),
+    **_each("local get_owner_id token", "this lock has no token: the holder knows only when its lease ends"),
+}
+FIXED_LEASE_HINTS: Final = {
+    **LEASE_HINTS,
+    **_each(_RENEWS, "it cannot be renewed: give the lock a ttl that is longer than the work"),
+    **_each("local token adopt", "it has no token: its holder knows only when it ends, which is lease.expires_at"),
+    "timeout": "lease.remaining() is what is left of its time to live",
+}
+SIDES_HINTS: Final = _each(
+    f"{' '.join(LOCK_HINTS)} acquire try_acquire readLock writeLock read_lock write_lock gen_rlock gen_wlock",
+    "it has two sides: {wait}lock.read.acquire(timeout=seconds) and {wait}lock.write.acquire(timeout=seconds)",
+)
 
 
 _TTL: Final = "the time to live is ttl=seconds"
@@ -157,8 +200,8 @@ def hinted_options(
 class Hinted:
     """Adds to the AttributeError of a name in `_hints` what to use instead. Type checkers see no further names."""
 
-    _hints: ClassVar[Mapping[str, str]] = {}
-    _is_awaited: ClassVar[bool] = False
+    __slots__ = ()
+    _hints: ClassVar[Mapping[str, str]] = LOCK_HINTS
 
     if not TYPE_CHECKING:
 
@@ -169,7 +212,8 @@ class Hinted:
             if hint is None:
                 message = f"{kind!r} object has no attribute {name!r}"
             else:
-                message = f"{kind} has no {name!r}: {hint.format(wait='await ' if self._is_awaited else '')}"
+                is_async = any(one.__name__.startswith("Async") for one in type(self).__mro__)
+                message = f"{kind} has no {name!r}: {hint.format(wait='await ' * is_async)}"
             raise AttributeError(message, name=name, obj=self)
 
 
@@ -177,7 +221,7 @@ BLOCKING: Final = ("blocking", "blocking_timeout")
 """The arguments of threading's and redis-py's `acquire` that say whether and how long to wait."""
 
 
-class AcquireHinted:
+class AcquireHinted(Hinted):
     """Makes `acquire(blocking=False)` and `acquire(True, 5)` raise InvalidInput with the call to use instead."""
 
     _option_hints: ClassVar[Mapping[str, str]] = OPTION_HINTS

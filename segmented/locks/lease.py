@@ -102,8 +102,6 @@ class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, LapsesWhenDropped, Lease
 class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LapsesWhenDropped, LeaseState):
     """A held lock, for asyncio; otherwise as `HeldLease`."""
 
-    _is_awaited = True
-
     def __init__(
         self, store: AsyncStore, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float
     ) -> None:

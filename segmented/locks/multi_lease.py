@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from segmented.errors import LeaseLost, PartlyReleased, SegmentedError
 from segmented.locks.dropped import LapsesWhenDropped
 from segmented.locks.durations import milliseconds
+from segmented.locks.hints import LEASE_HINTS, Hinted
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.lease_state import LeaseState
@@ -42,8 +43,10 @@ class Part(LeaseState):
         self.fencing_token = acquired.fencing_token
 
 
-class MultiLeaseState(StaysInItsProcess):
+class MultiLeaseState(Hinted, StaysInItsProcess):
     """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
+
+    _hints = LEASE_HINTS
 
     def __init__(self, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal, clock: Clock) -> None:
         """Create the state of granted `claims`."""

@@ -30,7 +30,7 @@ from segmented.keys import read_write_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
-from segmented.locks.hints import OPTION_HINTS, hinted_options
+from segmented.locks.hints import OPTION_HINTS, SIDES_HINTS, Hinted, hinted_options
 from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
@@ -205,8 +205,10 @@ class AsyncWriteLock(_AsyncSide):
 
 
 @hinted_options(OPTION_HINTS)
-class ReadWriteLock:
+class ReadWriteLock(Hinted):
     """A lock by name for many readers or one writer, for threads: `lock.read.acquire()`, `lock.write.acquire()`."""
+
+    _hints = SIDES_HINTS
 
     def __init__(
         self,
@@ -234,8 +236,10 @@ class ReadWriteLock:
 
 
 @hinted_options(OPTION_HINTS)
-class AsyncReadWriteLock:
+class AsyncReadWriteLock(Hinted):
     """A lock by name for many readers or one writer, for asyncio; otherwise as `ReadWriteLock`."""
+
+    _hints = SIDES_HINTS
 
     def __init__(
         self,

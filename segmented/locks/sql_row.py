@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.clock import Duration, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.locks.hints import ENDLESS_HINTS, AcquireHinted
+from segmented.locks.hints import ENDLESS_HINTS, HELD_ROW_HINTS, ROW_HINTS, AcquireHinted, Hinted
 from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.locks.sql_table import checked_row_name, rows_of
 
@@ -47,13 +47,14 @@ NAMES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRow:
+class HeldRow(Hinted):
     """A name that the transaction holds until it ends.
 
     It has neither `release` nor `renew` and is not a context manager: only a commit or a rollback ends it, because if
     the row were free before the commit, the next holder would not see the uncommitted changes.
     """
 
+    _hints = HELD_ROW_HINTS
     name: str
     fencing_token: int
     """Higher than the token of every holder that committed; durable only once this transaction commits."""
@@ -66,6 +67,7 @@ class SqlRowLock(AcquireHinted):
     transaction and not in autocommit. The table comes from `create_lock_table`.
     """
 
+    _hints = ROW_HINTS
     _option_hints = ENDLESS_HINTS
 
     def __init__(self, connection: Connection, name: str) -> None:
@@ -108,6 +110,7 @@ class AsyncSqlRowLock(AcquireHinted):
     If an acquire is cancelled, SQLAlchemy closes the connection, which ends the transaction and all its locks.
     """
 
+    _hints = ROW_HINTS
     _option_hints = ENDLESS_HINTS
 
     def __init__(self, connection: AsyncConnection, name: str) -> None:

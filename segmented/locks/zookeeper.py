@@ -22,7 +22,7 @@ from uuid import uuid4
 from segmented.errors import AcquireTimeout
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout
 from segmented.locks.handle import Acquiring
-from segmented.locks.hints import ENDLESS_HINTS, AcquireHinted
+from segmented.locks.hints import ENDLESS_HINTS, SESSION_HINTS, AcquireHinted
 from segmented.locks.zookeeper_lease import AsyncZooKeeperLease, ZooKeeperLease
 from segmented.locks.zookeeper_plan import Claim, acquire_plan, line_plan
 from segmented.plans import run_async, run_sync
@@ -41,6 +41,7 @@ DEFAULT_ROOT: Final = "/segmented/locks"
 class _Handle(AcquireHinted):
     """The name and the path of a lock. It keeps nothing about a holder, so threads and tasks may share a handle."""
 
+    _hints = SESSION_HINTS
     _option_hints = ENDLESS_HINTS
 
     def __init__(self, client: KazooClient, name: str, *, root: str = DEFAULT_ROOT) -> None:

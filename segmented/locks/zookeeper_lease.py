@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from segmented.errors import LeaseLost, StoreUnavailable
 from segmented.locks.dropped import WarnsWhenDropped, unreleased
+from segmented.locks.hints import SESSION_LEASE_HINTS, Hinted
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.zookeeper_plan import release_plan
 from segmented.plans import run_async, run_sync
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("segmented.locks")
 
 
-class ZooKeeperLeaseState(StaysInItsProcess, WarnsWhenDropped, Held):
+class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
     """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
 
+    _hints = SESSION_LEASE_HINTS
     has_ended = True
     """Whether the lease was released; until it is complete, there is nothing to release."""
 

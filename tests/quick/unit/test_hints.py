@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -12,8 +13,7 @@ import pytest
 import segmented
 from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks, stock
 from segmented.dedup import celery
-from segmented.locks import read_write
-from segmented.locks.hints import LEASE_HINTS, LOCK_HINTS
+from segmented.locks import get_set, multi_lease, read_write, sql_row, zookeeper_lease
 
 LOCK: Any = Lock(MemoryStore(), "door")
 ASYNC_LOCK: Any = AsyncLock(AsyncMemoryStore(), "door")
@@ -27,7 +27,7 @@ LEASE: Any = LOCK.acquire()
         (LOCK, "locked", "Lock has no 'locked': the lock tells it: lock.is_locked()"),
         (LOCK, "owned", "Lock has no 'owned': use the lease that acquire() returned: lease.is_trusted"),
         (ASYNC_LOCK, "blocking", "AsyncLock has no 'blocking': use await lock.try_acquire() to try without waiting"),
-        (LEASE, "reacquire", "Lease has no 'reacquire': it is called renew: lease.renew()"),
+        (LEASE, "reacquire", "Lease has no 'reacquire': it is called renew: lease.renew(ttl=seconds)"),
         (LEASE, "adopt", "Lease has no 'adopt': the lock has it: lock.adopt(holder_id)"),
         (LOCK, "nonsense", "'Lock' object has no attribute 'nonsense'"),
     ],
@@ -38,13 +38,6 @@ def test_a_missing_name_is_told_in_one_sentence(found: Any, name: str, sentence:
     assert str(missing.value) == sentence
     assert (missing.value.name, missing.value.obj) == (name, found)
     assert not hasattr(found, name)
-
-
-def test_no_hint_hides_a_name_that_exists() -> None:
-    for name in LOCK_HINTS:
-        assert not hasattr(LOCK, name)
-    for name in LEASE_HINTS:
-        assert not hasattr(LEASE, name)
 
 
 def test_a_handle_is_copied_as_before() -> None:
@@ -63,6 +56,31 @@ LOCK_KINDS = [
     )
     for prefix in ("", "Async")
 ]
+LEASE_KINDS = [
+    *(locks.Lease, locks.AsyncLease, multi_lease.MultiLease, multi_lease.AsyncMultiLease),
+    *(zookeeper_lease.ZooKeeperLease, zookeeper_lease.AsyncZooKeeperLease),
+    *(get_set.GetSetLease, get_set.AsyncGetSetLease, sql_row.HeldRow),
+]
+CALLS = re.compile(r"(await )?\b(lock|lease)\.(?:read\.|write\.)?(acquire|try_acquire|is_locked|release|renew)\(")
+SIDES = [segmented.ReadWriteLock, segmented.AsyncReadWriteLock]
+
+
+@pytest.mark.parametrize("kind", [*LOCK_KINDS, *SIDES, *LEASE_KINDS])
+def test_every_lock_and_lease_answers_a_method_of_another_library(kind: Any) -> None:  # noqa: ANN401  # of any kind
+    found, is_lease = object.__new__(kind), kind in LEASE_KINDS
+    names = ["unlock", "extend", "renew", "expire", "refresh", "locked", "token"]
+    for name in [*names, "acquire"] if is_lease else [*names, "lock", "tryLock", "try_lock", "release", "forceUnlock"]:
+        if name in dir(kind):
+            continue
+        with pytest.raises(AttributeError) as missing:
+            getattr(found, name)
+        said = str(missing.value)
+        assert said.startswith(f"{kind.__name__} has no {name!r}: ")
+        for awaits, of, method in CALLS.findall(said):
+            assert bool(awaits) is kind.__name__.startswith("Async")
+            assert (of == "lease") is not is_lease or kind in SIDES or hasattr(kind, method)
+
+
 INSTEAD = "to try without waiting, or {}lock.acquire(timeout=seconds) to wait"
 
 

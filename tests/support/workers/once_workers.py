@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -203,6 +204,9 @@ class OnceSide:
         return sum(worker.said().count(" received\n") for worker in self._workers)
 
     def close(self) -> None:
+        # Handles in a circle go while their server lives. Celery 5.3 has a backend for each thread that published, and
+        # a handle of one that outlives its server waits 20 s for it.
+        gc.collect()
         for worker in self._workers:
             worker.kill()
         close_app(self.app)
