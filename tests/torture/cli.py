@@ -19,9 +19,6 @@ from tests.torture.locks.options import DEFAULT_FAULTS, KINDS, TortureOptions
 from tests.torture.locks.run import torture_locks
 from tests.torture.orders.options import OrdersOptions
 from tests.torture.orders.run import torture_orders
-from tests.torture.rebuild.run import torture_rebuild
-from tests.torture.rebuild.sale import RebuildOptions
-from tests.torture.segments import SegmentsOptions, torture_segments
 
 torture = typer.Typer(no_args_is_help=True, help="Inject faults, and check that the guarantees hold.")
 
@@ -145,45 +142,4 @@ def durability(
     results = torture_durability(options, display_on(console))
     if page is not None:
         files.write_whole(page, "\n".join(render(results.as_json())))
-    finish(results, console, json)
-
-
-@torture.command()
-def rebuild(
-    *,
-    orders: Annotated[int, typer.Option(help="Confirmed orders of the pool.", metavar="N")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="Number of losses, each followed by a rebuild.", metavar="N")] = 5,
-    quick: Annotated[bool, typer.Option("--quick", help="Run one round with a 500th of the orders.")] = False,
-    json: JsonOption = None,
-) -> None:
-    """Rebuild a pool with many orders from its order database, after its server was started with an old copy.
-
-    Another pool on the same servers sells meanwhile. Exit code 0 only if every number is exact on both sides, each
-    rebuild took less than 30 s, and the other pool's p99 during rebuilds was less than twice that before them.
-    """
-    options = RebuildOptions(orders=orders, rounds=rounds, is_quick=quick)
-    check_writable(json)
-    console = console_beside(json)
-    results = torture_rebuild(options, display_on(console))
-    finish(results, console, json)
-
-
-@torture.command()
-def segments(
-    *,
-    seconds: Annotated[float, typer.Option(help="Duration of the fault injection.", metavar="S")] = 60.0,
-    processes: Annotated[int, typer.Option(help="Number of buying processes.", metavar="N")] = 8,
-    threads: Annotated[int, typer.Option(help="Threads per process.", metavar="N")] = 4,
-    segments: Annotated[int, typer.Option(help="Segments of the pool.", metavar="K")] = 4,
-    seed: Annotated[int, typer.Option(help="Random seed of the faults.", metavar="N")] = 1,
-    json: JsonOption = None,
-) -> None:
-    """Measure how long a free segment stays unused beside a waiting buyer, while others are killed and paused.
-
-    A sampler reads the raw keys of the pool. Exit code 0 if the pool's audit is clean; the time is a figure.
-    """
-    options = SegmentsOptions(seconds=seconds, processes=processes, threads=threads, segments=segments, seed=seed)
-    check_writable(json)
-    console = console_beside(json)
-    results = torture_segments(options, display_on(console))
     finish(results, console, json)

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from segmented.models import LedgerEntry
     from tests.torture.durability.journal import Ack
     from tests.torture.locks.options import Kind
-    from tests.torture.rebuild.sale import Sale
 
 # --- locks ---
 
@@ -624,42 +623,3 @@ def _broken_in(evidence: Evidence, verdict: TrialVerdict) -> list[str]:
     if verdict.unsold > 0:
         found.append(f"of {evidence.stock} units, {verdict.unsold} {plural(verdict.unsold, 'was')} not sold")
     return found
-
-
-# --- rebuilds ---
-
-
-def wrong_after_rebuild(sale: Sale, number: int, pool: dict[str, int], books: dict[str, int]) -> list[str]:
-    """Compare both sides with what was sold, after rebuild `number`, counted from 1."""
-    epoch = number + 1
-    wanted = {
-        "units confirmed in the pool": (pool["confirmed"], sale.sold),
-        "units reserved in the pool": (pool["reserved"], len(sale.still_open)),
-        "units free in the pool": (pool["available"], sale.free),
-        "sold units that the pool has no order of": (pool["lost"], sale.lost),
-        "the pool's epoch": (pool["epoch"], epoch),
-        "confirmed order rows": (books["confirmed_orders"], sale.sold),
-        "units of confirmed order rows": (books["confirmed_units"], sale.sold),
-        "units sold by segment rows": (books["sold"], sale.sold),
-        "the quota": (books["quota"], sale.stock),
-        "the lowest epoch of a row": (books["lowest_epoch"], epoch),
-        "the highest epoch of a row": (books["highest_epoch"], epoch),
-    }
-    return _differing(f"rebuild {number}", wanted)
-
-
-def wrong_at_end(sale: Sale, pool: dict[str, int], books: dict[str, int]) -> list[str]:
-    """Compare both sides with the stock, once everything was sold."""
-    wanted = {
-        "units confirmed in the pool": (pool["confirmed"], sale.stock),
-        "units reserved in the pool": (pool["reserved"], 0),
-        "units free in the pool": (pool["available"], 0),
-        "confirmed order rows": (books["confirmed_orders"], sale.stock),
-        "units of confirmed order rows": (books["confirmed_units"], sale.stock),
-        "units sold by segment rows": (books["sold"], sale.stock),
-    }
-    return _differing("the end", wanted)
-
-
-def _differing(when: str, wanted: dict[str, tuple[int, int]]) -> list[str]:
-    return [f"{when}: {what}: {found:,}, not {right:,}" for what, (found, right) in wanted.items() if found != right]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import threading
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import redis
 
-from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore
+from segmented import Pool, RedisStore
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
-from segmented.stock import AsyncGrant, Grant
-from tests.real.contract.locks.test_hand_over import offers, wait_for_one
+from segmented.stock import Grant
+from tests.real.contract.locks.test_hand_over import offers
 from tests.support.contract.parking import wait_until
 
 if TYPE_CHECKING:
@@ -65,33 +64,3 @@ def test_after_a_pause_no_segment_stays_locked_for_a_waiter_that_gave_up(private
         for grant in held:
             confirm(grant)
         wait_until(lambda: locked(private_valkey) == 0)
-
-
-def test_after_a_pause_no_segment_stays_locked_for_a_task_that_gave_up(private_valkey: ValkeyServer) -> None:
-    async def body() -> None:
-        async with await AsyncRedisStore.from_url(private_valkey.url) as store:
-            pool = AsyncPool(store, SKU, ttl=600, hold=600)
-            await pool.open(stock=9, segments=2)
-            held = [await pool.grant(f"h{number}", timeout=0) for number in range(2)]
-
-            async def wait(order_id: str) -> None:
-                with suppress(SegmentedError):
-                    await pool.grant(order_id, timeout=PATIENCE)
-
-            async def confirm(grant: object) -> None:
-                assert isinstance(grant, AsyncGrant)
-                with suppress(SegmentedError):
-                    await grant.confirm()
-
-            waiters = [asyncio.create_task(wait(f"w{number}")) for number in range(2)]
-            await wait_for_one(store)
-            os.kill(private_valkey.pid, signal.SIGSTOP)
-            enders = [asyncio.create_task(confirm(grant)) for grant in held]
-            await asyncio.wait(waiters, timeout=SOON)
-            os.kill(private_valkey.pid, signal.SIGCONT)
-            await asyncio.wait(enders, timeout=SOON)
-            for grant in held:
-                await confirm(grant)
-            await asyncio.to_thread(wait_until, lambda: locked(private_valkey) == 0)
-
-    asyncio.run(body())

@@ -16,7 +16,6 @@ from segmented.stores.quorum import asynchronous, lane
 from tests.fixtures.stores_quorum import standing_still
 from tests.support.contract.parking import scripts_run, wait_until
 from tests.support.long_run import in_the_long_run
-from tests.support.proxy import RedisProxy
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ AnswerT = TypeVar("AnswerT")
 LONG = 600.0
 """Seconds that a lease lives: what is gone within a test was removed, and did not lapse."""
 ANSWER_TIMEOUT = 60.0
-TTL = 18.0
-"""Seconds of a lease that is renewed every 6 s, and lives for 12 s more after the first renewal has failed."""
 BRIEF_ANSWER = 0.3
 """An answer timeout that ends before an attempt with a timeout of 0 ends by itself."""
 SHORT_ANSWER = 1.0
@@ -169,27 +166,6 @@ def test_a_release_that_no_majority_answers_says_so_and_is_finished_by_itself(
     answered(lease.release)
 
 
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_c2_a_majority_that_is_away_for_a_moment_is_asked_again_until_the_lease_ends(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
-) -> None:
-    with wired(servers[0]) as first, wired(servers[1]) as second:
-        urls = [server.url for server in servers]
-        quorum = make_quorum(colour, [first.url, second.url, urls[2]], answer_timeout=SHORT_ANSWER, behind=urls)
-        name = met(quorum)
-        lease = answered(lambda: quorum.lock(name, ttl=TTL, renew=True).acquire(timeout=SOON))
-        wait_until(lambda: None not in quorum.holders(name))
-        for proxy in (first, second):
-            proxy.vanish()
-        wait_until(lambda: min(first.refused, second.refused) > 0, seconds=SOON)  # one renewal has failed
-        left = lease.remaining()
-        for proxy in (first, second):
-            proxy.come_back()
-        wait_until(lambda: lease.remaining() > left, seconds=SOON)
-        assert not lease.is_lost
-        answered(lease.release)
-
-
 # --- servers that forget ---
 
 
@@ -232,8 +208,3 @@ def test_f5_one_server_after_the_other_may_restart_empty_if_votes_are_taken_agai
 
 
 # --- pieces ---
-
-
-def wired(server: ValkeyServer) -> RedisProxy:
-    """Put a wire before a server."""
-    return RedisProxy(server.url)

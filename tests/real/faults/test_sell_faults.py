@@ -99,23 +99,6 @@ def check(sold: Sold, *, replayed: int | None = 0) -> None:
 
 
 @pytest.mark.long
-def test_workers_that_are_killed_in_mid_sale_lose_nothing(
-    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, pace: Pace
-) -> None:
-    with selling(
-        tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=pace.environment
-    ) as process:
-        for killed in range(1, 3):
-            until(partial(reached, client, killed * MIDDLE))
-            until(lambda: bool(workers_of(process.pid)))  # the last one that was killed may have decided these orders
-            kill(workers_of(process.pid)[0].pid)
-        pace.go_on()
-        sold = ended(process, tmp_path)
-    check(sold)
-    assert sold.counts["workers_restarted"] == 2
-
-
-@pytest.mark.long
 def test_messages_that_the_broker_loses_are_published_again(
     tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, pace: Pace
 ) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +11,6 @@ from redis import Redis
 from segmented import protocol as op
 from segmented.errors import PoolArchived, StoreError
 from segmented.keys import shard_keys
-from segmented.models import Order
 from segmented.models.archives import ENTRIES_AT_ONCE, REMOVED_AT_ONCE
 from segmented.stock import Pool
 from segmented.stock.archiving import archive
@@ -22,7 +18,6 @@ from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
 from segmented.stock.archiving.plan import ENTRIES_READ
 from segmented.stores.redis import RedisStore
-from tests.support.paths import ROOT
 from tests.support.servers.cpu import StepTimes
 
 if TYPE_CHECKING:
@@ -72,42 +67,6 @@ def test_no_step_of_an_archive_takes_the_server_ten_milliseconds(private_valkey:
             assert store.client.hlen(KEYS.orders) == 0
             assert store.client.xlen(KEYS.ledger) == 2
         assert times.too_long() == {}
-
-
-MEASURED: Final = """
-import json, resource, sys
-from segmented.stock import Pool
-from segmented.stock.archiving import archive
-from segmented.stores.redis import RedisStore
-
-url, file = sys.argv[1:]
-with RedisStore.from_url(url) as store:
-    pool = Pool(store, "concert")
-    first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    archived = archive(pool, file)
-    print(json.dumps([archived.orders, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - first]))
-"""
-
-
-@pytest.mark.long
-def test_the_clients_memory_does_not_grow_with_the_number_of_orders(
-    private_valkey: ValkeyServer, tmp_path: Path
-) -> None:
-    grown: dict[int, int] = {}
-    for count in (10_000, 100_000):
-        with RedisStore.from_url(private_valkey.url) as store:
-            store.client.flushall()
-            pool = Pool(store, SKU)
-            pool.open(stock=count, segments=20)
-            for first in range(0, count, 20):
-                pool.reserve_many([Order(f"order {number}", 1) for number in range(first, first + 20)])
-                pool.confirm_many([f"order {number}" for number in range(first, first + 20)])
-            pool.close()
-        words = [sys.executable, "-c", MEASURED, private_valkey.url, str(tmp_path / f"{count}.jsonl.gz")]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-        orders, grown[count] = json.loads(done.stdout)
-        assert orders == count
-    assert grown[100_000] < grown[10_000] + 4_000, grown
 
 
 def sell(pool: Pool, count: int) -> None:

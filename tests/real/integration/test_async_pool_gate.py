@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore
-from segmented.errors import GrantSuperseded, InvalidInput, NotGranted, PoolGated, PoolNotGated
+from segmented.errors import GrantSuperseded, InvalidInput, NotGranted
 from segmented.models import Decided, Opened
 from segmented.orders import AsyncGate, audit_both, connect
 from segmented.stock import AsyncGrant
@@ -67,29 +67,6 @@ def sell(valkey: ValkeyServer, gate: Gate, order_database: str) -> Sell:
             assert gate.confirmed_units(SKU) == gate.totals(SKU).sold == pool.state().confirmed
 
     return run
-
-
-def test_an_order_is_stored_at_the_end_of_the_with_statement(sell: Sell, gate: Gate) -> None:
-    async def body(shop: Shop) -> None:
-        async with shop.pool.grant("a", quantity=3) as grant:
-            assert gate.orders(SKU, ["a"]) == {}
-        row = gate.orders(SKU, ["a"])["a"]
-        assert (row.state, row.quantity, row.fence) == ("confirmed", 3, grant.fencing_token)
-        state = await shop.pool.state()
-        assert (state.confirmed, state.available) == (3, 17)
-
-    sell(body)
-
-
-def test_a_body_that_raises_voids_the_order_and_gives_its_units_back(sell: Sell, gate: Gate) -> None:
-    async def body(shop: Shop) -> None:
-        with pytest.raises(ZeroDivisionError):
-            async with shop.pool.grant("a", quantity=3):
-                1 / 0  # noqa: B018  # the body's error
-        assert gate.orders(SKU, ["a"])["a"].state == "void"
-        assert (await shop.pool.state()).available == 20
-
-    sell(body)
 
 
 def test_an_overtaken_grant_stores_nothing_and_its_order_is_granted_again(sell: Sell, gate: Gate) -> None:
@@ -168,27 +145,6 @@ def test_a_buyer_cancelled_while_the_database_is_asked_leaves_no_segment_locked(
                 await buyer
         async with shop.pool.grant("a", timeout=SECONDS):  # long before the lease ends
             pass
-
-    sell(body)
-
-
-def test_a_pool_without_its_gate_refuses(sell: Sell) -> None:
-    async def body(shop: Shop) -> None:
-        bare = AsyncPool(shop.store, SKU)
-        await bare.reserve("a")
-        with pytest.raises(PoolGated, match="use Pool"):
-            async with bare.grant("c"):
-                pytest.fail("the body ran")
-        await shop.pool.cancel("c")
-        with pytest.raises(PoolGated):
-            await bare.confirm("a")
-        other = AsyncPool(shop.store, "cup", gate=shop.gate)
-        await AsyncPool(shop.store, "cup").open(stock=3, segments=1)
-        with pytest.raises(PoolNotGated):
-            await other.grant("b")
-        await shop.pool.cancel("a")
-        with pytest.raises(InvalidInput, match=r"^AsyncPool needs a gate such as segmented\.orders\.AsyncGate"):
-            AsyncPool(shop.store, SKU, gate=shop.gate.gate)  # type: ignore[arg-type]  # the gate for threads
 
     sell(body)
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Pool, RedisStore, protocol as op
-from segmented.keys import shard_keys
+from segmented import RedisStore, protocol as op
 from segmented.models import Order
 from segmented.plans import run_sync
 from segmented.stock.audit import audit_plan
@@ -54,33 +53,3 @@ def test_a_hundred_thousand_orders_in_batches_are_audited_in_six_megabytes(store
     assert report.is_clean
     assert (report.state.confirmed, report.state.reserved) == (ORDERS // 2, ORDERS // 2)
     assert peak < PEAK_MAX
-
-
-@pytest.mark.parametrize("is_trimmed", [False, True])
-def test_each_of_six_drifts_among_thousands_of_orders_is_named_and_mended(
-    store: RedisStore, *, is_trimmed: bool
-) -> None:
-    sell(store, 3_000)
-    sell(store, 2_000, first=3_000, confirms=False)
-    if is_trimmed:
-        assert store.execute(op.TrimLedger(SKU, 0)).first_sequence == 10
-    store.execute(op.SettleMany(SKU, "cancelled", tuple(f"order-{index}" for index in range(3_000, 4_000))))
-    sell(store, 1_000, first=5_000, confirms=False)
-    pool, keys, server = Pool(store, SKU), shard_keys(SKU), store.client
-    assert pool.audit().is_clean
-    server.hdel(keys.orders, "order-5001")
-    server.hset(keys.orders, "order-5002", f"r\t3\t0\t{pool.state().sequence}")
-    server.hset(keys.orders, "foreign", f"c\t1\t0\t{pool.state().sequence}")
-    server.zadd(keys.holds, {"nobody": 10**15, "order-3003": 10**15})
-    server.zrem(keys.holds, "order-5004")
-    report = pool.audit()
-    assert sorted((drift.kind, drift.order_id) for drift in report.drift) == [
-        ("foreign write", "foreign"),
-        ("foreign write", "order-5002"),
-        ("leaked hold", "nobody"),
-        ("leaked hold", "order-3003"),
-        ("leaked hold", "order-5004"),
-        ("lost", "order-5001"),
-    ]
-    repaired = pool.repair(report, yes=True)
-    assert (repaired.is_clean, repaired.done_count) == (True, 6)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.keys import cart_keys, shard_keys
+from segmented.keys import shard_keys
 from segmented.models import Cart, CartRefused, CartReserved, CartSettled, SoldOut
 from segmented.stock import AsyncCarts, Carts
 from segmented.stock.audit import audit_plan
@@ -79,12 +79,6 @@ def test_what_was_decided_and_not_carried_out_is_finished_from_another_process(
     sweep = carts_of(shared_sides[1]).finish(sold.home)
     assert {(one.cart_id, one.state) for one in sweep.finished} == {("sold", "confirmed"), ("void", "expired")}
     assert [shop.totals() for shop in shops] == [(18, 0, 2)] * 3
-
-
-def test_the_records_of_carts_are_in_the_slot_of_their_home(shops: list[Shop], cluster: Cluster) -> None:
-    for shop in shops:
-        keys = [*cart_keys(shop.sku).listed(), *shop.keys.listed()]
-        assert len({cluster.nodes[0].ask("CLUSTER", "KEYSLOT", key) for key in keys}) == 1
 
 
 @pytest.mark.parametrize("colour", COLOURS)

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-from math import inf
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-import pytest
-
-from segmented.advise import measure
-from segmented.errors import StoreError
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import ran_apart
 
 if TYPE_CHECKING:
-    from segmented.protocol import Operation
     from segmented.servers import ValkeyServer
 
-AnswerT = TypeVar("AnswerT")
 
 SECONDS: Final = 120.0
 STEP_SECONDS: Final = 0.005
@@ -38,34 +31,4 @@ def test_a_measurement_fills_in_the_round_trip_and_the_servers_time(valkey: Valk
     assert measured["orders"] >= 1
     assert found["segments"] > 1
     with RedisStore.from_url(valkey.url) as store:
-        assert store.client.keys("*") == []
-
-
-class Interrupted(RedisStore):
-    """A store whose user presses Ctrl-C at the tenth operation."""
-
-    sent = 0
-
-    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        self.sent += 1
-        if self.sent == 10:
-            raise KeyboardInterrupt
-        return super().execute(operation, deadline=deadline)
-
-
-def test_a_measurement_that_is_interrupted_leaves_nothing_behind(valkey: ValkeyServer) -> None:
-    with Interrupted.from_url(valkey.url) as store:
-        with pytest.raises(KeyboardInterrupt):
-            measure(store)
-        assert store.client.keys("*") == []
-
-
-def test_a_server_that_refuses_is_told(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        store.client.config_set("maxmemory", "1")
-        try:
-            with pytest.raises(StoreError):
-                measure(store)
-        finally:
-            store.client.config_set("maxmemory", "0")
         assert store.client.keys("*") == []

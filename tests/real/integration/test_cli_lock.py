@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import subprocess
@@ -14,14 +13,14 @@ import pytest
 import redis
 import redis_lock
 
-from segmented import Pool, compat, protocol as op
+from segmented import Pool, compat
 from segmented.cli.lock import NOTHING
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
 from segmented.locks import Lock, ReentrantLock, Semaphore
 from segmented.locks.claim import HERE
-from segmented.locks.operator import async_list_locks, async_revoke, async_show, list_locks
-from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.locks.operator import list_locks
+from segmented.stores.redis import RedisStore
 from tests.support import command_line
 from tests.support.servers.nodes import free_ports
 
@@ -260,17 +259,6 @@ def peak_of_a_list(url: str, file: Path) -> int:
     return int(done.stderr.splitlines()[-1])  # after the heads of the columns
 
 
-def test_a_key_that_is_no_lock_is_left_out_of_the_list(store: RedisStore, valkey: ValkeyServer) -> None:
-    store.client.lpush(lock_keys("order:7").lock, "x")
-    done = ran("list", url=valkey.url)
-    assert (done.returncode, done.stdout) == (0, "")
-    shown = ran("show", "order:7", url=valkey.url)
-    assert (shown.returncode, shown.stderr) == (
-        1,
-        "segmented: the key of the lock 'order:7' holds other data: it is not a lock\n",
-    )
-
-
 def test_on_a_terminal_the_list_is_a_table_and_no_name_steers_it(store: RedisStore, valkey: ValkeyServer) -> None:
     with Lock(store, "[bold]order", ttl=LONG).acquire():
         store.client.set(lock_keys("a\x1b[2Jb").lock, "x", px=600_000)
@@ -309,18 +297,6 @@ def test_the_locks_of_every_master_are_listed(cluster: Cluster) -> None:
             lease.release()
     assert (list(found.names), found.is_complete) == (names, True)
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == names
-
-
-async def _in_a_loop(url: str) -> tuple[object, ...]:
-    async with await AsyncRedisStore.from_url(url) as store:
-        await store.execute(op.AcquireLock("looped", "holder", 60_000))
-        state, names = await async_show(store, "looped"), await async_list_locks(store, "looped")
-        revoked = await async_revoke(store, "looped")
-        return state is not None, names.names, revoked is not None, await async_show(store, "looped")
-
-
-def test_the_same_in_an_event_loop(cluster: Cluster) -> None:
-    assert asyncio.run(_in_a_loop(cluster.url)) == (True, ("looped",), True, None)
 
 
 def test_where_no_server_answers_the_command_that_starts_one_is_named(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import protocol as op
-from segmented.celery.settings import QUEUE
 from segmented.keys import shard_keys
 from segmented.models import Order, Shard
 from segmented.stock import Pool, ShardedPool
-from segmented.stock.dead_letters import QUEUE as OURS
 from segmented.stores.redis import RedisStore
 from tests.support import command_line
 from tests.support.contract.parking import wait_until
@@ -36,10 +34,6 @@ def shards(commands: OrderCommands) -> list[Shard]:
     pool = ShardedPool(commands.store, "poster")
     pool.open(stock=30, segments=3, shards=3)
     return [shard.sku for shard in pool.shards if isinstance(shard.sku, Shard)]
-
-
-def test_the_queue_is_that_of_the_workers() -> None:
-    assert OURS == QUEUE
 
 
 # --- list ---
@@ -95,26 +89,6 @@ def test_an_order_in_hand_is_shown_with_the_start_of_its_worker_and_for_how_long
     assert re.fullmatch(r"published again in (10|9) min", rows["next"])
     assert (rows["begun"], rows["published again"], rows["customer"]) == ("1 time", "0 times", "ann")
     assert WORKER not in commands.ran("show", SKU, "a", "--json", "-").stdout
-
-
-@pytest.mark.parametrize(
-    ("end", "state", "units"),
-    [
-        (None, "queued: accepted; a worker will take its units", "none taken, 2 asked for"),
-        (op.Confirm(SKU, "a"), "confirmed: its units are sold", "2 (2 from segment 0)"),
-        (op.Cancel(SKU, "a"), "cancelled: its units were given back", "2 given back"),
-    ],
-    ids=["queued", "confirmed", "cancelled"],
-)
-def test_a_state_is_said_in_words(
-    commands: OrderCommands, end: op.Operation[Any] | None, state: str, units: str
-) -> None:
-    commands.queue("a")
-    if end is not None:
-        commands.take("a")
-        commands.store.execute(end)
-    rows = shown(commands, "a")
-    assert (rows["state"], re.sub("segment 1", "segment 0", rows["units"])) == (state, units)
 
 
 def test_a_dead_order_is_shown_with_its_reason_and_an_order_of_another_kind_too(commands: OrderCommands) -> None:
@@ -210,13 +184,6 @@ def test_all_are_replayed_after_a_yes_and_json_tells_each(commands: OrderCommand
     assert {(one["answer"], one["state"]) for one in found["orders"]} == {("replayed", None)}
     (waiting,) = commands.json("list", "many")["pools"]
     assert (waiting["waiting"], waiting["due"], waiting["dead"]) == (1_100, 1_100, 0)
-
-
-def test_a_bad_id_behind_a_thousand_good_ones_replays_none(commands: OrderCommands) -> None:
-    commands.bury("a")
-    done = commands.ran("replay", SKU, "a", *(f"order-{number}" for number in range(1_000)), "b\x00")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert commands.dead_ids() == ["a"]
 
 
 def test_a_dead_order_whose_record_is_gone_is_not_replayed_in_silence(commands: OrderCommands) -> None:

@@ -17,7 +17,6 @@ from segmented.stores.redis import RedisStore
 from tests.support.command_line import on_a_terminal, ran, ran_apart, started
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -114,15 +113,6 @@ def test_a_pool_that_is_sold_out_or_closed_says_so(pool: Pool, valkey: ValkeySer
     assert (shown["state"], shown["available"]) == ("sold out, 97 reserved may come back", "0")
     pool.close()
     assert rows_of(ran("pool", "show", SKU, url=valkey.url).stdout)["state"] == "closed"
-
-
-def test_a_watch_ends_by_itself_when_it_is_told_to(pool: Pool, valkey: ValkeyServer) -> None:
-    words = ["pool", "show", SKU, "--watch", "--every", "0.1", "--for", "0.35"]
-    done = ran(*words, "--json", "-", url=valkey.url)
-    looks = [json.loads(line) for line in done.stdout.splitlines()]
-    assert (done.returncode, done.stderr) == (0, "")
-    assert 1 <= len(looks) <= 4
-    assert all(look["available"] == pool.state().available for look in looks)
 
 
 def test_ctrl_c_ends_a_watch_with_exit_code_zero(pool: Pool, valkey: ValkeyServer) -> None:
@@ -318,18 +308,6 @@ def test_a_pool_that_is_not_open_is_one_sentence(valkey: ValkeyServer) -> None:
         done = ran("pool", name, SKU, *options, url=valkey.url)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == f"segmented: {PoolMissing('concert')}\n"
-
-
-def test_a_password_in_the_url_is_never_shown() -> None:
-    url = "redis://shop:geheim@127.0.0.1:1/0"
-    shown: list[subprocess.CompletedProcess[str]] = [
-        ran("pool", "show", SKU, url=url),
-        ran("pool", "show", SKU, "--watch", "--for", "0", "--url", url, url=None),
-        ran("pool", "show", SKU, "--url", url.replace("redis", "http"), url=None),
-        ran("advise", "--hold", "5ms", "--workers", "2", "--stock", "9", "--measure", "--url", url, url=None),
-    ]
-    assert [done.returncode for done in shown] == [1, 1, 2, 1]
-    assert "geheim" not in "".join(done.stdout + done.stderr for done in shown)
 
 
 # --- what somebody else wrote ---

@@ -12,9 +12,9 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import PoolArchived
 from segmented.models import Order
-from segmented.stock import Pool, ShardedPool
+from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.support.command_line import on_a_terminal, ran, started
+from tests.support.command_line import ran, started
 from tests.support.proxy import RedisProxy
 
 if TYPE_CHECKING:
@@ -92,19 +92,6 @@ def test_verifying_creates_neither_a_database_nor_a_table(sqlite_url: str, tmp_p
         assert connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [("other",)]
 
 
-def test_a_pool_in_shards(valkey: ValkeyServer, tmp_path: Path) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        pool = ShardedPool(store, "tour")
-        pool.open(stock=10, segments=4, shards=2)
-        pool.reserve("one")
-        pool.confirm("one")
-        pool.close()
-    words = ["pool", "archive", "tour", "--to", str(tmp_path / "sold.jsonl"), "--yes"]
-    first, again = (ran(*words, url=valkey.url) for _ in range(2))
-    assert (first.returncode, again.returncode) == (0, 0)
-    assert again.stdout.startswith("archived before: nothing is changed: 1 order")
-
-
 BAD: dict[str, tuple[list[str], str]] = {
     "no place": ([], "name one place for the archive: a file, or --database URL"),
     "two places": (["--to", "a", "--database", "sqlite:///b"], "name one place for the archive"),
@@ -120,16 +107,6 @@ def test_bad_input_is_one_sentence_and_changes_nothing(pool: Pool, valkey: Valke
         assert (done.returncode, done.stdout) == (2, "")
         assert why in done.stderr.splitlines()[-1]
         assert pool.close().replay
-
-
-def test_a_pool_that_sells_is_refused(valkey: ValkeyServer, tmp_path: Path) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        pool = Pool(store, "other")
-        pool.open(stock=1, segments=1)
-        done = ran("pool", "archive", "other", "--to", str(tmp_path / "sold.jsonl"), "--yes", url=valkey.url)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == "segmented: pool 'other' is open: close it first, with 'segmented pool close other'\n"
-        assert pool.reserve("one").order_id == "one"
 
 
 def test_other_commands_say_where_the_archive_is(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:
@@ -159,10 +136,3 @@ def test_ctrl_c_while_it_is_written_leaves_a_whole_pool(pool: Pool, valkey: Valk
     assert (process.returncode, said.splitlines()[-2].split(" ")[0]) == (130, "writing")
     assert (sale.close().replay, sale.state().order_count, file.exists()) == (True, 2_000, False)
     assert ran("pool", "archive", "large", "--to", str(file), "--yes", url=valkey.url).returncode == 0
-
-
-def test_on_a_terminal_it_asks_first(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:
-    file = tmp_path / "sold.jsonl"
-    words = ["pool", "archive", pool.sku, "--to", str(file)]
-    exit_code, shown = on_a_terminal(*words, url=valkey.url, typed="n\n")
-    assert (exit_code, "Archive concert to" in shown, file.exists()) == (1, True, False)

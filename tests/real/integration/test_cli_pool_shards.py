@@ -11,8 +11,8 @@ import pytest
 
 from segmented import protocol as op
 from segmented.keys import shard_keys
-from segmented.models import Reserved, Shard, ShardDirectory
-from segmented.stock import Grant, Pool, ShardedPool
+from segmented.models import Shard, ShardDirectory
+from segmented.stock import Pool, ShardedPool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import ran
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from segmented.servers import ValkeyServer
-    from tests.support.servers.deployments import Cluster
 
 pytestmark = pytest.mark.usefixtures("patient_shards")
 
@@ -92,17 +91,6 @@ def test_a_pool_in_shards_is_opened_once(valkey: ValkeyServer) -> None:
     ] * 3
 
 
-def test_the_two_forms_of_a_pool_are_not_opened_beside_each_other(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    beside = ran(*OPEN[:-2], url=valkey.url)
-    assert (beside.returncode, beside.stdout) == (1, "")
-    assert beside.stderr.startswith("segmented: 'concert' is sold in shards already: opening a Pool beside would ")
-    Pool(pool.store, "plain").open(stock=9, segments=3)
-    other = ran("pool", "open", "plain", "--stock", "9", "--segments", "3", "--shards", "3", url=valkey.url)
-    assert (other.returncode, other.stdout) == (1, "")
-    assert other.stderr.startswith("segmented: 'plain' is sold in one hash slot already: opening a ShardedPool beside ")
-    assert Pool(pool.store, "plain").state().available == 9
-
-
 def test_an_opening_that_was_cut_short_is_gone_on_with_in_its_own_numbers(valkey: ValkeyServer) -> None:
     with RedisStore.from_url(valkey.url) as store:
         begun = ShardDirectory(SKU, ("a", "a"), 80, 4, 1, None, is_open=False)
@@ -148,46 +136,7 @@ def test_a_pool_is_shown_with_a_row_for_each_shard(pool: ShardedPool, valkey: Va
     ]
 
 
-def test_a_transfer_that_was_cut_short_is_on_the_way_until_it_has_arrived(
-    pool: ShardedPool, valkey: ValkeyServer
-) -> None:
-    send(pool, 2, 0, 7)
-    shown = ran("pool", "show", SKU, url=valkey.url).stdout
-    assert (rows_of(shown)["on the way"], [row[-1] for row in blocks(shown)[1]]) == ("7", ["0", "0", "7"])
-    assert rows_of(shown)["available"] == "78"
-    found = json.loads(ran("pool", "show", SKU, "--json", "-", url=valkey.url).stdout)
-    assert (found["away"], [shard["away"] for shard in found["shards"]]) == (7, [0, 0, 7])
-    pool.store.execute(op.ReceiveUnits(names(pool)[0], 2, 1, 7, epoch=1))  # arrived, and its source does not know it
-    shown = ran("pool", "show", SKU, url=valkey.url).stdout
-    assert (rows_of(shown)["on the way"], [row[-1] for row in blocks(shown)[1]]) == ("0", ["0", "0", "0"])
-
-
-def test_segments_are_split_over_the_shards_and_folded_there_but_json_has_each(
-    pool: ShardedPool, valkey: ValkeyServer
-) -> None:
-    first, again = (ran("pool", "resize", SKU, "25", url=valkey.url) for _ in range(2))
-    assert (first.stdout, again.stdout) == ("25 segments now\n", "25 segments before: nothing is changed\n")
-    assert [shard.state().segment_count for shard in pool.shards] == [9, 8, 8]
-    folded = blocks(ran("pool", "show", SKU, url=valkey.url).stdout)[2]
-    assert [row[:2] for row in folded if row[0] == "0"] == [["0", f"{2 * at}-{min(2 * at + 1, 8)}"] for at in range(5)]
-    assert {len(row) for row in folded} == {6}
-    assert sum(int(row[2]) for row in folded) == 85
-    found = json.loads(ran("pool", "show", SKU, "--json", "-", url=valkey.url).stdout)
-    assert [shard["stock"] for shard in found["shards"]] == [list(shard.state().stock) for shard in pool.shards]
-    assert (found["sku"], found["shards"][1]["sku"], found["shards"][1]["shard"]) == (SKU, SKU, 1)
-
-
 # --- changing ---
-
-
-def test_a_close_closes_every_shard_and_one_that_was_cut_short_is_seen(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    pool.shards[1].close()
-    shown = ran("pool", "show", SKU, url=valkey.url).stdout
-    assert rows_of(shown)["state"] == "closed in some shards only: close it again"
-    first, again = (ran("pool", "close", SKU, "--yes", url=valkey.url) for _ in range(2))
-    assert (first.stdout, again.stdout) == ("closed\n", "closed before: nothing is changed\n")
-    assert rows_of(ran("pool", "show", SKU, url=valkey.url).stdout)["state"] == "closed"
-    assert [shard.state().is_closed for shard in pool.shards] == [True] * 3
 
 
 # --- the books ---
@@ -269,52 +218,4 @@ def test_bad_input_is_one_sentence_and_exit_code_two_and_changes_nothing(
         assert (pool.state(), pool.store.client.dbsize()) == before
 
 
-def test_a_shard_that_is_gone_is_one_sentence(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    assert isinstance(pool.store, RedisStore)
-    pool.store.client.delete(shard_keys(names(pool)[1]).meta)
-    for words in ("show", "audit", "resize 9", "repair --yes", "open --stock 90 --segments 6 --shards 3"):
-        command, *options = words.split()
-        done = ran("pool", command, SKU, *options, url=valkey.url)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("segmented: shard 1 of 'concert' was open and its keys are gone: ")
-
-
-def test_drift_that_cannot_be_mended_is_told_with_its_shard(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    assert isinstance(pool.store, RedisStore)
-    pool.store.client.hset(shard_keys(names(pool)[2]).transfers, "received:0", "5 9")
-    done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert [line.split("\t")[:3] for line in done.stdout.splitlines()[:2]] == [
-        ["left", "2", "foreign write"],
-        ["left", "between", "foreign write"],
-    ]
-
-
-def test_an_order_database_is_not_told_of_a_pool_in_shards(
-    pool: ShardedPool, valkey: ValkeyServer, tmp_path: Path
-) -> None:
-    database = f"sqlite:///{tmp_path / 'orders.db'}"
-    for words in (["restock", SKU, "5", "--id", "a"], ["withdraw", SKU, "5", "--id", "a"], ["resize", SKU, "9"]):
-        done = ran("pool", *words, "--database", database, url=valkey.url)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("segmented: pool 'concert' is in shards: it has no order database")
-    assert (list(tmp_path.iterdir()), pool.state().segment_count) == ([], 6)
-
-
 # --- on a cluster ---
-
-
-def test_on_a_cluster_a_pool_is_opened_sold_and_audited(cluster: Cluster) -> None:
-    assert ran(*OPEN, url=cluster.url).returncode == 0
-    with RedisStore.from_url(cluster.url) as store:
-        pool = ShardedPool(store, SKU)
-        masters = {cluster.master_of(shard_keys(name).meta).port for name in names(pool)}
-        assert len(masters) == SHARDS
-        assert isinstance(pool.reserve("large", quantity=80), Reserved)
-        grant = pool.grant("small", quantity=10, timeout=60)
-        assert isinstance(grant, Grant)
-    shown = ran("pool", "show", SKU, url=cluster.url)
-    assert (shown.returncode, rows_of(shown.stdout)["state"]) == (0, "sold out, 90 reserved may come back")
-    assert [row[2] for row in blocks(shown.stdout)[1]] == ["0", "0", "0"]
-    audit = ran("pool", "audit", SKU, url=cluster.url)
-    assert (audit.returncode, rows_of(audit.stdout)["audit"]) == (0, "clean, in 3 shards")

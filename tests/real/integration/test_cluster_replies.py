@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from contextlib import ExitStack
 from functools import partial
@@ -12,12 +11,8 @@ import pytest
 import redis
 from redis import asyncio as redis_asyncio
 
-from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.keys import lock_keys
-from segmented.models import Settled
-from segmented.plans import perform
-from segmented.plans.effects import Batch
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.fixtures.stores import AsyncSide, Side, SyncSide
 from tests.fixtures.stores_deployed import COLOURS
@@ -26,11 +21,8 @@ from tests.support.contract.pools.lost_replies import (
     ROUNDS,
     STOCK,
     LossyPool,
-    operations_on_the_pool,
     replays,
-    replays_in_batches,
 )
-from tests.support.contract.pools.shop import Shop
 from tests.support.flavour import Flavour
 from tests.support.proxy import LOOPBACK, Proxy
 
@@ -110,32 +102,3 @@ def test_of_105_calls_with_a_lost_reply_none_says_replay_and_all_repeats_do(loss
     found = replays(lossy_pool)
     assert found == dict.fromkeys(found, (0, ROUNDS))
     assert len(found) * ROUNDS == 105
-
-
-def test_a_batch_whose_reply_was_lost_says_replay_only_of_an_order_named_twice(lossy_pool: LossyPool) -> None:
-    lossy_pool.shop.open(STOCK, 4)
-    found = replays_in_batches(lossy_pool, 200)
-    assert found == dict.fromkeys(found, [False] * 200 + [True])
-    assert len(found) == 4
-
-
-def test_opening_resizing_and_closing_are_no_replay_when_the_reply_was_lost(lossy_pool: LossyPool) -> None:
-    calls = operations_on_the_pool(lossy_pool)
-    assert [lossy_pool.lossy(call) for call in calls.values()] == ["Opened", False, False]
-
-
-def test_operations_on_several_nodes_are_no_replays_though_a_reply_was_lost(
-    far_side: Side, cluster: Cluster, proxies: dict[int, Proxy]
-) -> None:
-    shops = [Shop(far_side, far_side.name("one")) for _ in range(6)]
-    for shop in shops:
-        shop.open(9, 1)
-        shop.reserved("a")
-        shop.reserved("warm")
-        shop.confirm("warm")
-    proxy = proxies[cluster.master_of(shops[0].keys.meta).port]
-    proxy.swallow_replies(1, to=b"EVALSHA")
-    ends = tuple(op.Confirm(shop.sku, "a") for shop in shops)
-    answers = far_side.run(perform(Batch((*ends, ends[0]), math.inf)))
-    assert proxy.swallowed == 1
-    assert [answer.replay for answer in answers if isinstance(answer, Settled)] == [False] * 6 + [True]

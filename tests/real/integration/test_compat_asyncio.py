@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from redis import asyncio as redis_asyncio
-from redis.exceptions import ConnectionError as RedisConnectionError, LockError, LockNotOwnedError
 
 from segmented import compat
-from segmented.locks.lock import LockClaim
-from tests.support.contract.parking import parked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    from segmented.servers import ValkeyServer
 
     Test = Callable[[redis_asyncio.Redis], Awaitable[None]]
     Run = Callable[[Test], None]
@@ -55,78 +50,6 @@ def lock_of(client: redis_asyncio.Redis, name: str, **options: Any) -> compat.As
     return found
 
 
-def test_a_lock_is_held_for_its_block(run: Run, name: str) -> None:
-    async def test(client: redis_asyncio.Redis) -> None:
-        async with lock_of(client, name, timeout=LONG) as lock:
-            assert (await lock.locked(), await lock.owned()) == (True, True)
-            assert lock.lease is not None
-            assert not await client.lock(name).acquire(blocking=False)
-            assert await lock.extend(LONG)
-            assert 1_100_000 < await client.pttl(name) <= 1_200_000
-            assert await lock.reacquire()
-            assert 500_000 < await client.pttl(name) <= 600_000
-        assert (await lock.locked(), await lock.owned()) == (False, False)
-        assert lock.local.lease is None
-        with pytest.raises(LockError):
-            await lock.release()
-
-    run(test)
-
-
-def test_a_release_wakes_a_waiting_task(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LockClaim, "look_seconds", LONG)  # so the waiter asks once it is told, and no sooner
-
-    async def test(client: redis_asyncio.Redis) -> None:
-        holder = lock_of(client, name, timeout=LONG)
-        assert await holder.acquire()
-        waiter = lock_of(client, name, timeout=LONG)
-        task = asyncio.create_task(waiter.acquire())
-        await parked(compat.async_store_of(client), 1)
-        await holder.release()
-        assert await asyncio.wait_for(task, SOON)
-        await waiter.release()
-
-    run(test)
-
-
-def test_a_lock_that_is_not_free_is_false_or_a_lock_error(run: Run, name: str) -> None:
-    async def test(client: redis_asyncio.Redis) -> None:
-        await client.set(name, "another's")
-        assert not await lock_of(client, name).acquire(blocking_timeout=0.05)
-        with pytest.raises(LockError, match="within the time specified"):
-            async with lock_of(client, name, blocking=False):
-                pytest.fail("the body ran")
-
-    run(test)
-
-
-def test_a_token_set_from_outside_is_released(run: Run, name: str) -> None:
-    async def test(client: redis_asyncio.Redis) -> None:
-        first, second = lock_of(client, name, timeout=LONG), lock_of(client, name, timeout=LONG)
-        assert await first.acquire(token="mine")
-        assert not await second.acquire(blocking=False, token="mine")
-        second.local.token = b"mine"
-        assert await second.owned()
-        await second.release()
-        with pytest.raises(LockNotOwnedError):
-            await first.release()
-
-    run(test)
-
-
-def test_the_blocks_own_error_is_not_hidden(run: Run, name: str) -> None:
-    async def fail(client: redis_asyncio.Redis) -> None:
-        async with lock_of(client, name, timeout=LONG):
-            await client.delete(name)
-            raise KeyError(name)
-
-    async def test(client: redis_asyncio.Redis) -> None:
-        with pytest.raises(KeyError, match=name):
-            await fail(client)
-
-    run(test)
-
-
 def test_a_client_has_one_store_a_loop(valkey_url: str) -> None:
     client = redis_asyncio.Redis.from_url(valkey_url)
 
@@ -153,21 +76,6 @@ def test_a_loop_ends_though_the_store_of_a_waiter_was_not_closed(valkey_url: str
 
     asyncio.run(leave())
     gc.collect()  # the connections that nobody closed are complained of here, where that is expected
-
-
-def test_a_server_that_is_gone_is_redis_pys_connection_error(private_valkey: ValkeyServer) -> None:
-    async def test() -> None:
-        client = redis_asyncio.Redis.from_url(private_valkey.url)
-        lock = lock_of(client, "door", timeout=LONG)
-        assert await lock.acquire()
-        private_valkey.kill()
-        with pytest.raises(RedisConnectionError):
-            await lock.release()
-        assert lock.local.token is not None
-        await compat.async_store_of(client).close()
-        await client.aclose()
-
-    asyncio.run(test())
 
 
 def test_a_client_that_was_closed_and_collected_takes_its_store_along(run: Run, valkey_url: str, name: str) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 from redis.exceptions import ResponseError
 
-from segmented import AsyncRedisStore, RedisStore, compat
+from segmented import RedisStore, compat
 
 if TYPE_CHECKING:
-    from tests.support.servers.deployments import Cluster, Sentinels
+    from tests.support.servers.deployments import Cluster
 
 
 def check(client: Any) -> None:  # noqa: ANN401  # of one server or of a cluster
@@ -33,21 +32,3 @@ def test_locks_of_redis_pys_interface_on_a_cluster(cluster: Cluster) -> None:
         with pytest.raises(ResponseError, match="same slot"):
             store.client.lock("a}b", lock_class=compat.Lock).acquire(blocking=False)
         compat.store_of(store.client).close()
-
-
-def test_locks_of_redis_pys_interface_by_way_of_sentinels(sentinels: Sentinels) -> None:
-    with RedisStore.from_url(sentinels.url) as store:
-        check(store.client)
-
-
-def test_locks_of_redis_pys_interface_on_a_cluster_for_asyncio(cluster: Cluster) -> None:
-    async def test() -> None:
-        async with await AsyncRedisStore.from_url(cluster.url) as store:
-            client: Any = store.client
-            async with client.lock("async-door", timeout=600, lock_class=compat.AsyncLock) as lock:
-                assert await lock.owned()
-                assert not await client.lock("async-door", lock_class=compat.AsyncLock).acquire(blocking_timeout=0.05)
-            assert not await lock.locked()
-            await compat.async_store_of(client).close()
-
-    asyncio.run(test())

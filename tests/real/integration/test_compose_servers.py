@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,29 +91,6 @@ def test_cluster_init_makes_three_masters_with_a_replica_each_and_may_run_again(
     assert services.servers["stock-1"].ask("GET", "{06S}key") == "kept"
 
 
-def test_cluster_init_leaves_a_cluster_that_failed_over_as_it_is(services: ComposedServices) -> None:
-    services.start(*STOCKS)
-    assert services.run("cluster-init").returncode == 0
-    replica = next(name for name in STOCKS if services.servers[name].ask("ROLE")[0] == "slave")
-    eventually(lambda: services.servers[replica].ask("ROLE")[3] == "connected", "the replica follows")
-    for _ in range(5):  # the servers give an attempt up after five seconds, should one of them stand still meanwhile
-        services.servers[replica].ask("CLUSTER", "FAILOVER")
-        with suppress(TimeoutError):
-            eventually(lambda: services.servers[replica].ask("ROLE")[0] == "master", "the replica takes over")
-            break
-    eventually(lambda: services.run("cluster-init").returncode == 0, "all see the new master", seconds=120)
-    assert services.servers[replica].ask("ROLE")[0] == "master"
-
-
-def test_cluster_init_begins_anew_where_a_run_was_cut_short(services: ComposedServices) -> None:
-    services.start(*STOCKS)
-    services.servers["stock-1"].ask("CLUSTER", "ADDSLOTSRANGE", 0, 5_460)
-    for other in STOCKS[1:4]:
-        services.servers[other].ask("CLUSTER", "MEET", LOOPBACK, services.servers["stock-1"].port)
-    done = services.run("cluster-init")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "the cluster stands"), done.stdout + done.stderr
-
-
 def test_cluster_init_does_not_touch_nodes_that_hold_keys(services: ComposedServices) -> None:
     services.start(*STOCKS)
     one = services.servers["stock-1"]
@@ -124,20 +101,6 @@ def test_cluster_init_does_not_touch_nodes_that_hold_keys(services: ComposedServ
     assert refused.returncode != 0
     assert "containing keys" in refused.stdout + refused.stderr
     assert one.ask("GET", "{06S}key") == "kept"
-
-
-def test_cluster_init_changes_nothing_while_a_node_does_not_answer(services: ComposedServices) -> None:
-    services.start(*STOCKS)
-    wrong = services.folder / "wrong"
-    wrong.write_text("another", encoding="utf-8")
-    refused = services.run("cluster-init", PASSWORD_FILE=str(wrong))
-    assert (refused.returncode, refused.stderr.splitlines()[-1].endswith("answer: nothing was changed")) == (1, True)
-    os.kill(services.servers["stock-6"].supervised.pid, signal.SIGKILL)
-    assert services.servers["stock-6"].supervised.wait_exit(60)
-    refused = services.run("cluster-init")
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1].endswith("does not answer: nothing was changed")
-    assert len(view(services)) == 1
 
 
 def test_postgresql_runs_with_the_options_of_the_file_and_is_healthy_while_it_serves(

@@ -86,27 +86,6 @@ def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(services: C
 
 
 @pytest.mark.long
-def test_workers_and_beat_are_unhealthy_without_their_servers(
-    services: ComposedServices,
-) -> None:
-    nobody = f"{LOOPBACK}:{free_ports(1)[0]}"
-
-    def file(name: str, text: str) -> str:
-        (services.folder / name).write_text(text, encoding="utf-8")
-        return str(services.folder / name)
-
-    url = services.secret("worker", "stock-url")
-    wrong = url.replace(services.secret("stock-1", "stock-password"), "x")
-    elsewhere = f"postgresql+psycopg://segmented@{nobody}/segmented"
-    assert is_up(services, "worker")
-    assert not is_up(services, "worker", SEGMENTED_URL_FILE=file("nobody", f"redis://{nobody}/0"))
-    assert not is_up(services, "worker", SEGMENTED_URL_FILE=file("wrong", wrong))
-    assert not is_up(services, "worker", SEGMENTED_DATABASE_FILE=file("elsewhere", elsewhere))
-    assert is_up(services, "beat")
-    assert not is_up(services, "beat", SEGMENTED_BROKER_FILE=file("nobody", f"redis://{nobody}/0"))
-
-
-@pytest.mark.long
 def test_locust_sells_a_pool_on_the_cluster_to_the_last_unit(services: ComposedServices) -> None:
     require_module("Locust", "locust")
     web, master = free_ports(2)

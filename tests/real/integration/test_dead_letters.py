@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import signal
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -147,29 +146,6 @@ def test_half_a_line_that_a_crash_left_hides_nothing_that_came_before_or_after(t
     assert (len(lines), json.loads(lines[2])["recorded"]) == (3, "b")
 
 
-def test_writers_of_all_processes_take_turns(tmp_path: Path) -> None:
-    path = tmp_path / "letters"
-    letters = FileDeadLetters(path)
-    with ThreadPoolExecutor(1) as thread:
-        with path.open("rb") as another:
-            fcntl.flock(another, fcntl.LOCK_EX)
-            recording = thread.submit(letters.record, Work("ship", work_id="a"))
-            with pytest.raises(TimeoutError):
-                recording.result(0.2)
-            assert path.read_bytes() == b""
-        recording.result(SECONDS)
-    assert ids(letters) == ["a"]
-
-
-def test_a_file_that_was_taken_away_is_begun_anew(tmp_path: Path) -> None:
-    path = tmp_path / "letters"
-    letters = FileDeadLetters(path)
-    letters.record(Work("ship", work_id="a"))
-    path.unlink()
-    letters.record(Work("ship", work_id="b"))
-    assert ids(letters) == ["b"]
-
-
 # --- bad input ---
 
 
@@ -199,13 +175,6 @@ def test_what_cannot_be_kept_is_refused_in_one_sentence() -> None:
             make()
         assert str(caught.value).startswith(sentence)
         assert "\n" not in str(caught.value)
-
-
-def test_a_cap_that_is_none_is_refused(tmp_path: Path) -> None:
-    wrong: tuple[Any, ...] = (0, -1, 1.5, True)
-    for attempts_max in wrong:
-        with pytest.raises(InvalidInput, match="attempts_max is "):
-            replay(FileDeadLetters(tmp_path / "letters"), print, attempts_max=attempts_max)
 
 
 def test_a_database_that_does_not_answer_is_refused_before_the_outage(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from segmented.models import Acquired
 from segmented.protocol import AcquireLock
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side
+from tests.fixtures.stores_deployed import deployed_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
 from tests.support.servers.nodes import eventually
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 LONG: Final = 600.0
 SOON: Final = 60.0
-BRIEF: Final = 8.0
-"""Seconds of patience with masters that are gone for good, enough for those that stand still now and then."""
 
 
 @pytest.fixture
@@ -110,30 +108,6 @@ def test_an_operation_waits_for_the_replica_to_take_over_and_the_other_masters_g
     assert replica.info("replication")["role"] == "master"
 
 
-@pytest.mark.parametrize("sides", COLOURS, indirect=True)
-def test_a_batch_waits_for_the_replica_to_take_over(private_cluster: Cluster, sides: tuple[Side, Side]) -> None:
-    ours, _ = sides
-    operations = tuple(AcquireLock(f"lock{number}", "a", 60_000) for number in range(30))
-    assert all(isinstance(answer, Acquired) for answer in batch(ours, operations))
-    private_cluster.masters()[0].kill()
-    assert all(isinstance(answer, Acquired) for answer in batch(ours, operations))  # the same holder asks again
-
-
-def test_a_cluster_that_has_lost_most_of_its_masters_is_unavailable(private_cluster: Cluster) -> None:
-    kept, *gone = private_cluster.masters()
-    name = name_on(private_cluster, kept)
-    stores = [deployed_side(private_cluster.url, colour, patience=BRIEF) for colour in COLOURS]
-    for master in gone:
-        private_cluster.replica_of(master).kill()
-        master.kill()
-    eventually(lambda: "cluster_state:fail" in kept.ask("CLUSTER", "INFO"), "the last master knows")
-    asking = [side.start(partial(side.execute, AcquireLock(name, "a", 60_000))) for side in stores]
-    for side, asked in zip(stores, asking, strict=True):
-        with pytest.raises(StoreUnavailable, match="has no master that can do it now: The cluster is down"):
-            asked.result(SOON)
-        side.close()
-
-
 def test_a_lost_subscription_is_made_again_at_the_node_of_its_slot(
     cluster: Cluster, shared_sides: tuple[Side, Side]
 ) -> None:
@@ -196,9 +170,3 @@ def test_a_node_of_a_cluster_given_as_a_server(cluster: Cluster) -> None:
 def test_a_server_given_as_a_cluster(single_server: Node) -> None:
     url = f"redis+cluster://127.0.0.1:{single_server.port}"
     assert sentence_of(url) == f"the server at {url} is not usable: Cluster mode is not enabled on this node"
-
-
-def test_one_replica_that_is_away_does_not_matter(private_cluster: Cluster) -> None:
-    private_cluster.nodes[5].kill()
-    with RedisStore.from_url(private_cluster.url) as store:
-        store.execute(AcquireLock("a", "x", 60_000))

@@ -10,7 +10,6 @@ import pytest
 from segmented.errors import InvalidInput, LeaseLost, StoreUnavailable
 from segmented.masking import masked
 from segmented.protocol import AcquireLock
-from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
@@ -163,22 +162,6 @@ def test_a_replica_given_as_a_server(sentinels: Sentinels) -> None:
     replica = next(server for server in sentinels.servers if server is not sentinels.master())
     sentence = f"the server at {replica.url} is a replica, which takes no locks and no stock: give its master's address"
     assert sentence_of(replica.url) == sentence
-
-
-def test_a_master_that_may_evict(private_sentinels: Sentinels) -> None:
-    private_sentinels.master().ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-    sentence = (
-        f"the server at {private_sentinels.url} has maxmemory-policy allkeys-lru, which may evict locks and stock"
-    )
-    with RedisStore.from_url(private_sentinels.url) as store, pytest.raises(InvalidInput) as caught:
-        Pool(store, "mug").open(stock=1, segments=1)
-    assert str(caught.value).startswith(sentence + ", so it takes no pool")
-
-
-def test_one_sentinel_that_is_away_does_not_matter(private_sentinels: Sentinels) -> None:
-    private_sentinels.sentinels[0].pause()
-    with RedisStore.from_url(private_sentinels.url) as store:
-        store.execute(AcquireLock("a", "x", 60_000))
 
 
 def test_passwords_of_servers_and_sentinels_are_used_and_not_shown(private_sentinels: Sentinels) -> None:

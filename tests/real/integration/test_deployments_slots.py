@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented.keys import lock_keys, shard_keys
-from segmented.models import Acquired, Released
-from segmented.protocol import AcquireLock, ReleaseLock
-from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side
+from segmented.models import Acquired
+from segmented.protocol import AcquireLock
+from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
 from tests.support.servers.moving import WAYS, SlotMover
 from tests.support.servers.nodes import eventually
@@ -25,31 +25,9 @@ if TYPE_CHECKING:
 
 LONG: Final = 600.0
 SOON: Final = 60.0
-ODD_NAMES: Final = ["plain", "{a}b", "a{b}c{d}", "}{", "{}", "%7B", "ünicode {x} 漢", "a b", "-", "x" * 300]
 
 
 # --- slots ---
-
-
-def test_all_keys_of_a_lock_and_of_a_pool_are_in_one_slot_whatever_the_name(cluster: Cluster) -> None:
-    node = cluster.nodes[0]
-    for name in ODD_NAMES:
-        for keys in (lock_keys(name).listed(), [*shard_keys(name).listed(), f"{shard_keys(name).lock}:7"]):
-            assert len({node.ask("CLUSTER", "KEYSLOT", key) for key in keys}) == 1
-
-
-@pytest.mark.parametrize("colour", COLOURS)
-def test_locks_are_on_all_three_masters_and_a_batch_reaches_each(cluster: Cluster, colour: str) -> None:
-    side = deployed_side(cluster.url, colour)
-    names = [side.name("spread") for _ in range(60)]
-    operations = tuple(AcquireLock(name, "a", 60_000) for name in names)
-    assert all(isinstance(answer, Acquired) for answer in batch(side, operations))
-    homes = [cluster.master_of(lock_keys(name).lock) for name in names]
-    assert {home.port for home in homes} == {master.port for master in cluster.masters()}
-    for name, home in zip(names, homes, strict=True):
-        assert home.ask("GET", lock_keys(name).lock) == "a"
-        assert side.execute(ReleaseLock(name, "a")) == Released()
-    side.close()
 
 
 # --- messages ---

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from tests.fixtures.deployments import TlsServer
     from tests.support.servers.deployments import Cluster, Sentinels
-    from tests.support.servers.nodes import Node
 
 LONG: Final = 600.0
 SOON: Final = 60.0
@@ -56,14 +55,6 @@ def test_a_server_whose_authority_we_do_not_know_is_refused(
         connect(tls_server.bare_url)
     assert str(caught.value).startswith(f"no server answers at {tls_server.bare_url}: ")
     assert "certificate verify failed" in str(caught.value)
-
-
-@both_colours
-def test_a_server_without_tls_does_not_answer_to_it(connect: Callable[[str], None], single_server: Node) -> None:
-    url = f"rediss://127.0.0.1:{single_server.port}/0?socket_timeout=0.3"
-    with pytest.raises(StoreUnavailable) as caught:
-        connect(url)
-    assert str(caught.value).startswith(f"no server answers at {url}: ")
 
 
 @both_colours

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from sqlalchemy import event, text
 from segmented.errors import DatabaseUnavailable
 from segmented.models import Order
 from segmented.orders import Claim
-from segmented.orders.answers import SegmentRow, Voided
 from segmented.orders.confirming import TRIES_MAX
 from tests.real.integration.test_gate_postgresql import traced
 from tests.real.integration.test_gate_races import THREADS, at_once, deadlocks
@@ -121,35 +119,6 @@ def test_an_envelope_with_a_repeat_is_five_round_trips_more(
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 201
 
 
-def test_more_envelopes_than_the_driver_takes_to_prepare_a_statement_are_all_stored(
-    postgres_database: str, open_gate: Callable[..., Gate]
-) -> None:
-    """With and without customers and fences, in one statement and, where an id comes twice, in five."""
-    gate = open_gate(postgres_database, pool_size=1)
-    gate.open("mug", [900])
-    for number in range(32):
-        order = Order(f"o-{number}", 1, "ann" if number % 2 else None)
-        claim = Claim(order, "mug", 0, 1, 2**40 if number > 3 else None)
-        other = replace(claim, order=Order(f"p-{number}"))
-        assert gate.confirm_many([claim, other]) == [NEW, NEW]
-        twice = replace(claim, order=replace(order, order_id=f"q-{number}"))
-        assert gate.confirm_many([twice, twice]) == [NEW, REPLAY]
-    assert gate.totals("mug").segments == (SegmentRow(0, 900, 96, 2**40, 1),)
-
-
-@pytest.mark.parametrize("commit", ["WITH given", "COMMIT"], ids=["of the one statement", "of the five"])
-def test_a_lost_reply_to_the_commit_is_asked_for_again_and_sells_once(
-    proxy: PostgresProxy, open_gate: Callable[..., Gate], commit: str
-) -> None:
-    gate = open_gate(proxy.url)
-    gate.open("mug", [60] * 4)
-    envelope = claims(range(100)) + (claims(range(1)) if commit == "COMMIT" else [])
-    proxy.swallow_replies(1, to=commit.encode())
-    assert gate.confirm_many(envelope) == [REPLAY] * len(envelope)
-    assert proxy.lost.is_set()
-    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100
-
-
 @pytest.mark.parametrize(
     ("statement", "kills"),
     [
@@ -200,19 +169,6 @@ def after_the_reading(gate: Gate, work: Callable[[], object], *, times: int) -> 
         if is_reading and left[0]:
             left[0] -= 1
             work()
-
-
-def test_an_order_voided_between_the_reading_and_the_insert_stays_void(
-    postgres_database: str, open_gate: Callable[..., Gate]
-) -> None:
-    """On PostgreSQL: a void locks no segment, and SQLite has one writer."""
-    gate, other = open_gate(postgres_database), open_gate(postgres_database)
-    gate.open("mug", [60] * 4)
-    after_the_reading(gate, lambda: other.void(order_id="o-41", sku="mug", quantity=3), times=1)
-    answers = gate.confirm_many(hundred())
-    assert answers[41] == Voided(replay=True)
-    assert answers[:41] + answers[42:] == [NEW] * 99
-    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 199 - 3
 
 
 def test_orders_that_are_decided_meanwhile_are_confirmed_one_by_one(

@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import text
 
 from segmented.orders import Gate, connect
-from segmented.orders.answers import AlreadyConfirmed, AlreadyOpen, Opened, SoldOut, Voided
+from segmented.orders.answers import AlreadyConfirmed, Opened, SoldOut, Voided
 from tests.support.pools.engines import engine_of
-from tests.support.pools.gating import NEW, REPLAY, confirm, watch_errors
+from tests.support.pools.gating import NEW, confirm, watch_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,14 +52,6 @@ def test_however_close_confirm_and_void_race_one_of_them_wins(gate: Gate) -> Non
     assert won + lost == 60
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == won
     assert Counter(row.state for row in gate.each_order("mug")) == +Counter(confirmed=won, void=lost)
-
-
-def test_one_order_confirmed_eight_times_at_once_sells_once(gate: Gate) -> None:
-    gate.open("mug", [10] * THREADS)
-    for number in range(10):
-        answers = at_once([partial(confirm, gate, f"o-{number}", segment=at) for at in range(THREADS)])
-        assert Counter(answers) == {NEW: 1, REPLAY: THREADS - 1}
-    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 10
 
 
 def test_eight_threads_sell_all_units_from_two_full_segments_without_a_deadlock(gate: Gate) -> None:
@@ -123,11 +115,3 @@ def test_tables_are_created_once_however_often_and_by_how_many_at_once(order_dat
     assert gates[0].open("mug", [1]) == Opened(stock=1, segment_count=1, epoch=1)
     for gate in gates:
         gate.close()
-
-
-def test_of_six_who_open_at_once_one_opens(gate: Gate) -> None:
-    with ThreadPoolExecutor(6) as threads:
-        answers = list(threads.map(lambda stock: gate.open("mug", [stock] * 3), range(1, 7)))
-    opened = [answer for answer in answers if isinstance(answer, Opened)]
-    assert len(opened) == 1
-    assert {answer.stock for answer in answers if isinstance(answer, AlreadyOpen)} == {opened[0].stock}

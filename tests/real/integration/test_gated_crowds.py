@@ -6,29 +6,21 @@ import random
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import Pool, RedisStore, Reserved, SoldOut
-from segmented.errors import InvalidInput
+from segmented import Pool, RedisStore
 from segmented.models import Cart, CartReserved
-from segmented.orders import audit_both, forget, forgetting, open_gated, relay
-from segmented.stock import Carts, ShardedPool
+from segmented.stock import Carts
 from tests.support.dying import StepCounter, let_die
-from tests.support.pools.both_sides import judged
 from tests.support.pools.cart_shop import HOME, SKUS, STATES, Shop, end
-from tests.support.pools.forgetting import SKU, sell
-from tests.support.pools.gated_shop import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
-
-BUYERS: Final = 6
 
 
 @pytest.fixture
@@ -131,36 +123,6 @@ def test_many_buyers_at_once_of_carts_that_share_skus_sell_exactly_the_stock(emp
     assert set(empty.states().values()) == {"c", "f"}
 
 
-@pytest.mark.usefixtures("patient_shards")
-def test_many_buyers_at_once_sell_exactly_the_stock_over_all_shards(
-    store: RedisStore, gate: Gate, valkey: ValkeyServer, order_database: str
-) -> None:
-    ShardedPool(store, SKU, gate=gate).open(stock=240, segments=6, shards=3)
-    refused: list[int] = []
-
-    def buy(buyer: int) -> None:
-        pool, chance = ShardedPool(store, SKU, gate=gate), random.Random(buyer)
-        for number in range(240):
-            order_id, quantity = f"{buyer}-{number}", chance.randint(1, 6)
-            answer = pool.reserve(order_id, quantity=quantity)
-            if isinstance(answer, SoldOut):
-                refused.append(answer.available)
-                if quantity == 1:
-                    return
-            elif isinstance(answer, Reserved):
-                (pool.cancel if chance.random() < 0.2 else pool.confirm)(order_id)
-
-    with ThreadPoolExecutor(BUYERS) as threads:
-        list(threads.map(buy, range(BUYERS)))
-    pool = ShardedPool(store, SKU, gate=gate)
-    pool.finish_transfers()
-    for number in range(pool.available()):  # given back after the last buyer left
-        pool.reserve(f"rest-{number}")
-        pool.confirm(f"rest-{number}")
-    assert judged(valkey.url, order_database) == (240, 240, 0)
-    assert (len(refused) >= BUYERS, pool.audit().is_clean) == (True, True)
-
-
 def test_a_cart_of_three_lines_is_stored_in_eleven_round_trips(store: RedisStore, gate: Gate) -> None:
     lines = [("shirt", 3), ("cap", 1), ("mug", 2)]
     for sku, _ in lines:
@@ -170,34 +132,3 @@ def test_a_cart_of_three_lines_is_stored_in_eleven_round_trips(store: RedisStore
     let_die(gate, counter)
     assert carts.confirm("c1", home=HOME).state == "confirmed"
     assert counter.counted == 2 * 10 + 1  # before and after each statement, and before the commit
-
-
-def test_a_pool_that_forgets_while_it_sells_and_is_audited_agrees_with_the_database(
-    store: RedisStore, valkey: ValkeyServer, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forgetting, "NOTICE_MS", 0)
-    monkeypatch.setattr(forgetting, "READ_AGAIN", 0.0)
-    pool = Pool(store, SKU)
-    open_gated(pool, gate, stock=20, segments=4)
-    ended = threading.Event()
-
-    def forget_on() -> int:
-        with RedisStore.from_url(valkey.url) as other:
-            while not ended.is_set():
-                relay(Pool(other, SKU), gate, trim_keep=0)
-                with suppress(InvalidInput):  # nothing is trimmed yet
-                    forget(Pool(other, SKU), gate, grace=0)
-            return Pool(other, SKU).state().forgotten or 0
-
-    with ThreadPoolExecutor(1) as threads:
-        forgot = threads.submit(forget_on)
-        try:
-            for number in range(10):
-                for order_id in (f"n-{number}", f"n-{number}", "n-0"):
-                    sell(pool, gate, order_id)
-                both = audit_both(pool, gate)
-                assert (pool.audit().drift, both.differences) == ((), ())
-        finally:
-            ended.set()
-        assert forgot.result() > 0
-    check(pool, gate, confirmed=10, available=10)

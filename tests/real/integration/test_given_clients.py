@@ -13,8 +13,6 @@ import pytest
 import redis
 import valkey
 from redis import asyncio as redis_asyncio
-from redis.cache import CacheConfig
-from valkey import asyncio as valkey_asyncio
 
 from segmented.errors import InvalidInput, LockUnreachable, StoreBusy, StoreRefused
 from segmented.locks import AsyncLock, FileDeadLetters, Lock, UnreachablePolicy, Work
@@ -240,18 +238,6 @@ def test_a_lock_by_any_name_on_clients_of_any_encoding(valkey: ValkeyServer) -> 
             assert Lock(store, "ü, 票", ttl=TTL).try_acquire() is None
 
 
-def test_a_client_with_a_cache_of_its_own_serves_short_waits(valkey_url: str) -> None:
-    client = redis.Redis.from_url(valkey_url, protocol=3, cache_config=CacheConfig())
-    with RedisStore(client) as store, Lock(store, "cached", ttl=TTL).acquire(timeout=SOON):
-        assert Lock(store, "cached", ttl=TTL).try_acquire() is None
-
-
-def test_a_client_of_one_connection_serves_beside_its_own_calls(private_valkey: ValkeyServer) -> None:
-    client = redis.Redis.from_url(private_valkey.url, single_connection_client=True)
-    with client, RedisStore(client) as store, Lock(store, "x", ttl=TTL).acquire(timeout=SOON):
-        assert client.ping()
-
-
 def test_valkey_py_serves(private_valkey: ValkeyServer) -> None:
     client: Any = valkey.Valkey.from_url(private_valkey.url, protocol=3, max_connections=3, decode_responses=True)
     with client, RedisStore(client) as store:
@@ -261,12 +247,3 @@ def test_valkey_py_serves(private_valkey: ValkeyServer) -> None:
         private_valkey.kill()
         with pytest.raises(LockUnreachable):
             Lock(store, "x", ttl=TTL).acquire(timeout=0)
-
-
-def test_valkey_py_serves_in_asyncio(private_valkey: ValkeyServer) -> None:
-    async def test() -> None:
-        async with valkey_asyncio.Valkey.from_url(private_valkey.url) as client, AsyncRedisStore(client) as store:
-            lease = await AsyncLock(store, "x", ttl=TTL).acquire(timeout=SOON)
-            await lease.release()
-
-    asyncio.run(test())

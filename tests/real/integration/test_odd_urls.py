@@ -49,16 +49,6 @@ def test_no_command_shows_a_part_of_a_password(name: str, tmp_path: Path) -> Non
     assert {url: text for url, text in shown.items() if leaks(text)} == {}
 
 
-@pytest.mark.parametrize("variable", ["SEGMENTED_URL", "SEGMENTED_DATABASE"])
-def test_no_command_shows_a_part_of_what_the_environment_has(variable: str) -> None:
-    shown = {}
-    for url in usable():
-        said = {"SEGMENTED_URL": DEAD, "SEGMENTED_DATABASE": None, variable: url}
-        done = ran("pool", "audit", "mug", url=said["SEGMENTED_URL"], database=said["SEGMENTED_DATABASE"])
-        shown[url] = done.stdout + done.stderr
-    assert {url: text for url, text in shown.items() if leaks(text)} == {}
-
-
 COMMANDS_THAT_START: Final = {"sell": SELL, "granularity": ("bench", "granularity")}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import threading
@@ -14,10 +13,10 @@ import pytest
 import redis
 
 from segmented.errors import LockUnreachable
-from segmented.locks import AsyncLock, AsyncMultiLock, FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, outages
+from segmented.locks import FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, outages
 from segmented.locks.dead_letters import Work
 from segmented.locks.unreachable import UnreachablePolicy
-from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stores.redis import RedisStore
 from tests.support.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
@@ -134,24 +133,3 @@ def test_without_a_timeout_an_acquire_gives_up_when_the_server_was_away_for_so_l
         with pytest.raises(LockUnreachable):
             ways(store)[kind](None)
         assert time.monotonic() - began >= WAIT
-
-
-def test_tasks_wait_in_the_same_way(private_valkey: ValkeyServer) -> None:
-    async def run() -> None:
-        async with await AsyncRedisStore.from_url(private_valkey.url) as store:
-            await asyncio.to_thread(private_valkey.kill)
-            began = time.monotonic()
-            with pytest.raises(LockUnreachable):
-                await AsyncLock(store, "a").acquire(timeout=WAIT)
-            assert time.monotonic() - began >= WAIT
-            with pytest.raises(LockUnreachable):
-                async with UnreachablePolicy().around(Work("ship")), AsyncLock(store, "a").acquire():
-                    pass
-            one = asyncio.create_task(AsyncLock(store, "a").acquire())
-            several = asyncio.create_task(AsyncMultiLock(store, ["b", "c"]).acquire())
-            await asyncio.sleep(AWAY)
-            await asyncio.to_thread(private_valkey.restart)
-            await asyncio.wait_for(one, LONG)
-            await asyncio.wait_for(several, LONG)
-
-    asyncio.run(run())

@@ -8,7 +8,6 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import DataError, IntegrityError
@@ -80,19 +79,6 @@ def test_a_plain_envelope_is_one_statement_and_its_rows_are_those_of_its_orders(
     ]
 
 
-def test_each_answer_has_the_sequence_that_its_row_had_after_its_order(gate: Gate) -> None:
-    gate.open("mug", [9, 9])
-    confirm(gate, "before", segment=1, sequence=8)
-    said = statements(gate)
-    claims = [Claim(Order(f"o-{at}"), "mug", segment, 1, None, None, sequence) for at, segment, sequence in
-              ((0, 1, 5), (1, 0, 3), (2, 1, 9), (3, 0, 2), (4, 1, 0))]  # fmt: skip
-    answers = gate.confirm_many(claims)
-    assert [getattr(answer, "sequence", None) for answer in answers] == [8, 3, 9, 3, 9]
-    assert [row.sequence for row in gate.totals("mug").segments] == [3, 9]
-    assert said[0] == "WITH"
-    assert len(said) == 2  # the other one reads the totals
-
-
 @pytest.mark.parametrize("segments", [1, 4])
 def test_the_quota_is_reached_exactly_in_one_statement_and_one_more_changes_nothing(gate: Gate, segments: int) -> None:
     gate.open("mug", [6] * segments)
@@ -103,35 +89,6 @@ def test_the_quota_is_reached_exactly_in_one_statement_and_one_more_changes_noth
     assert at_once_or_not(gate, claims) == [NEW] * len(claims)
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 6 * segments
     assert gate.confirm_many(above) == [REPLAY] * len(claims) + [SoldOut(6 * segments, 6 * segments)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("is_plain", [True, False], ids=["in one statement", "in five round trips"])
-def test_an_envelope_over_1000_segments_finds_each_row_by_key_before_any_statistics(
-    postgres_database: str, open_gate: Callable[..., Gate], *, is_plain: bool
-) -> None:
-    """Compared with one another, a thousand rows took forty times as long as sixteen; by their key they take twice.
-
-    It is the processor time of the server's process, which does not grow while others have the processor.
-    """
-    gate = open_gate(postgres_database, pool_size=1, timeout=PATIENCE)
-    with engine_of(gate).connect() as connection:  # an administrator's statement
-        connection.execute(text("ALTER TABLE segmented_segments SET (autovacuum_enabled = off)"))
-        backend = psutil.Process(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
-    taken: dict[int, float] = {}
-    for segment_count in (16, 1_000):
-        sku = f"mug-{segment_count}"
-        gate.open(sku, [2_000] * segment_count)
-        began = 0.0
-        for turn in range(30):  # the server keeps a general plan from the eleventh on
-            if turn == 15:
-                began = backend.cpu_times().user
-            claims = [Claim(Order(f"o-{turn}-{at}"), sku, at % segment_count, 1) for at in range(1_000)]
-            if not is_plain:
-                claims[0] = claims[-1]
-            assert gate.confirm_many(claims).count(NEW) == 999 + is_plain
-        taken[segment_count] = backend.cpu_times().user - began
-    assert taken[1_000] < taken[16] * 12
 
 
 # --- anything else changes nothing ---

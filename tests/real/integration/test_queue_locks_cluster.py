@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented.clock import SystemClock
 from segmented.keys import fair_keys
 from segmented.locks import AsyncFairLock, AsyncReentrantLock, FairLock, ReentrantLock
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.protocol.fair.operations import FairTimes
-from tests.fixtures.stores import REDIS, make_side
 from tests.fixtures.stores_deployed import deployed_side
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
 from tests.support.long_run import in_the_long_run
@@ -23,9 +21,7 @@ if TYPE_CHECKING:
 
     from segmented.locks import Lease
     from tests.fixtures.stores import Side
-    from tests.support.flavour import Flavour
     from tests.support.servers.deployments import Cluster
-    from tests.support.servers.nodes import Node
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 
@@ -108,23 +104,3 @@ def test_living_waiters_of_which_a_node_sees_no_subscriber_are_not_passed_over(
         assert not second.done()
         lease.release()
         second.result(SOON).release()
-
-
-@pytest.mark.usefixtures("slow_times")
-@pytest.mark.parametrize("flavour", [REDIS[0]], ids=str)
-def test_both_work_on_the_oldest_server(redis70_server: Node, flavour: Flavour) -> None:
-    side = make_side(flavour, SystemClock(), redis70_server.url)
-    name = side.name("fair")
-    held = fair(side, name).acquire(timeout=0)
-    waiters = [start_waiting(side, name) for _ in range(3)]
-    for waiter in waiters:
-        held.release()
-        held = waiter.result(SOON)
-    held.release()
-    name = side.name("reentrant")
-    outer, inner = (reentrant(side, name).acquire(owner="a") for _ in range(2))
-    inner.renew()
-    inner.release()
-    outer.release()
-    assert reentrant(side, name).try_acquire(owner="b") is not None
-    side.close()

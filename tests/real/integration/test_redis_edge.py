@@ -14,7 +14,6 @@ import pytest
 import redis
 
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
-from segmented.locks import AsyncLock
 from segmented.masking import masked
 from segmented.protocol import AcquireLock, ReadPool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
@@ -29,7 +28,6 @@ pytestmark = pytest.mark.usefixtures("patient_attempts")
 
 SECRET: Final = "open sesame/#1"
 QUOTED: Final = "open%20sesame%2F%231"
-BUSY: Final = 300
 
 
 def connect_sync(url: str) -> None:
@@ -173,16 +171,6 @@ def test_a_password_that_was_changed_is_a_refusal(private_valkey: ValkeyServer) 
         server.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         with pytest.raises(StoreRefused, match="refused the "):
             store.execute(ReadPool("x"))
-
-
-def test_three_hundred_tasks_take_turns_on_the_connections_of_one_store(private_valkey: ValkeyServer) -> None:
-    async def test() -> int:
-        async with await AsyncRedisStore.from_url(private_valkey.url) as store:
-            locks = [AsyncLock(store, f"lock{index}", ttl=60) for index in range(BUSY)]
-            leases = await asyncio.gather(*(lock.try_acquire() for lock in locks))
-            return sum(lease is not None for lease in leases)
-
-    assert asyncio.run(test()) == BUSY
 
 
 async def open_briefly(url: str, seconds: Any) -> None:  # noqa: ANN401  # as a caller may

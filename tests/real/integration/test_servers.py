@@ -50,16 +50,6 @@ def test_valkey_is_on_a_private_socket_and_never_evicts(valkey: ValkeyServer) ->
     assert stat.S_IMODE(valkey.folder.stat().st_mode) == 0o700
 
 
-def test_valkey_keeps_its_keys_in_the_data_folder(start_valkey: Callable[..., ValkeyServer], data_folder: Path) -> None:
-    first = start_valkey(data_folder)
-    with redis.Redis.from_url(first.url, decode_responses=True) as client:
-        assert client.config_get("appendonly", "appendfsync") == {"appendonly": "yes", "appendfsync": "everysec"}
-        client.set("kept", "1")
-    first.stop()
-    with redis.Redis.from_url(start_valkey(data_folder).url, decode_responses=True) as client:
-        assert client.get("kept") == "1"
-
-
 def test_a_killed_valkey_restarts_at_the_same_address_with_its_keys(
     start_valkey: Callable[..., ValkeyServer], data_folder: Path
 ) -> None:
@@ -115,14 +105,6 @@ def test_postgres_takes_as_many_connections_as_asked_for() -> None:
             connection.close()
 
 
-def test_postgres_keeps_its_rows_in_the_data_folder(data_folder: Path) -> None:
-    require_postgres()
-    with PostgresServer.start(data_folder) as server:
-        rows(server.url, "CREATE TABLE kept (id int)", "INSERT INTO kept VALUES (7)")
-    with PostgresServer.start(data_folder) as server:
-        assert rows(server.url, "SELECT id FROM kept") == [(7,)]
-
-
 def test_a_killed_postgres_restarts_at_the_same_address_with_what_was_committed(
     private_postgres: PostgresServer,
 ) -> None:
@@ -158,9 +140,3 @@ def test_a_missing_package_is_named_with_its_extra(
     with pytest.raises(InvalidInput) as refusal:
         kind.start()
     assert str(refusal.value) == f"an embedded server needs the package {package}: {install('embedded')}"
-
-
-@pytest.mark.parametrize("max_connections", [0, 10_001])
-def test_an_impossible_number_of_connections_is_refused(max_connections: int) -> None:
-    with pytest.raises(InvalidInput, match=rf"^max_connections is {max_connections}: it must be between 1 and 10,000$"):
-        PostgresServer.start(max_connections=max_connections)

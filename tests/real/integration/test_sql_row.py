@@ -95,20 +95,6 @@ def test_a_wait_ends_at_its_deadline_and_leaves_the_transaction_as_it_was(sql_si
     assert theirs.acquire("ticket").name == "ticket"
 
 
-def test_a_try_that_fails_leaves_the_transaction_as_it_was(sql_side: SqlSide) -> None:
-    sql_side.create(names=["ticket"])
-    sql_side.admin("CREATE TABLE notes (word VARCHAR(9))")
-    ours, theirs = sql_side.open(), sql_side.open()
-    ours.acquire("ticket")
-    theirs.run("INSERT INTO notes VALUES ('before')")
-    assert theirs.try_acquire("ticket") is None
-    with pytest.raises(AcquireTimeout, match="lock 'ticket' was not free within 0 s"):
-        theirs.acquire("ticket", timeout=0)
-    theirs.run("INSERT INTO notes VALUES ('after')")
-    theirs.commit()
-    assert sorted(sql_side.admin("SELECT word FROM notes")) == [("after",), ("before",)]
-
-
 def settings(side: SqlSide, session: Session) -> list[object]:
     words = (
         "SELECT @@max_statement_time, @@innodb_lock_wait_timeout"

@@ -2,74 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-import sqlalchemy
 from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
 
-from segmented.errors import AcquireTimeout, StoreRefused, StoreUnavailable, TransactionConflict
-from segmented.locks import sql_mysql, sql_postgresql
+from segmented.errors import AcquireTimeout, StoreRefused, TransactionConflict
 from segmented.locks.sql_row import AsyncSqlRowLock, SqlRowLock
 from tests.support.servers.sql_locking import SqlSide, SyncSession, eventually, make_engine
-
-NAMES = [f"name {number:04}" for number in range(3_000)]
-SOON = 60.0
-
 
 # --- the rows are found by the primary key ---
 
 
-@pytest.mark.parametrize("statement", [sql_postgresql.LOCK, sql_postgresql.LOCK_FREE], ids=["one", "any"])
-def test_postgresql_finds_the_row_by_the_primary_key(
-    postgres_sql_side: SqlSide, statement: sqlalchemy.TextClause
-) -> None:
-    postgres_sql_side.create(names=NAMES)
-    postgres_sql_side.admin("ANALYZE segmented_locks")
-    plan = explained(postgres_sql_side, statement, {"name": NAMES[7], "names": [NAMES[7], NAMES[9]]})
-    assert "Index Scan using segmented_locks_pkey on segmented_locks" in plan
-    assert "Seq Scan" not in plan
-
-
-@pytest.mark.parametrize(
-    "statement", [sql_mysql.LOCK_MARIADB, sql_mysql.LOCK_NOWAIT, sql_mysql.LOCK_FREE], ids=["wait", "nowait", "skip"]
-)
-def test_mariadb_finds_the_row_by_the_primary_key(mariadb_sql_side: SqlSide, statement: sqlalchemy.TextClause) -> None:
-    mariadb_sql_side.create(names=NAMES)
-    given = {"name": NAMES[7].encode(), "seconds": 1.0, "whole_seconds": 2}
-    assert explained(mariadb_sql_side, statement, given) == (
-        "1|SIMPLE|segmented_locks|const|PRIMARY|PRIMARY|1026|const|1|Using index"
-    )
-
-
-def explained(side: SqlSide, statement: sqlalchemy.TextClause, given: dict[str, Any]) -> str:
-    """Return the plan of a statement, without what only bounds it."""
-    words = f"EXPLAIN {statement.text[statement.text.index('SELECT') :]}"
-    explain = text(words)
-    names = set(explain.compile().params)
-    if "names" in names:
-        explain = explain.bindparams(sqlalchemy.bindparam("names", expanding=True))
-    with side.engine.connect() as connection:
-        plan = connection.execute(explain, {name: given[name] for name in names}).all()
-    return "\n".join("|".join(str(value) for value in row) for row in plan)
-
-
 # --- PostgreSQL ---
-
-
-def test_an_operators_cancel_ends_the_wait_and_leaves_the_transaction_as_it_was(postgres_sql_side: SqlSide) -> None:
-    side = postgres_sql_side
-    side.create(names=["ticket"])
-    ours, theirs = side.open(), side.open()
-    ours.acquire("ticket")
-    backend = side.backend(theirs)
-    waiting = side.start(lambda: theirs.acquire("ticket"))
-    side.wait_for_waiters(1)
-    side.admin("SELECT pg_cancel_backend(:backend)", {"backend": backend})
-    with pytest.raises(StoreRefused, match="lock 'ticket': the database refused: canceling statement"):
-        waiting.result(SOON)
-    assert theirs.value("SELECT 1") == 1
 
 
 # --- a savepoint, and a snapshot, older than the lock ---
@@ -151,19 +94,6 @@ def test_a_row_that_somebody_deleted_is_said_to_be_gone_and_made_again(mariadb_s
         session.commit()
 
 
-def test_an_insert_that_a_foreign_gap_lock_keeps_waiting_counts_as_not_free(mariadb_sql_side: SqlSide) -> None:
-    side = mariadb_sql_side
-    foreign, ours = side.open(), side.open()
-    foreign.run("SELECT * FROM segmented_locks FOR UPDATE")
-    assert ours.try_acquire("ticket") is None
-    with pytest.raises(AcquireTimeout):
-        ours.acquire("ticket", timeout=0.1)
-    waiting = side.start(lambda: ours.acquire("ticket", timeout=None))
-    side.wait_for_waiters(1)
-    foreign.rollback()
-    assert waiting.result(SOON).name == "ticket"
-
-
 # --- cancelled waits ---
 
 
@@ -186,18 +116,3 @@ def test_a_cancelled_wait_loses_its_transaction_and_keeps_nobody_waiting(async_s
     assert third.acquire("ticket").name == "ticket"
     eventually(lambda: not waiting.running(), "the cancelled task has ended")
     assert side.admin("SELECT word FROM notes") == []
-
-
-def test_after_a_killed_wait_the_error_says_that_the_connection_is_lost(sql_side: SqlSide) -> None:
-    ours, theirs = sql_side.open(), sql_side.open()
-    ours.acquire("ticket")
-    backend = sql_side.backend(theirs)
-    waiting = sql_side.start(lambda: theirs.acquire("ticket"))
-    sql_side.wait_for_waiters(1)
-    sql_side.kill(backend)
-    with pytest.raises(StoreUnavailable, match="lock 'ticket': the connection is lost, and with it the transaction"):
-        waiting.result(SOON)
-    with pytest.raises(SQLAlchemyError):
-        theirs.run("SELECT 1")
-    with pytest.raises(StoreUnavailable, match="lock 'ticket': the connection is lost, and with it the transaction"):
-        theirs.acquire("ticket")

@@ -12,7 +12,6 @@ from sqlalchemy import create_engine
 from segmented.errors import AcquireTimeout, InvalidInput, StoreRefused, StoreUnavailable
 from segmented.locks.sql_row import AsyncSqlRowLock, SqlRowLock
 from segmented.locks.sql_table import NAME_BYTES_MAX, create_lock_table
-from segmented.orders import connect
 from tests.support.servers.sql_locking import make_engine, sent_by
 
 if TYPE_CHECKING:
@@ -62,29 +61,6 @@ def test_autocommit_is_refused_before_anything_is_sent(plain_sql_side: SqlSide, 
             assert sent == []
 
 
-def test_asyncio_connections_are_held_to_the_same(async_sql_side: SqlSide) -> None:
-    async def refused(*, is_autocommit: bool) -> None:
-        async with async_sql_side.async_engine.connect() as connection:
-            if is_autocommit:
-                await connection.execution_options(isolation_level="AUTOCOMMIT")
-                await connection.begin()
-            await AsyncSqlRowLock(connection, "ticket").acquire()
-
-    for is_autocommit, words in ((False, NO_TRANSACTION), (True, AUTOCOMMIT)):
-        with pytest.raises(InvalidInput, match=words):
-            async_sql_side.wait(refused(is_autocommit=is_autocommit))
-
-
-def test_the_engine_of_a_gate_serves_once_its_connection_leaves_autocommit(postgres_url: str) -> None:
-    engine = connect(postgres_url)
-    create_lock_table(engine)
-    with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
-        assert SqlRowLock(connection, "ticket").acquire().name == "ticket"
-    with engine.begin() as connection, pytest.raises(InvalidInput, match=AUTOCOMMIT):
-        SqlRowLock(connection, "ticket").acquire()
-    engine.dispose()
-
-
 # --- databases without row locks ---
 
 
@@ -123,25 +99,6 @@ def test_what_is_no_name_is_refused_with_the_handle(postgres_sql_side: SqlSide, 
             with pytest.raises(InvalidInput, match=words):
                 make()
     assert side.admin("SELECT count(*) FROM segmented_locks") == [(0,)]
-
-
-def test_several_names_are_a_list_with_something_in_it(postgres_sql_side: SqlSide) -> None:
-    with postgres_sql_side.engine.begin() as connection:
-        with pytest.raises(InvalidInput, match="several names are a list, not the text 'ab'"):
-            SqlRowLock.try_acquire_any(connection, "ab")
-        with pytest.raises(InvalidInput, match="the list of names is empty"):
-            SqlRowLock.try_acquire_any(connection, [])
-        with pytest.raises(InvalidInput, match="one of 1,001 names cannot be locked: the maximum is 1,000"):
-            SqlRowLock.try_acquire_any(connection, map(str, range(1_001)))
-        assert SqlRowLock.try_acquire_any(connection, map(str, range(1_000))) is not None
-
-
-def test_a_waiting_time_that_is_none_is_refused(sql_side: SqlSide) -> None:
-    bad: list[Any] = [-1, float("nan"), "1", True]
-    session = sql_side.open()
-    for timeout in bad:
-        with pytest.raises(InvalidInput, match=r"is not a waiting time|is a number of seconds"):
-            session.acquire("ticket", timeout=timeout)
 
 
 def test_a_waiting_time_may_be_tiny_or_without_end(sql_side: SqlSide) -> None:

@@ -208,12 +208,6 @@ def test_what_is_missing_skips_the_test_with_one_sentence(
     assert re.search(rf"SKIPPED \[1\] .*{re.escape(sentence)}$", said, re.MULTILINE), said
 
 
-def test_the_plugin_imports_no_driver_and_no_server() -> None:
-    heavy = ("celery", "kombu", "sqlalchemy", "psycopg", "segmented.servers", "segmented.testing.worker_process")
-    words = f"import sys, segmented.testing.plugin; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True).stdout == "[]\n"
-
-
 def test_the_reference_names_every_fixture_method_and_option() -> None:
     from segmented.testing import plugin, worker_process  # noqa: PLC0415  # the plugin's hooks are none of this module
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from segmented.errors import InvalidInput, LockUnreachable, StoreUnavailable
-from segmented.locks import AsyncLock, FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, locked
-from segmented.locks.dead_letters import Replayed, Work, async_replay, replay
+from segmented.locks import FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, locked
+from segmented.locks.dead_letters import Replayed, Work, replay
 from segmented.locks.dead_letters_file import FileDeadLetters
 from segmented.locks.unreachable import UnreachablePolicy
-from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stores.redis import RedisStore
 from tests.fixtures.dead_letters import ids
 
 if TYPE_CHECKING:
@@ -121,36 +120,6 @@ def test_an_alarm_that_fails_is_logged_and_hides_nothing(
             Lock(store, "a").acquire()
     assert ids(letters) == ["one"]
     assert [(record.message, vars(record)["lock"]) for record in caplog.records] == [("lock.alarm_failed", "a")] * 2
-
-
-def test_in_an_event_loop_the_same(private_valkey: ValkeyServer, letters: Kept) -> None:
-    rung: list[str] = []
-    shipped: list[str] = []
-
-    async def alarm(_: LockUnreachable, name: str) -> None:
-        await asyncio.sleep(0)
-        rung.append(name)
-
-    async def run() -> Replayed:
-        async with await AsyncRedisStore.from_url(private_valkey.url) as store:
-            policy = UnreachablePolicy(record_to=letters, alarm=alarm)
-
-            async def ship(letter_id: str) -> None:
-                lock = AsyncLock(store, letter_id, ttl=LONG)
-                async with policy.around(Work("ship", work_id=letter_id)), lock.acquire(timeout=60):
-                    shipped.append(letter_id)
-
-            await asyncio.to_thread(private_valkey.kill)
-            await ship("a")
-            await ship("b")
-            with pytest.raises(LockUnreachable):
-                async with UnreachablePolicy(alarm=alarm).around(Work("ship")):
-                    await AsyncLock(store, "c").acquire()
-            await asyncio.to_thread(private_valkey.restart)
-            return await async_replay(letters, lambda letter: ship(letter.work.work_id))
-
-    assert asyncio.run(run()) == Replayed(2, 0, 0, 0)
-    assert (shipped, rung, ids(letters)) == (["a", "b"], ["a", "b", "c"], [])
 
 
 def test_an_alarm_that_must_be_awaited_is_refused_where_nobody_awaits_it(tmp_path: Path) -> None:

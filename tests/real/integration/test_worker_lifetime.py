@@ -192,19 +192,6 @@ def test_wrong_settings_are_one_sentence_and_exit_code_two(
     assert refused(tmp_path, settings, command) == (2, f"segmented: {sentence}\n")
 
 
-def test_python_m_workers_refuses_in_the_same_words(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "segmented.celery"],
-        cwd=tmp_path,
-        env=clean_environment(tmp_path, {"SEGMENTED_HOLD": "x"}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "segmented: SEGMENTED_HOLD is 'x': it should be a valid number\n"
-
-
 def test_a_wrong_password_ends_the_worker_with_two(
     tmp_path: Path, start_valkey: Callable[..., ValkeyServer], postgres_database: str
 ) -> None:
@@ -226,23 +213,6 @@ def test_a_database_that_is_not_there_ends_the_worker_with_two(
     assert code == 2
     assert 'database "nowhere" does not exist' in words
     assert words.count("\n") == 1
-
-
-def test_gevent_without_its_option_is_refused(tmp_path: Path, valkey: ValkeyServer, postgres_database: str) -> None:
-    require_module("gevent", "gevent")
-    settings = said(valkey.url, postgres_database) | {"SEGMENTED_POOL": "gevent"}
-    sentence = "SEGMENTED_POOL is gevent: say `-P gevent` on the command line, too, or Celery prepares nothing for it"
-    assert refused(tmp_path, settings, "worker") == (2, f"segmented: {sentence}\n")
-
-
-def test_beat_starts_and_stops_and_leaves_nothing(tmp_path: Path, valkey: ValkeyServer, postgres_database: str) -> None:
-    with running(tmp_path, said(valkey.url, postgres_database), "beat", "--loglevel", "DEBUG") as beat:
-        until(lambda: "beat: Ticking with max interval" in beat.said())
-        beat.end()
-        assert "Traceback" not in beat.said()
-    assert list((tmp_path / "home").iterdir()) == []
-    with redis.Redis.from_url(broker_of(valkey.url)) as broker:
-        assert broker.keys() == []
 
 
 def test_a_fork_gets_connections_of_its_own(tmp_path: Path, valkey: ValkeyServer, postgres_database: str) -> None:

@@ -100,22 +100,6 @@ def decided(pool: Pool) -> list[LedgerEntry]:
     return [entry for entry in entries if entry.kind not in {"opened", "reserved", "granted"}]
 
 
-def test_an_order_that_is_delivered_five_times_has_one_effect(publisher: Celery, gate: Gate, mugs: Pool) -> None:
-    for _ in range(5):
-        publisher.send_task("segmented.take_order", (mugs.sku, "a", 3, "ann"))
-        publisher.send_task("segmented.take_order", (mugs.sku, "b", 11))
-    publisher.send_task("segmented.take_order", (mugs.sku, "last", 1))
-    until(lambda: len(decided(mugs)) == 3)
-    assert {(entry.order_id, entry.kind, entry.quantity) for entry in decided(mugs)} == {
-        ("a", "confirmed", 3),
-        ("b", "refused", 11),
-        ("last", "confirmed", 1),
-    }
-    assert {row.order_id: row.quantity for row in gate.each_order(mugs.sku)} == {"a": 3, "last": 1}
-    assert (gate.totals(mugs.sku).sold, mugs.state().confirmed, mugs.state().available) == (4, 4, 6)
-    assert mugs.audit().is_clean
-
-
 def test_an_order_is_taken_once_its_pool_is_there_and_asked_for_again(
     publisher: Celery, store: RedisStore, gate: Gate
 ) -> None:

@@ -14,7 +14,6 @@ import pytest
 from segmented.errors import LeaseLost
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
 from tests.support.contract.parking import wait_until
-from tests.support.loops import said_of_leaving
 from tests.support.paths import ROOT
 from tests.support.proxy import LOOPBACK, Proxy, zookeeper_request
 from tests.support.servers.zookeeper_sides import line, new_name
@@ -133,20 +132,6 @@ def test_a13_a_release_cancelled_in_flight_frees_the_lock_and_may_be_repeated(
     run(body())
 
 
-def test_an_event_loop_left_after_any_round_leaves_no_contender_and_no_warning(
-    kazoo_client: KazooClient, other_kazoo: KazooClient
-) -> None:
-    name = new_name()
-
-    async def acquire() -> None:
-        await AsyncZooKeeperLock(kazoo_client, name).acquire(timeout=SOON)
-
-    with ZooKeeperLock(other_kazoo, name).acquire(timeout=SOON):
-        said = [said_of_leaving(acquire, rounds, "closed, then its work") for rounds in range(1, 25)]
-        assert said == [[]] * len(said)
-        wait_until(lambda: len(line(other_kazoo, name)) == 1)
-
-
 def test_the_loss_of_the_lease_cancels_the_work_in_its_scope(
     kazoo_client: KazooClient, other_kazoo: KazooClient
 ) -> None:
@@ -178,20 +163,6 @@ def said(process: subprocess.Popen[str]) -> str:
     """Read what the process says next."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
-
-
-def test_d12_a_killed_waiter_and_holder_leave_the_line_with_their_sessions(
-    zookeeper: ZooKeeperNode, other_kazoo: KazooClient
-) -> None:
-    name = new_name()
-    with holder(zookeeper, name) as first:
-        assert said(first) == "holding"
-        with holder(zookeeper, name) as second:
-            wait_until(lambda: len(line(other_kazoo, name)) == 2)
-            for process in (second, first):
-                process.send_signal(signal.SIGKILL)
-            with ZooKeeperLock(other_kazoo, name).acquire(timeout=SOON):
-                assert len(line(other_kazoo, name)) == 1
 
 
 def test_c7_a_holder_that_overslept_its_session_knows_as_soon_as_it_wakes(

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented.errors import InvalidInput, LeaseLost, SegmentedError, StoreRefused
+from segmented.errors import LeaseLost, SegmentedError, StoreRefused
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
-from segmented.process import THIS
-from tests.fixtures.zookeeper import SESSION_SECONDS
 from tests.support.servers.zookeeper_sides import line, new_name
 
 if TYPE_CHECKING:
@@ -21,35 +19,6 @@ if TYPE_CHECKING:
     from tests.support.servers.zookeeper_sides import ZooKeeperSide
 
 SOON: Final = 50.0
-
-
-def test_a_lease_knows_what_it_is(kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide) -> None:
-    name = new_name()
-    lease = zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON)
-    _, stat = kazoo_client.get(lease.path)
-    assert lease.fencing_token == stat.czxid
-    assert stat.ephemeralOwner == kazoo_client.client_id[0]
-    assert lease.path.startswith(f"/segmented/locks/{name}/{lease.holder_id}-")
-    assert (lease.is_trusted, lease.is_lost, lease.has_ended, lease.lost.is_set()) == (True, False, False, False)
-    assert 0 < lease.remaining() <= 0.4 * SESSION_SECONDS
-    assert repr(lease).endswith(f" {name!r} token={lease.fencing_token} trusted>")
-    assert lease.holder_id not in repr(lease)
-    lease.release()
-    assert (lease.is_trusted, lease.is_lost, lease.has_ended, lease.remaining()) == (False, False, True, 0.0)
-    assert repr(lease).endswith(" ended>")
-
-
-def test_a5_a_lease_is_released_once_and_the_second_time_nothing_happens(
-    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide
-) -> None:
-    lock = zookeeper_side.lock(kazoo_client, new_name())
-    lease = lock.acquire(timeout=SOON)
-    lease.release()
-    with lock.acquire(timeout=SOON) as successor:
-        lease.release()
-        assert successor.is_trusted
-    with pytest.raises(LeaseLost):
-        lease.require()
 
 
 def test_a8_the_bodys_own_error_is_not_hidden_by_a_release_that_fails(
@@ -117,19 +86,6 @@ def test_a_refusal_by_the_server_is_one_sentence_and_leaves_nothing(
         zookeeper_side.lock(kazoo_client, name).acquire(timeout=SOON)
     assert isinstance(caught.value, SegmentedError)
     assert line(kazoo_client, name) == []
-
-
-def test_another_process_may_use_neither_the_lock_nor_the_lease(
-    kazoo_client: KazooClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock = ZooKeeperLock(kazoo_client, new_name())
-    with lock.acquire(timeout=SOON) as lease:
-        with monkeypatch.context() as patch:
-            patch.setattr(THIS, "process_id", 1)
-            for call in (lock.acquire, lock.contenders, lease.require, lease.release):
-                with pytest.raises(InvalidInput, match=r"belongs to process \d+"):
-                    call()
-        lease.require()
 
 
 @pytest.mark.parametrize("kind", [ZooKeeperLock, AsyncZooKeeperLock])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreRefused
-from segmented.locks import ZooKeeperLock
+from segmented.errors import AcquireTimeout, LeaseLost, StoreRefused
 from tests.support.contract.parking import wait_until
 from tests.support.servers.zookeeper_sides import has_length, line, new_name
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from segmented.locks import ZooKeeperLock
     from tests.fixtures.zookeeper import ZooKeeperNode
     from tests.support.servers.zookeeper_sides import ZooKeeperSide
 
@@ -105,18 +105,6 @@ def test_the_operator_is_shown_the_line_in_order(kazoo_client: KazooClient, zook
     assert lock.contenders() == (second,)
 
 
-def test_a_lock_stands_under_the_clients_chroot(
-    zookeeper: ZooKeeperNode, kazoo_client: KazooClient, start_kazoo: Callable[..., KazooClient]
-) -> None:
-    name = new_name("chroot")
-    kazoo_client.ensure_path(f"/{name}")
-    lock = ZooKeeperLock(start_kazoo(zookeeper, chroot=f"/{name}"), "job")
-    with lock.acquire(timeout=SOON) as lease:
-        assert kazoo_client.exists(f"/{name}{lease.path}") is not None
-        assert lock.try_acquire() is None
-        assert [one.path for one in lock.contenders()] == [lease.path]
-
-
 # --- waiting ---
 
 
@@ -142,16 +130,6 @@ def test_a_waiter_whose_node_is_taken_away_is_told_when_its_turn_would_come(
     with pytest.raises(LeaseLost):
         waiter.result(SOON)
     assert line(other_kazoo, name) == []
-
-
-@pytest.mark.parametrize("timeout", [-1, float("nan"), True])
-def test_a_wait_that_is_none_is_refused(
-    kazoo_client: KazooClient,
-    zookeeper_side: ZooKeeperSide,
-    timeout: Any,  # noqa: ANN401  # on purpose wrong
-) -> None:
-    with pytest.raises(InvalidInput, match=r"is not a waiting time|is a number of seconds"):
-        zookeeper_side.lock(kazoo_client, new_name()).acquire(timeout=timeout)
 
 
 def test_a_client_that_is_closed_or_was_never_started_is_refused_with_one_sentence(

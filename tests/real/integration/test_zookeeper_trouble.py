@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 SOON: Final = 50.0
 LAPSING: Final = 5.0
 """Seconds that a session lasts which is to end by itself."""
-KEPT: Final = 15.0
-"""The same, and so long that a busy machine starts a server, and answers its client, before the session ends."""
 LASTING: Final = 60.0
 """The same of a session that is not to end in its test: two fifths of it are longer than a process stands still."""
 
@@ -210,25 +208,6 @@ def test_e4_a_wait_fails_with_its_session_and_nothing_of_it_is_left(
         wait_until(lambda: len(line(other_kazoo, name)) == 1)
 
 
-def test_a_waiter_behind_one_that_died_goes_on_when_that_ones_session_ends(
-    proxy: Proxy, doomed: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
-) -> None:
-    name = new_name()
-    held = zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON)
-    dying = zookeeper_side.start(lambda: zookeeper_side.lock(doomed, name).acquire(timeout=SOON))
-    wait_until(lambda: len(line(other_kazoo, name)) == 2)
-    waiter = zookeeper_side.start(lambda: zookeeper_side.lock(other_kazoo, name).acquire(timeout=SOON))
-    wait_until(lambda: len(line(other_kazoo, name)) == 3)
-    proxy.freeze()
-    held.release()
-    lease = waiter.result(SOON)
-    with pytest.raises(StoreUnavailable):
-        dying.result(SOON)
-    assert line(other_kazoo, name) == [lease.path.rpartition("/")[2]]
-    lease.release()
-    proxy.thaw()
-
-
 def test_kazoo_482_a_client_that_is_closed_ends_the_waits_and_tells_the_holders(
     zookeeper: ZooKeeperNode,
     other_kazoo: KazooClient,
@@ -250,28 +229,3 @@ def test_kazoo_482_a_client_that_is_closed_ends_the_waits_and_tells_the_holders(
 
 
 # --- servers ---
-
-
-@pytest.mark.long
-def test_a_lease_given_up_is_deleted_if_the_server_still_believes_in_its_session(
-    private_zookeeper: ZooKeeperNode, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
-) -> None:
-    # A server that has only begun to listen leaves a client without an answer: the proxy lets it in afterwards.
-    with Proxy((LOOPBACK, private_zookeeper.port)) as proxy:
-        often = {"max_tries": -1, "delay": 0.05, "backoff": 1}  # to be back before the server ends the session
-        client = start_kazoo(proxy.port, timeout=KEPT, connection_retry=often)
-        lock = zookeeper_side.lock(client, "job")
-        lease = lock.acquire(timeout=SOON)
-        session_id, _ = client.client_id
-        proxy.vanish()
-        private_zookeeper.kill()
-        assert lease.lost.wait(SOON)
-        private_zookeeper.restart()  # it kept the session, and counts its time from here again
-        proxy.come_back()
-        wait_until(lambda: bool(client.connected))
-        assert client.client_id[0] == session_id
-        successor = lock.acquire(timeout=SOON)
-        assert client.get(successor.path)[1].ephemeralOwner == session_id
-        assert lease.is_lost
-        assert successor.is_trusted
-        assert line(client, "job") == [successor.path.rpartition("/")[2]]

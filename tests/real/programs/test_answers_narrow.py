@@ -117,13 +117,3 @@ def test_mypy_narrows_answers_in_a_condition(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", CACHE, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout == "Success: no issues found in 1 source file\n", done.stdout + done.stderr
-
-
-@pytest.mark.timeout(300)
-def test_pyright_narrows_answers_in_a_condition(tmp_path: Path) -> None:
-    program = tmp_path / "narrow.py"
-    program.write_text(PROGRAM)
-    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
-    command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, str(program)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout == "0 errors, 0 warnings, 0 notes\n", done.stdout + done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ import pytest
 import segmented
 from segmented import locks, servers
 from segmented.cli.reference import public_names
-from segmented.imports import without_collecting
 from segmented.servers.valkey import ValkeyServer
 
 LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy", "segmented.dedup", "segmented.compat")
@@ -79,16 +77,6 @@ def test_who_looks_for_a_running_server_imports_nothing_that_starts_one() -> Non
     assert found_after("segmented.servers.announcement", ("psutil", "rich")) == "[]\n"
     assert servers.ValkeyServer is ValkeyServer
     assert sorted(servers.LATE) == sorted(public_names(servers))
-
-
-def test_garbage_is_left_alone_while_much_is_imported_and_only_then() -> None:
-    seen = []
-    with without_collecting():
-        seen.append(gc.isenabled())
-        with without_collecting():
-            pass
-        seen.append(gc.isenabled())
-    assert (seen, gc.isenabled()) == ([False, False], True)
 
 
 @pytest.mark.parametrize("name", sorted(set(locks.LATE) & set(segmented.LATE)))

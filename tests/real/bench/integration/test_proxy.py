@@ -14,12 +14,9 @@ import redis
 
 from bench.proxy.relay import Upstream
 from bench.proxy.running import delayed, through, upstream_of
-from segmented.errors import InvalidInput
 from tests.support.processes import words_of
 
 ROUND_TRIP_MS = 20.0
-PIPELINED = 500
-WAIT_SECONDS = 60.0
 
 
 def proxies() -> list[psutil.Process]:
@@ -36,20 +33,6 @@ def test_a_ping_takes_the_round_trip_and_the_process_is_gone_afterwards(valkey_u
     assert not process.is_running()
     with pytest.raises(redis.ConnectionError):
         redis.Redis.from_url(url).ping()
-
-
-def test_a_pipeline_of_a_megabyte_arrives_in_order(valkey_url: str) -> None:
-    values = [bytes([number % 251]) * 2_048 for number in range(PIPELINED)]
-    with (
-        delayed(valkey_url, ROUND_TRIP_MS) as url,
-        closing(redis.Redis.from_url(url, socket_timeout=WAIT_SECONDS)) as client,
-    ):
-        pipe = client.pipeline(transaction=False)
-        for value in values:
-            pipe.rpush("bench proxy", value)
-        assert pipe.execute() == list(range(1, PIPELINED + 1))
-        assert client.lrange("bench proxy", 0, -1) == values
-        client.delete("bench proxy")
 
 
 def test_the_url_through_the_proxy_keeps_all_but_the_address() -> None:
@@ -69,10 +52,3 @@ def test_the_proxy_is_in_a_private_folder_which_goes_with_it(valkey_url: str) ->
         [process] = proxies()
         assert [one for one in process.net_connections() if one.status == psutil.CONN_LISTEN] == []
     assert not folder.exists()
-
-
-def test_what_cannot_be_delayed_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="not before rediss://"), delayed("rediss://shop", 1.0):
-        pass
-    with pytest.raises(InvalidInput, match="a round trip of nan ms must be between 0 and 1,000 ms"):
-        delayed("redis://shop", float("nan")).__enter__()

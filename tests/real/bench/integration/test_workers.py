@@ -12,22 +12,16 @@ from rich.console import Console
 from bench.arms import Arm
 from bench.display import display_on
 from bench.micro.workers.bursts import EMPTY_TASK, KINDS
-from bench.micro.workers.context import Sizes, faults, started_context
+from bench.micro.workers.context import Sizes, faults
 from bench.micro.workers.lanes import SINGLES, LaneSizes, measure_lanes
-from bench.micro.workers.measure import measure_recovery, measure_workers
+from bench.micro.workers.measure import measure_workers
 from segmented import Outbox, Pool, RedisStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from segmented.servers import ValkeyServer
 
 SMALL: Final = Sizes(rounds=1, singles=20, stored_singles=5, envelopes=2, stored_envelopes=1, latencies=5, kills=0)
 pytestmark = pytest.mark.timeout(300)
-
-
-def nobody_told(_: str, __: int, ___: int) -> None:
-    """Look away."""
 
 
 @pytest.mark.long
@@ -66,17 +60,6 @@ def test_one_lock_is_compared_with_segments_through_celery_and_leaves_nothing(
     assert (written["benchmark"], results.is_kept) == ("celery", True)
     with redis.Redis.from_url(private_valkey.url) as client:
         assert not client.info("keyspace")
-
-
-@pytest.mark.long
-def test_orders_of_a_killed_worker_are_finished_by_another(private_valkey: ValkeyServer, tmp_path: Path) -> None:
-    database = f"sqlite:///{tmp_path}/orders.sqlite"
-    with started_context(private_valkey.url, database, Sizes(kills=1), nobody_told) as context:
-        found = measure_recovery(context)
-    assert len(found["at acceptance"]) == 1
-    assert found["at acceptance"][0] > 1  # not before the outbox publishes them again
-    assert found["in the worker"] == []
-    assert context.broken == {}
 
 
 def test_the_checker_says_what_is_missing(private_valkey: ValkeyServer) -> None:

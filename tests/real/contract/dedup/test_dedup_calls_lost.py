@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented.dedup import RunLost, StoreEffect
-from segmented.errors import InFlight, StoreRefused, StoreUnavailable
+from segmented.dedup import RunLost
+from segmented.errors import InFlight, StoreUnavailable
 from segmented.protocol.wire import load_script
 from tests.fixtures.stores import REDIS, AsyncSide, Side
-from tests.real.contract.locks.test_keeper_wakes import renewed_twice
 from tests.support.contract.dedup.dedup_calls import SOON, Calls, Work
-from tests.support.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from tests.support.proxy import Proxy
 
 BEGIN, FINISH, ABANDON = (load_script(name).sha.encode() for name in ("begin_run", "finish_run", "abandon_run"))
-ADD = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 
 
 def test_a_beginning_whose_reply_was_lost_is_one_run(far_side: Side, proxy: Proxy) -> None:
@@ -77,24 +74,6 @@ def test_a_finish_that_never_arrives_leaves_the_key_to_its_lease(far_side: Side,
         run.finish(7)
 
 
-def test_an_effect_whose_reply_was_lost_is_done_once(far_side: Side, proxy: Proxy) -> None:
-    calls = Calls(far_side)
-    with calls.run("k") as run:
-        name = f"points:{run.hash_tag}"
-        proxy.swallow_replies(1, to=name.encode())
-        assert run.finish_with(StoreEffect(ADD, keys=[name], arguments=[10])) == 10
-    assert (proxy.swallowed, far_side.raw().get(name), calls.replay("k").result) == (1, "10", 10)
-
-
-def test_an_abandon_that_was_not_answered_is_not_followed_by_another_word(far_side: Side, proxy: Proxy) -> None:
-    calls = Calls(far_side, keep_failures=60, ttl=2)
-    proxy.swallow_replies(100, to=ABANDON)
-    with pytest.raises(StoreUnavailable), calls.run("k") as run:
-        run.abandon()
-    proxy.swallow_replies(0, to=ABANDON)
-    calls.run("k").abandon()  # no failure was kept
-
-
 @pytest.mark.parametrize("way", ["finish", "abandon"])
 def test_an_end_that_never_arrived_is_not_followed_by_a_failure_that_would_be_kept(
     far_side: Side, proxy: Proxy, way: str
@@ -107,27 +86,6 @@ def test_an_end_that_never_arrived_is_not_followed_by_a_failure_that_would_be_ke
         finally:
             proxy.come_back()
     assert calls.call("k", work, timeout=SOON) == 1
-
-
-def test_a_run_whose_effect_was_refused_late_is_renewed_again(
-    far_side: Side, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The keeper has looked meanwhile, and found nothing to renew."""
-    monkeypatch.setattr("segmented.locks.lease_state.RENEWALS_PER_TTL", 40)  # every 1.5 s
-    calls = Calls(far_side, ttl=60)
-    with calls.run("k") as run:
-        name = f"points:{run.hash_tag}"
-        proxy.hold_next(name.encode())
-        effect = StoreEffect("return redis.call('INCRBY', KEYS[1], 'x')", keys=[name])
-        refused = far_side.start(lambda: run.finish_with(effect))
-        assert proxy.holding.wait(SOON)
-        far_side.pass_time(2.4)
-        proxy.let_go()
-        with pytest.raises(StoreRefused):
-            refused.result(SOON)
-        wait_until(renewed_twice(run))
-        assert not run.is_lost
-        run.finish("another way")
 
 
 @pytest.mark.parametrize("far_side", [REDIS[-1]], ids=str, indirect=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import pytest
 
-from segmented import AsyncDedup, AsyncMemoryStore, Dedup, MemoryStore
+from segmented import Dedup, MemoryStore
 from segmented.errors import InFlight
 from tests.real.contract.locks import test_dropped_leases
 from tests.support.contract.locks.late_clock import LASTS, LateClock
@@ -38,16 +37,3 @@ def test_a_dropped_run_is_not_renewed_so_that_the_next_call_runs_when_it_has_lap
     clock.come_late()
     with calls.begin("k", timeout=SOON) as run:
         assert not run.is_replay
-
-
-def test_a_dropped_run_is_not_renewed_in_asyncio_either() -> None:
-    async def drop() -> bool:
-        clock = LateClock()
-        calls = AsyncDedup(AsyncMemoryStore(clock=clock), "orders", ttl=LASTS)
-        with pytest.warns(ResourceWarning, match=DROPPED):
-            await calls.begin("k")
-        clock.come_late()
-        async with await calls.begin("k", timeout=SOON) as run:
-            return run.is_replay
-
-    assert asyncio.run(drop()) is False

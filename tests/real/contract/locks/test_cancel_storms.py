@@ -11,7 +11,7 @@ import redis
 
 from segmented.errors import StoreError
 from segmented.keys import lock_keys
-from segmented.locks import AsyncLock, AsyncMultiLock, Lock, MultiLock
+from segmented.locks import AsyncLock, Lock, MultiLock
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.support.contract.parking import lines_of, parked, wait_until
 
@@ -123,28 +123,6 @@ def test_a_release_that_failed_is_repeated_when_the_server_is_back(proxy: RedisP
         lease.release()
         both.release()
         assert lost == []
-
-
-def test_a_release_that_failed_is_repeated_when_the_server_is_back_in_asyncio(
-    proxy: RedisProxy, valkey_url: str
-) -> None:
-    names = new_names(3)
-
-    async def body(store: AsyncRedisStore) -> None:
-        lease = await AsyncLock(store, names[0], ttl=TTL).acquire(timeout=0)
-        both = await AsyncMultiLock(store, names[1:], ttl=TTL).acquire(timeout=0)
-        proxy.vanish()
-        with pytest.raises(StoreError):
-            await lease.release()
-        with pytest.raises(StoreError):
-            await both.release()
-        proxy.come_back()
-        async with asyncio.timeout(SOON):
-            while not (lease.has_ended and both.has_ended):  # noqa: ASYNC110  # a repeat has no event
-                await asyncio.sleep(0.01)
-        assert keys_left(valkey_url, names) == 0
-
-    run(body, proxy.url)
 
 
 def test_a_failed_release_that_is_repeated_leaves_a_successor_alone(proxy: RedisProxy, valkey_url: str) -> None:

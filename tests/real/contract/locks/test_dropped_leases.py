@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import subprocess
 import sys
@@ -15,10 +14,9 @@ import pytest
 import redis
 
 from segmented import AsyncLock, AsyncMemoryStore, Lock, MemoryStore
-from segmented.errors import AcquireTimeout, StoreUnavailable
+from segmented.errors import StoreUnavailable
 from segmented.keys import lock_keys
 from segmented.locks import AsyncQuorumStore, QuorumStore
-from segmented.locks.keeper import thread_keeper
 from segmented.protocol import Operation, ReleaseLock, RenewLock
 from segmented.stores.redis import AsyncRedisStore
 from tests.support.contract.locks.kinds import Handles, handles
@@ -107,41 +105,6 @@ def test_the_lock_of_a_dropped_lease_stays_until_the_lease_ends() -> None:
 # --- when and where a handle is dropped ---
 
 
-def test_a_lease_in_a_reference_cycle_warns_at_the_next_collection() -> None:
-    store = NotedStore()
-    lease: Any = Lock(store, "door", ttl=LASTS, renew=True).acquire()  # a collection of a large process takes its time
-    lease.itself = lease
-    with dropped("door"):
-        del lease
-        gc.collect()
-    store.late_clock.come_late()
-    Lock(store, "door").acquire(timeout=SOON).release()
-
-
-def test_a_lease_can_be_dropped_while_its_thread_is_inside_the_keeper() -> None:
-    store = NotedStore()
-    lease = Lock(store, "door", ttl=LASTS, renew=True).acquire()
-    with thread_keeper(store)._changed, dropped("door"):  # noqa: SLF001  # where the garbage collector may run
-        del lease
-    store.late_clock.come_late()
-    Lock(store, "door").acquire(timeout=SOON).release()
-
-
-def test_an_asyncio_lease_that_outlived_its_loop_warns() -> None:
-    store = AsyncMemoryStore()
-
-    async def acquire() -> list[Any]:
-        return [await AsyncLock(store, "door", ttl=LONG).acquire()]
-
-    async def is_locked() -> bool:
-        return await AsyncLock(store, "door").is_locked()
-
-    held = asyncio.run(acquire())
-    with dropped("door"):
-        held.clear()
-    assert asyncio.run(is_locked())
-
-
 def test_a_forked_child_that_drops_its_parents_lease_does_not_warn() -> None:
     store = MemoryStore()
     held = [Lock(store, "door", ttl=LONG, renew=True).acquire()]
@@ -175,20 +138,6 @@ def test_the_end_of_the_interpreter_warns_of_a_lease_and_ends_without_an_error(v
     assert ended.returncode == 0
     assert ended.stderr.count("ResourceWarning: lease on 'dropped-at-the-end' was dropped without a release") == 1
     assert "Traceback" not in ended.stderr
-
-
-def test_a_lease_that_outlives_the_modules_at_the_interpreters_end_says_nothing() -> None:
-    program = (
-        "import collections\n"
-        "from segmented import Lock, MemoryStore\n"
-        "from segmented.locks import dropped\n"
-        "collections.kept = Lock(MemoryStore(), 'door', ttl=30, renew=True).acquire()\n"
-        "class Clears:\n"
-        "    def __del__(self, _clear=vars(dropped).__setitem__): _clear('is_closed', None)\n"
-        "clears = Clears()\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 # --- what is left to expire, and what is repeated ---
@@ -232,11 +181,3 @@ def test_tasks_that_drop_their_leases_leave_no_lock_no_task_and_no_connection(
 
     asyncio.run(drop())
     wait_until(lambda: connections(private_valkey_url) == before)
-
-
-def test_a_lock_that_was_only_tried_for_does_not_warn() -> None:
-    store = MemoryStore()
-    with Lock(store, "door", ttl=LONG).acquire():
-        assert Lock(store, "door").try_acquire() is None
-        with pytest.raises(AcquireTimeout):
-            Lock(store, "door").acquire(timeout=0)

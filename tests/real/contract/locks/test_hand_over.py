@@ -198,24 +198,6 @@ def test_a_refused_attempt_is_told_to_its_waiter_and_not_to_the_releaser(store: 
     assert (spy.count, found) == (1, ["refused"])
 
 
-def test_a_release_that_was_refused_is_told_and_the_waiter_behind_it_waits_on(store: RedisStore) -> None:
-    pool, spy = Pool(store, "ticket", ttl=HURRIED), Spy(store)
-    pool.open(stock=5, segments=1)
-    pool.reserve("other")  # a pool that lost all its records is frozen
-    first = pool.grant("a", timeout=0)
-    assert isinstance(first, Grant)
-    found: list[object] = []
-    waiter = threading.Thread(target=lambda: found.append(pool.grant("b", timeout=60)))
-    waiter.start()
-    wait_until(lambda: offers(store) == 1)
-    store.client.hdel(shard_keys("ticket").orders, "a")
-    with pytest.raises(OrderUnknown):
-        first.confirm()
-    waiter.join(SOON)
-    assert spy.count == 1
-    assert isinstance(found[0], Grant)
-
-
 def test_what_was_refused_is_told_to_its_own_task(valkey: ValkeyServer) -> None:
     async def run() -> None:
         async with await AsyncRedisStore.from_url(valkey.url) as store:

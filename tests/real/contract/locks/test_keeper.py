@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import AsyncLock, AsyncMemoryStore, AsyncRedisStore, Lease, Lock, MemoryStore, RedisStore
+from segmented import AsyncMemoryStore, Lease, Lock, MemoryStore, RedisStore
 from segmented.errors import LeaseLost, StoreUnavailable
 from segmented.locks import AsyncMultiLock, AsyncQuorumStore, QuorumStore
 from segmented.locks.lease_state import Renewal
@@ -176,19 +176,3 @@ def test_a_reply_that_nobody_can_read_ends_neither_the_keeper_nor_a_lease(proxy:
         for renewed in (lease, other):
             wait_until(renewed_twice(renewed))
             assert renewed.is_trusted
-
-
-def test_a_reply_that_nobody_can_read_ends_neither_the_keepers_task_nor_a_lease(proxy: RedisProxy) -> None:
-    async def renewed() -> tuple[bool, bool]:
-        async with (
-            await AsyncRedisStore.from_url(proxy.url) as store,
-            AsyncLock(store, "unreadable", ttl=TTL, renew=True).acquire() as lease,
-            AsyncLock(store, "readable", ttl=TTL, renew=True).acquire() as other,
-        ):
-            proxy.answer(b"?garbage\r\n", to=b"unreadable")
-            await asyncio.to_thread(wait_until, lambda: proxy.answered == 1)
-            for one in (lease, other):
-                await asyncio.to_thread(wait_until, renewed_twice(one))
-            return lease.is_trusted, other.is_trusted
-
-    assert asyncio.run(renewed()) == (True, True)

@@ -175,20 +175,6 @@ def test_a_child_forked_while_the_keeper_was_looked_for_renews_its_leases() -> N
     thread.join()
 
 
-@in_a_loop
-async def test_a_child_that_was_forked_in_an_event_loop_renews_the_leases_of_its_own_loop() -> None:
-    store = AsyncMemoryStore()
-
-    async def renews_in_a_loop() -> bool:
-        lease = await AsyncLock(store, "childs", ttl=TTL, renew=True).acquire()
-        await until(renewed_twice(lease))
-        return lease.is_trusted
-
-    async with await AsyncLock(store, "parents", ttl=LONG, renew=True).acquire():
-        await asyncio.sleep(0)
-        assert in_a_child(lambda: asyncio.run(renews_in_a_loop())) == 0
-
-
 def test_twenty_leases_one_after_the_other_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 

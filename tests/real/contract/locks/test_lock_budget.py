@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from redis import asyncio as redis_asyncio
 
-from segmented import AsyncLock, Lock, RedisStore
+from segmented import Lock, RedisStore
 from segmented.errors import AcquireTimeout, StoreUnavailable
-from segmented.stores.redis import AsyncRedisStore
 
 if TYPE_CHECKING:
     from tests.support.servers.deployments import ReplicaPair
@@ -35,17 +32,3 @@ def test_e2_a_server_that_hangs_ends_a_wait_at_its_deadline(replica_pair: Replic
         with pytest.raises((StoreUnavailable, AcquireTimeout)):
             Lock(store, "hung", ttl=600).acquire(timeout=WAIT)
         replica_pair.master.resume()
-
-
-def test_e2_a_server_that_hangs_ends_the_wait_of_a_task_at_its_deadline(replica_pair: ReplicaPair) -> None:
-    async def body() -> None:
-        client = redis_asyncio.Redis.from_url(replica_pair.url)
-        async with AsyncRedisStore(client) as store:
-            await (await AsyncLock(store, "hung", ttl=600).acquire(timeout=60)).release()
-            replica_pair.master.pause()
-            with pytest.raises((StoreUnavailable, AcquireTimeout)):
-                await AsyncLock(store, "hung", ttl=600).acquire(timeout=WAIT)
-            replica_pair.master.resume()
-        await client.aclose()
-
-    asyncio.run(body())

@@ -72,12 +72,3 @@ def test_g1_a_stopped_replica_acknowledges_nothing_even_on_a_new_connection(
     finally:
         replica_pair.replica.resume()
     assert replica_pair.master.ask("EXISTS", lock_keys("paused").lock) == 0
-
-
-def test_a_lock_that_is_held_is_not_asked_to_be_acknowledged(
-    pair_lock: Callable[..., Any], replica_pair: ReplicaPair
-) -> None:
-    with pair_lock("held").acquire(timeout=0):
-        replica_pair.master.ask("CONFIG", "RESETSTAT")
-        assert pair_lock("held", replicas=1).try_acquire() is None
-        assert "cmdstat_wait" not in replica_pair.master.info("commandstats")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -124,37 +123,6 @@ def test_no_step_of_sessions_that_join_connections_is_lost(postgres_database: st
     with engine.connect() as connection:
         assert connection.execute(sa.select(Counter.value)).scalar_one() == THREADS * STEPS
     engine.dispose()
-
-
-def test_a_session_that_is_dropped_without_a_close_gives_its_connection_back(
-    sqlite_url: str, engine: Engine, store: MemoryStore
-) -> None:
-    pooled = sa.create_engine(sqlite_url, poolclass=sa.QueuePool, pool_size=5, max_overflow=0, pool_timeout=1)
-    for index in range(12):
-        session = orm.Session(pooled)
-        locked(f"sku-{index}", store=store, transaction="session")(lambda session: session.execute(COUNT))(session)
-        del session
-        gc.collect()
-    with pooled.connect() as connection:
-        assert connection.execute(COUNT).scalar() == 0
-    pooled.dispose()
-    del engine
-
-
-def test_a_connection_taken_out_of_its_pool_frees_the_lock_when_it_is_closed(
-    engine: Engine, store: MemoryStore
-) -> None:
-    for is_detached_first in (True, False):
-        connection = engine.connect()
-        if is_detached_first:
-            connection.detach()
-        seller(store)(connection, "shirt")
-        if not is_detached_first:
-            connection.detach()
-        connection.commit()
-        assert not is_free(store)
-        connection.close()
-        assert is_free(store)
 
 
 @pytest.mark.parametrize("is_late", [False, True])

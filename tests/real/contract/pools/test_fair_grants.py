@@ -127,15 +127,6 @@ def test_a_fair_grant_that_is_cancelled_at_any_moment_keeps_no_units() -> None:
     assert {units for units, is_cancelled in found if not is_cancelled} == {1}
 
 
-def test_a_dead_holder_of_the_door_is_waited_for_until_its_lease_lapses(stores: list[RedisStore]) -> None:
-    pool = Pool(stores[0], "ticket")
-    pool.open(stock=5, segments=1)
-    door = fair_keys("pool:ticket:door")
-    stores[0].client.set(door.lock, "dead", px=50)
-    stores[0].client.hset(door.fence, mapping={"kind": "fair", "token": "1"})
-    assert isinstance(Pool(stores[1], "ticket").grant("a", timeout=200, fair=True), Grant)
-
-
 @pytest.mark.usefixtures("short_rounds")
 def test_whoever_waits_inside_keeps_the_door_for_longer_than_the_door_lives(stores: list[RedisStore]) -> None:
     pool, door = Pool(stores[0], "ticket"), fair_keys("pool:ticket:door")

@@ -21,7 +21,6 @@ from tests.support.contract.parking import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.servers import ValkeyServer
 
 SKU = "ticket"
 FREED = shard_keys(SKU).freed
@@ -139,25 +138,6 @@ def test_a_release_for_a_worker_whose_order_is_decided_wakes_others_by_its_messa
     assert found[0].counts() == {"settled": 1}
     assert first.answer.holder_id in messages()
     assert pool.state().confirmed == 1
-
-
-def test_a_release_whose_script_the_server_forgot_wakes_the_waiter_that_asked_before(
-    private_valkey: ValkeyServer,
-) -> None:
-    with RedisStore.from_url(private_valkey.url) as store:
-        pool, spy = Pool(store, SKU), Spy(store)
-        pool.open(stock=9, segments=1)
-        first = pool.grant("a", timeout=0)
-        assert isinstance(first, Grant)
-        found: list[object] = []
-        waiter = threading.Thread(target=lambda: found.append(pool.grant("b", timeout=60)))
-        waiter.start()
-        wait_until(lambda: offers(store) >= 1)
-        store.client.script_flush()
-        first.confirm()
-        waiter.join(SOON)
-        assert spy.count == 1
-        assert [type(one) for one in found] == [Grant]
 
 
 class Struck(BaseException):

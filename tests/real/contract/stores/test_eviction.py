@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
 from segmented.errors import InvalidInput
-from segmented.locks import AsyncLock, Lock
-from segmented.stock import AsyncPool, Pool
-from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.locks import Lock
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
 from segmented.stores.redis.eviction import CURE, EARLY
 
 if TYPE_CHECKING:
@@ -45,18 +44,6 @@ def test_a_lock_is_warned_once_a_store_and_a_pool_is_refused(caplog: pytest.LogC
         with pytest.raises(InvalidInput) as caught:
             Pool(store, "mug").open(stock=10, segments=2)
     assert (str(caught.value), keys_at(evicting)) == (sentence(evicting, CURE), before)
-
-
-def test_a_lock_in_an_event_loop_is_warned_and_a_pool_refused(caplog: pytest.LogCaptureFixture, evicting: str) -> None:
-    async def used() -> None:
-        async with await AsyncRedisStore.from_url(evicting) as store:
-            async with AsyncLock(store, "door", ttl=60):
-                pass
-            with pytest.raises(InvalidInput, match="which may evict locks and stock"):
-                await AsyncPool(store, "mug").open(stock=10, segments=2)
-
-    asyncio.run(used())
-    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("way", ["argument", "URL"])

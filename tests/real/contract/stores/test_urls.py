@@ -27,20 +27,6 @@ def test_a_store_of_a_url_locks_and_closes_its_connections(private_valkey: Valke
     wait_until(lambda: connections(private_valkey) == before)
 
 
-def test_an_asyncio_store_of_a_url_is_made_outside_a_loop_and_closes_its_connections(
-    private_valkey: ValkeyServer,
-) -> None:
-    before = connections(private_valkey)
-    store = AsyncRedisStore(private_valkey.url)
-
-    async def main() -> None:
-        async with store, AsyncLock(store, "door"):
-            pass
-
-    asyncio.run(main())
-    wait_until(lambda: connections(private_valkey) == before)
-
-
 def test_a_server_that_does_not_answer_is_told_at_once_or_at_the_first_operation() -> None:
     url = f"redis://127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(StoreUnavailable):
