@@ -43,14 +43,16 @@ NAME: Final = "segmented"
 DISTRIBUTION: Final = "segmented-locks"
 GROUP: Final = "segmented.commands"
 CHECKOUT: Final = Path(segmented.__file__).parent.parent
-OWN: Final = ("advise", "dedup", "lock", "orders", "pool", "sell", "server")
+OWN: Final = ("advise", "dedup", "exporter", "lock", "orders", "pool", "sell", "server", "watch")
+BESIDE: Final = {"exporter": "watch"}
+"""Commands in another command's module."""
 MEASURING: Final = {"bench": "bench.cli.bench", "demo": "bench.cli.demo", "torture": "tests.torture.cli"}
 """Commands of the checkout, which are not installed with the library, by the module that has them."""
 MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
 
 SHOW: Final = "segmented pool show SKU"
 GUESSES: Final = {
-    **dict.fromkeys(("watch", "pool watch", "pool monitor", "pool top"), f"{SHOW} --watch"),
+    **dict.fromkeys(("pool watch", "pool monitor", "pool top", "top", "monitor"), "segmented watch SKU"),
     **dict.fromkeys(("pool status", "pool info", "pool state", "pool get", "pool stats", "status"), SHOW),
     **dict.fromkeys(
         ("pool list", "pool ls", "pools"),
@@ -191,7 +193,7 @@ def _root(
 
 
 def _commands() -> dict[str, EntryPoint]:
-    found = {name: EntryPoint(name, f"segmented.cli.{name}:{name}", GROUP) for name in OWN}
+    found = {name: EntryPoint(name, f"segmented.cli.{BESIDE.get(name, name)}:{name}", GROUP) for name in OWN}
     if (CHECKOUT / "bench" / "cli" / "bench.py").is_file() and (CHECKOUT / "pyproject.toml").is_file():
         found |= {name: EntryPoint(name, f"{module}:{name}", GROUP) for name, module in MEASURING.items()}
     return {**{point.name: point for point in entry_points(group=GROUP)}, **found}

@@ -31,8 +31,7 @@ from segmented.cli.output import (
 )
 from segmented.cli.pool_changes import QueueOption, StepOption
 from segmented.cli.pool_shards import required_in_one_piece, required_no_database
-from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
-from segmented.clock import SystemClock
+from segmented.cli.pool_view import as_json, show_once, total_rows
 from segmented.errors import ChangeGated, InvalidInput, PoolDiffers
 from segmented.files import STDOUT
 from segmented.models import AlreadyOpen, CartSweep, Opened, PoolState, UnfinishedCart
@@ -45,8 +44,6 @@ from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 from segmented.stores.redis import RedisStore
 
 EXIT_REFUSED: Final = 1
-WATCH_SECONDS_MIN: Final = 0.1
-WATCH_SECONDS_MAX: Final = 86_400.0
 pool = typer.Typer(no_args_is_help=True, help="Open, inspect, change and audit stock pools.")
 EXIT_UNFINISHED: Final = 1
 HomeArgument = Annotated[
@@ -253,29 +250,15 @@ def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, differing
 def show(
     sku: SkuArgument,
     *,
-    is_live: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --watch: interval between two readings.")] = 1.0,
-    seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", help="With --watch: duration after which to stop.")
-    ] = None,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
     """Show a pool's totals and the free units of its segments, read in one step, or in one step per shard.
 
-    More than 24 segments are shown as ranges; --json has each. In a pipe, --watch prints one block per reading; with
-    --json -, one object per line.
+    More than 24 segments are shown as ranges; --json has each. `segmented watch` shows a pool while it sells.
     """
-    for option, value, least in (("--every", every, WATCH_SECONDS_MIN), ("--for", seconds, 0.0)):
-        if value is not None and not least <= value <= WATCH_SECONDS_MAX:
-            message = f"{option} {value:g} must be between {least:g} and {WATCH_SECONDS_MAX:,.0f} s"
-            raise InvalidInput(message)
     with RedisStore.from_url(url) as store:
-        found = find_pool(store, sku)
-        if is_live:
-            watch(looks(found.state, every=every, seconds=seconds, clock=SystemClock()), json_file)
-        else:
-            show_once(found.state(), json_file)
+        show_once(find_pool(store, sku).state(), json_file)
 
 
 pool.command()(pool_changes.restock)

@@ -1,27 +1,20 @@
-"""A pool's state as rows, as JSON, and live. Rows combine many segments into ranges; JSON has each one."""
+"""A pool's state as rows and as JSON. Rows combine many segments into ranges; JSON has each one."""
 
 from __future__ import annotations
 
-import json
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from segmented.cli.output import Row, print_table, shown, span, table_of, write_json
+from segmented.cli.output import Row, print_table, shown, span, write_json
 from segmented.cli.pool_shards import SHARD_HEADS, shard_rows, shards_json
-from segmented.clock import Clock
-from segmented.errors import StoreUnavailable
 from segmented.files import STDOUT
 from segmented.models import PoolState, ShardedState
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    pass
 
 ROWS_MAX: Final = 24
 """Maximum number of segment rows; more segments are combined into ranges."""
@@ -138,91 +131,3 @@ def _blocks(state: PoolState) -> list[tuple[Row, list[Row]]]:
     parts = [segment_rows(shard.stock, rows_max=rows_max, is_folded=is_folded) for shard in state.shards]
     rows = [(str(number), *row) for number, (_, own) in enumerate(parts) for row in own]
     return [totals, (SHARD_HEADS, shard_rows(state)), (("shard", *parts[0][0]), rows)]
-
-
-# --- live ---
-
-
-def looks(
-    read: Callable[[], PoolState], *, every: float, seconds: float | None, clock: Clock
-) -> Iterator[tuple[float, PoolState | StoreUnavailable]]:
-    """Read at intervals, for a number of seconds or forever; yield a temporary server failure instead of raising it."""
-    began = clock.now()
-    pause = threading.Event()
-    while True:
-        looked = clock.now()
-        try:
-            yield looked, read()
-        except StoreUnavailable as error:
-            yield looked, error
-        rest = every - (clock.now() - looked)
-        if seconds is not None and clock.now() + max(0.0, rest) > began + seconds:
-            return
-        pause.wait(max(0.0, rest))
-
-
-def watch(found: Iterable[tuple[float, PoolState | StoreUnavailable]], json_file: Path | None) -> None:
-    """Show each reading until there are no more or until Ctrl-C, which is the usual end."""
-    last: tuple[float, PoolState] | None = None
-    try:
-        with _screen() as draw:
-            for looked, state in found:
-                if isinstance(state, StoreUnavailable):
-                    draw(None, str(state))
-                    continue
-                if json_file is not None:
-                    _write_look(json_file, state)
-                if json_file != STDOUT:
-                    draw(state, unreadable(state) or _pace(last, looked, state))
-                last = (looked, state)
-    except KeyboardInterrupt:
-        return
-
-
-def _write_look(file: Path, state: PoolState) -> None:
-    if file != STDOUT:
-        write_json(file, as_json(state))
-        return
-    typer.echo(json.dumps(as_json(state)))
-    sys.stdout.flush()
-
-
-def _pace(last: tuple[float, PoolState] | None, looked: float, state: PoolState) -> str:
-    if last is None or looked <= last[0]:
-        return ""
-    seconds = looked - last[0]
-    sold = (state.confirmed - last[1].confirmed) / seconds
-    changes = (state.sequence - last[1].sequence) / seconds
-    return f"since the last reading: {sold:,.1f} units confirmed a second, {changes:,.1f} changes a second"
-
-
-@contextmanager
-def _screen() -> Iterator[Callable[[PoolState | None, str], None]]:
-    """Draw in place on a terminal; in a pipe, print blocks, with errors on standard error."""
-    if not sys.stdout.isatty():
-        yield _print_look
-        return
-    from rich.console import Console, Group  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
-    from rich.live import Live  # noqa: PLC0415  # as above
-    from rich.text import Text  # noqa: PLC0415  # as above
-
-    with Live(console=Console(), auto_refresh=False, transient=False) as live:
-        before: list[RenderableType] = [Text("")]
-
-        def draw(state: PoolState | None, note: str) -> None:
-            if state is not None:
-                before[:] = [part for block in _blocks(state) for part in (table_of(*block), Text(""))][:-1]
-            live.update(Group(*before, Text(note, style="dim"), Text("Ctrl-C ends this.", style="dim")), refresh=True)
-
-        yield draw
-
-
-def _print_look(state: PoolState | None, note: str) -> None:
-    if state is None:
-        typer.echo(note, err=True)
-        return
-    print_state(state)
-    if note:
-        typer.echo(f"\n{note}")
-    typer.echo()
-    sys.stdout.flush()

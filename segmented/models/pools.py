@@ -116,6 +116,28 @@ class PoolState:
         return "sold out" if not self.reserved else f"sold out, {self.reserved} reserved may come back"
 
 
+@dataclass(frozen=True, slots=True)
+class PoolActivity:
+    """What moves in a pool, or in a shard of one, while it sells. Its units are in `PoolState`."""
+
+    held: tuple[bool, ...]
+    """Whether each segment's lock is held."""
+    waiting: int
+    """Processes that wait for a segment."""
+    overdue: int
+    """Holds that have ended, whose units come back with the next sweep."""
+    due_soon: int
+    """Holds that end soon."""
+    outbox: int
+    """Submitted orders that no worker has finished."""
+    outbox_due: int
+    """How many of them are published again at the next sweep."""
+    outbox_age_ms: int
+    """How long the first of them has been due."""
+    dead: int
+    """Orders that workers gave up."""
+
+
 def latest_epoch(state: PoolState) -> int:
     """Return the latest epoch that a pool was ever in, as far as anything of it is left."""
     ledger_epoch = state.ledger_end.partition("-")[0] or "0"

@@ -61,8 +61,8 @@ LATE: Final = from_modules(
             "ScanChanges ScanIds"
         ),
         "segmented.protocol.pool.operations": (
-            "AssignPool CheckAssignment CheckProfile ClosePool ListDue OpenPool ReadLedger ReadOrders ReadPool "
-            "ReadSteps Resize Restock ScanOrders Withdraw"
+            "AssignPool CheckAssignment CheckProfile ClosePool ListDue OpenPool ReadActivity ReadLedger ReadOrders "
+            "ReadPool ReadSteps Resize Restock ScanOrders Withdraw"
         ),
         "segmented.protocol.pool.orders": (
             "BATCH_MAX Cancel Confirm Expire ExpireDue Grant LeavePoolLine ReleaseGrant RenewGrant Reserve ReserveMany "

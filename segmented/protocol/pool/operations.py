@@ -38,7 +38,7 @@ from segmented.models import (
 )
 from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.ids import counted, plural
-from segmented.models.pools import Assigned, LedgerStep
+from segmented.models.pools import Assigned, LedgerStep, PoolActivity
 from segmented.models.profiles import DATABASE, MEMORY, pool_profile
 from segmented.models.shards import no_keys_of
 from segmented.protocol.acknowledging import profile_wait
@@ -285,6 +285,21 @@ class ListDue(Operation[tuple[str, ...]]):
     def answer(self, reply: Reply) -> tuple[str, ...]:
         kind_of(self.sku, reply)
         return tuple(text(order_id) for order_id in reply[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadActivity(Operation[PoolActivity]):
+    """Read which segments are held, which processes wait, which holds end within `soon_ms`, and the outbox."""
+
+    sku: str
+    soon_ms: int
+
+    def call(self) -> Call:
+        return script_call("read_activity", keys_of(self.sku), self.soon_ms)
+
+    def answer(self, reply: Reply) -> PoolActivity:
+        kind_of(self.sku, reply)
+        return PoolActivity(tuple(digit == "1" for digit in text(reply[1])), *(int(part) for part in reply[2:9]))
 
 
 @dataclass(frozen=True, slots=True)

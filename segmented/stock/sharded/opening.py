@@ -79,14 +79,18 @@ def first_copy_plan(sku: str, decides: Callable[[ShardDirectory | None, bool], b
     return None
 
 
-def is_in_shards_plan(sku: str) -> Plan[bool]:
-    """Return whether a directory of shards was written for the sku.
+def shards_plan(sku: str) -> Plan[ShardDirectory | None]:
+    """Return the directory of shards that was written for the sku, or None for a pool in one piece.
 
     The first copy decides, because a pool that is not in shards lies in its hash slot. The others are read only when it
     does not answer.
     """
-    found = yield from first_copy_plan(sku, lambda found, has_failed: found is not None or not has_failed)
-    return found is not None
+    return (yield from first_copy_plan(sku, lambda found, has_failed: found is not None or not has_failed))
+
+
+def is_in_shards_plan(sku: str) -> Plan[bool]:
+    """Return whether a directory of shards was written for the sku."""
+    return (yield from shards_plan(sku)) is not None
 
 
 def opened_ungated_plan(asked: Sequence[op.OpenPool]) -> Plan[list[Opened | AlreadyOpen]]:

@@ -54,7 +54,7 @@ def test_a_group_alone_is_its_help_also_in_a_pipe(group: str) -> None:
     [
         (["poll"], "there is no command 'poll'; did you mean 'pool'?"),
         (["nonsense"], "there is no command 'nonsense': see segmented --help"),
-        (["watch"], "there is no command 'watch': use segmented pool show SKU --watch"),
+        (["top"], "there is no command 'top': use segmented watch SKU"),
         (["pool", "status"], "there is no command 'pool status': use segmented pool show SKU"),
         (["lock", "unlock"], "there is no command 'lock unlock': use segmented lock revoke NAME"),
         (["reference"], "there is no command 'reference': see segmented --help"),

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from segmented.cli.pool_view import looks, segment_rows, total_rows, watch
-from segmented.clock import ManualClock
-from segmented.errors import StoreUnavailable
+from segmented.cli.pool_view import segment_rows, total_rows
 from segmented.models import PoolState
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 STATE: Final = PoolState(
     sku="concert",
@@ -76,30 +68,3 @@ def test_what_was_moved_and_who_is_limited_is_told() -> None:
 
 def test_a_sku_cannot_steer_the_terminal() -> None:
     assert totals(replace(STATE, sku="a\x1b[2Jb"))["sku"] == r"'a\x1b[2Jb'"
-
-
-def test_looks_end_before_one_would_come_too_late() -> None:
-    clock = ManualClock(0.0)
-
-    def read() -> PoolState:
-        clock.advance(1.0)  # so that no look has to wait for the next one
-        return STATE
-
-    assert [looked for looked, _ in looks(read, every=1.0, seconds=3.5, clock=clock)] == [0.0, 1.0, 2.0, 3.0]
-    assert len(list(looks(read, every=1.0, seconds=0.0, clock=clock))) == 1
-
-
-def test_a_watch_tells_the_pace_and_goes_on_while_the_server_is_away(capsys: pytest.CaptureFixture[str]) -> None:
-    later = replace(STATE, available=2, confirmed=7, sequence=15)
-    watch([(0.0, STATE), (1.0, StoreUnavailable("no server answers")), (2.0, later)], None)
-    shown = capsys.readouterr()
-    assert shown.err == "no server answers\n"
-    assert shown.out.count("sku\tconcert\n") == 2
-    assert shown.out.endswith("since the last reading: 2.0 units confirmed a second, 4.0 changes a second\n\n")
-
-
-def test_a_watch_into_a_file_leaves_the_last_look_there(tmp_path: Path) -> None:
-    later = replace(STATE, available=0)
-    watch([(0.0, STATE), (1.0, later)], tmp_path / "pool.json")
-    found = json.loads((tmp_path / "pool.json").read_text())
-    assert (found["available"], found["is_sold_out"], found["stock"], found["stocked"]) == (0, True, [2, 2, 2], 10)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import signal
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -14,10 +13,10 @@ from segmented.errors import PoolMissing
 from segmented.keys import shard_keys
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.support.command_line import on_a_terminal, ran, ran_apart, started
+from tests.support.command_line import on_a_terminal, ran, ran_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from segmented.servers import ValkeyServer
@@ -113,35 +112,6 @@ def test_a_pool_that_is_sold_out_or_closed_says_so(pool: Pool, valkey: ValkeySer
     assert (shown["state"], shown["available"]) == ("sold out, 97 reserved may come back", "0")
     pool.close()
     assert rows_of(ran("pool", "show", SKU, url=valkey.url).stdout)["state"] == "closed"
-
-
-def test_ctrl_c_ends_a_watch_with_exit_code_zero(pool: Pool, valkey: ValkeyServer) -> None:
-    with started("pool", "show", SKU, "--watch", "--every", "0.1", "--json", "-", url=valkey.url) as run:
-        assert run.stdout is not None
-        first = json.loads(run.stdout.readline())
-        pool.confirm("held")
-        while json.loads(run.stdout.readline())["confirmed"] != 5:  # pytest's time limit bounds this
-            pass
-        run.send_signal(signal.SIGINT)
-        _, wrong = run.communicate(timeout=SECONDS)
-    assert (run.returncode, wrong, first["confirmed"]) == (0, "", 3)
-
-
-def test_a_watch_survives_that_the_server_is_away(start_valkey: Callable[..., ValkeyServer]) -> None:
-    server = start_valkey()
-    with RedisStore.from_url(server.url) as store:
-        Pool(store, SKU).open(stock=100, segments=4)
-    with started("pool", "show", SKU, "--watch", "--every", "0.1", "--json", "-", url=server.url) as run:
-        assert run.stdout is not None
-        assert run.stderr is not None
-        run.stdout.readline()
-        server.stop()
-        told = run.stderr.readline()
-        run.send_signal(signal.SIGINT)
-        run.communicate(timeout=SECONDS)
-    assert run.returncode == 0
-    assert told.startswith(server.url)
-    assert "Traceback" not in told
 
 
 # --- changing ---
@@ -289,9 +259,6 @@ def test_bad_input_is_one_sentence_and_exit_code_two_and_changes_nothing(pool: P
         (["withdraw", SKU, "many", "--id", "a"], "Invalid value for 'UNITS': "),
         (["withdraw", SKU, "5", "--id", ""], "withdrawal id '' must have 1 to 256 bytes of UTF-8"),
         (["resize", SKU, "0"], "segment count 0 of 'concert' must be between 1 and "),
-        (["show", SKU, "--watch", "--every", "0"], "--every 0 must be between 0.1 and 86,400 s"),
-        (["show", SKU, "--watch", "--every", "nan"], "--every nan must be between 0.1 and 86,400 s"),
-        (["show", SKU, "--watch", "--for", "-1"], "--for -1 must be between 0 and 86,400 s"),
         (["show", SKU, "--url", "http://localhost"], "'http://localhost' is not a Redis URL: "),
     ):
         before = pool.state()
@@ -303,7 +270,7 @@ def test_bad_input_is_one_sentence_and_exit_code_two_and_changes_nothing(pool: P
 
 
 def test_a_pool_that_is_not_open_is_one_sentence(valkey: ValkeyServer) -> None:
-    for words in ("show", "show --watch", "audit", "resize 3", "close --yes", "export", "orders"):
+    for words in ("show", "audit", "resize 3", "close --yes", "export", "orders"):
         name, *options = words.split()
         done = ran("pool", name, SKU, *options, url=valkey.url)
         assert (done.returncode, done.stdout) == (1, "")
@@ -324,8 +291,6 @@ def test_numbers_that_cannot_be_read_are_named_in_a_sentence(pool: Pool, valkey:
     assert rows_of(done.stdout)["confirmed"] == "3"
     found = ran("pool", "show", SKU, "--json", "-", url=valkey.url)
     assert (found.returncode, json.loads(found.stdout)["unreadable"]) == (1, ["available", "segment 2"])
-    live = ran("pool", "show", SKU, "--watch", "--for", "0.1", url=valkey.url)
-    assert (live.returncode, sentence.strip() in live.stdout) == (0, True)
     for words in (["audit", SKU], ["repair", SKU, "--yes"]):
         done = ran("pool", *words, url=valkey.url)
         assert (done.returncode, done.stderr) == (1, "")

@@ -1,0 +1,183 @@
+"""`segmented watch` and `segmented exporter`: a sale while it runs, on the terminal, on a page, and as metrics."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from segmented.cli.output import DEFAULT_URL, UrlOption
+from segmented.clock import Clock, SystemClock
+from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.models.ids import SKU_BYTES_MAX, checked_id
+from segmented.plans import run_sync
+from segmented.process import tell
+from segmented.stores.redis import RedisStore
+from segmented.watch.reading import POOLS_MAX, PoolReading, as_json, known_plan, readings_plan
+
+EVERY_MIN: Final = 0.1
+EVERY_MAX: Final = 3_600.0
+
+SkusArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[SKU]...", help="Pools to watch. [default: all that are known to the workers]"),
+]
+EveryOption = Annotated[
+    float, typer.Option(metavar="SECONDS", min=EVERY_MIN, max=EVERY_MAX, help="Interval between two readings.")
+]
+HostOption = Annotated[
+    str, typer.Option(metavar="ADDRESS", help="Address to listen on. Beyond loopback, a password is made and printed.")
+]
+PORT_MAX: Final = 65_535
+WEB_PORT: Final = 8_630
+EXPORTER_PORT: Final = 9_464
+
+
+def watch(
+    skus: SkusArgument = None,
+    *,
+    every: EveryOption = 1.0,
+    seconds: Annotated[
+        float | None, typer.Option("--for", metavar="SECONDS", min=0.0, help="Duration after which to stop.")
+    ] = None,
+    web: Annotated[bool, typer.Option("--web", help="Serve a page with the same numbers instead.")] = False,
+    host: HostOption = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=PORT_MAX, help="With --web: 0 is a free one.")] = (
+        WEB_PORT
+    ),
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Watch pools while they sell, until Ctrl-C: units and locks of each segment, rate, waiting, holds, outbox.
+
+    Changes nothing. In a pipe, it prints one JSON object per reading and line. A server that is away is said, and
+    watched again when it is back.
+    """
+    named = _checked(skus)
+    if web:
+        _serve(url, named, every=every, host=host, port=port, has_page=True)
+        return
+    with RedisStore.from_url(url) as store, _ended_by_signals() as end, _output() as show:
+        for readings in looks(lambda: _read(store, named), every=every, seconds=seconds, clock=SystemClock(), end=end):
+            show(readings)
+
+
+def exporter(
+    skus: SkusArgument = None,
+    *,
+    every: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=EVERY_MIN, max=EVERY_MAX, help="Age up to which a reading is given again."),
+    ] = 1.0,
+    host: HostOption = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=PORT_MAX, help="Port; 0 is a free one.")] = (
+        EXPORTER_PORT
+    ),
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Export pools as Prometheus metrics at /metrics, with /healthz and /readyz, until Ctrl-C or SIGTERM.
+
+    Reads the stock server at a scrape, in bounded steps, and changes nothing.
+    """
+    _serve(url, _checked(skus), every=every, host=host, port=port, has_page=False)
+
+
+def looks(
+    read: Callable[[], list[PoolReading]],
+    *,
+    every: float,
+    seconds: float | None,
+    clock: Clock,
+    end: threading.Event,
+) -> Iterator[list[PoolReading] | StoreUnavailable]:
+    """Read at intervals, for a number of seconds or until `end` is set; yield a server's failure instead of raising."""
+    began = clock.now()
+    while not end.is_set():
+        looked = clock.now()
+        try:
+            yield read()
+        except StoreUnavailable as error:
+            yield error
+        rest = max(0.0, every - (clock.now() - looked))
+        if seconds is not None and clock.now() + rest > began + seconds:
+            return
+        end.wait(rest)
+
+
+def _checked(skus: Sequence[str] | None) -> list[str]:
+    named = list(dict.fromkeys(checked_id(sku, "sku", bytes_max=SKU_BYTES_MAX) for sku in skus or ()))
+    if len(named) > POOLS_MAX:
+        message = f"{len(named)} pools cannot be watched at once: name up to {POOLS_MAX}"
+        raise InvalidInput(message)
+    return named
+
+
+def _read(store: RedisStore, named: Sequence[str]) -> list[PoolReading]:
+    return run_sync(readings_plan(named or run_sync(known_plan(), store)), store)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[threading.Event]:
+    """Give an event that Ctrl-C and SIGTERM set: the usual end, after which the terminal is as it was."""
+    end = threading.Event()
+    before = {number: signal.signal(number, lambda *_: end.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield end
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _output() -> Iterator[Callable[[list[PoolReading] | StoreUnavailable], None]]:
+    before: dict[str, PoolReading] = {}
+    if not sys.stdout.isatty():
+        yield lambda found: _print_line(found, before)
+        return
+    from rich.live import Live  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
+
+    from segmented.cli.console import Console  # noqa: PLC0415  # as above
+    from segmented.watch.screen import screen  # noqa: PLC0415  # as above
+
+    console = Console()
+    is_plain = "utf" not in console.encoding.lower()
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        last: list[PoolReading] = []
+
+        def draw(found: list[PoolReading] | StoreUnavailable) -> None:
+            is_away = isinstance(found, StoreUnavailable)
+            note = str(found) if is_away else "" if found else "no pool is known yet: name one, or open it"
+            width, height = console.size
+            now = last if isinstance(found, StoreUnavailable) else found
+            drawn = screen(now, before, width=width, height=height, note=note, is_plain=is_plain)
+            live.update(drawn, refresh=True)
+            if not is_away:
+                last[:] = now
+                before.update({one.sku: one for one in now})
+
+        yield draw
+
+
+def _print_line(found: list[PoolReading] | StoreUnavailable, before: dict[str, PoolReading]) -> None:
+    if isinstance(found, StoreUnavailable):
+        tell(str(found))
+        return
+    line: dict[str, Any] = {
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "pools": [as_json(one, before.get(one.sku)) for one in found],
+    }
+    before.update({one.sku: one for one in found})
+    typer.echo(json.dumps(line))
+    sys.stdout.flush()
+
+
+def _serve(url: str, named: Sequence[str], *, every: float, host: str, port: int, has_page: bool) -> None:
+    from segmented.watch.server import serve  # noqa: PLC0415  # Starlette and uvicorn, for those who need them
+
+    serve(url, named, every=every, host=host, port=port, has_page=has_page)

@@ -1,0 +1,123 @@
+"""One reading of a pool: its units, its held segments, its holds and its outbox, as values and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented import protocol as op
+from segmented.errors import PoolMissing, SegmentedError, StoreUnavailable
+from segmented.models import PoolState
+from segmented.models.pools import PoolActivity
+from segmented.models.shards import SHARD_MARK
+from segmented.plans import Batch, perform
+from segmented.plans.effects import Now
+from segmented.stock.sharded.opening import shards_plan, summed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.plans import Plan
+
+SOON_MS: Final = 10_000
+"""A hold that ends within this time ends soon."""
+READ_SECONDS: Final = 5.0
+POOLS_MAX: Final = 100
+"""Pools that are read at once; more have to be named in parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReading:
+    """A pool as it was at one moment. Each shard of a sharded pool is read atomically, not all of them."""
+
+    sku: str
+    at: float
+    """Local monotonic seconds."""
+    state: PoolState | None = None
+    """None if the pool could not be read: `note` says why."""
+    activities: tuple[PoolActivity, ...] = ()
+    """One for each shard."""
+    note: str = ""
+    """Why the pool was not read; empty if it was."""
+
+    @property
+    def held(self) -> tuple[bool, ...]:
+        """Whether each segment's lock is held, in the order of the state's `stock`."""
+        return tuple(held for one in self.activities for held in one.held)
+
+
+def reading_plan(sku: str) -> Plan[PoolReading]:
+    """Read one pool. A pool that is not open, or is damaged, is a reading with a note; raises StoreUnavailable."""
+    at = yield from perform(Now())
+    try:
+        directory = yield from shards_plan(sku)
+        names = [sku] if directory is None else list(directory.shards)
+        asked = [each for name in names for each in (op.ReadPool(name), op.ReadActivity(name, SOON_MS))]
+        answers = yield from perform(Batch(tuple(asked), at + READ_SECONDS))
+        for answer in answers:
+            if isinstance(answer, SegmentedError):
+                raise answer
+    except StoreUnavailable:
+        raise
+    except PoolMissing:
+        return PoolReading(sku, at, note="not open")
+    except SegmentedError as error:
+        return PoolReading(sku, at, note=str(error))
+    states = [answer for answer in answers if isinstance(answer, PoolState)]
+    activities = tuple(answer for answer in answers if isinstance(answer, PoolActivity))
+    return PoolReading(sku, at, states[0] if directory is None else summed(directory, states), activities)
+
+
+def readings_plan(skus: Sequence[str]) -> Plan[list[PoolReading]]:
+    """Read pools, one after the other."""
+    found: dict[str, PoolReading] = {}
+    for sku in skus:
+        found[sku] = yield from reading_plan(sku)
+    return list(found.values())
+
+
+def pace(before: PoolReading | None, now: PoolReading) -> dict[str, float] | None:
+    """Return new orders and confirmed units, per second since the reading `before`; None without two readings."""
+    if before is None or before.state is None or now.state is None or now.at <= before.at:
+        return None
+    seconds = now.at - before.at
+    return {
+        "orders": round((now.state.order_count - before.state.order_count) / seconds, 1),
+        "units": round((now.state.confirmed - before.state.confirmed) / seconds, 1),
+    }
+
+
+def as_json(now: PoolReading, before: PoolReading | None = None) -> dict[str, Any]:
+    """Return the numbers of a reading; its rates are null without a reading `before`."""
+    state = now.state
+    if state is None:
+        return {"sku": now.sku, "condition": now.note, "is_readable": False}
+    outbox = {
+        "orders": sum(one.outbox for one in now.activities),
+        "due": sum(one.outbox_due for one in now.activities),
+        "due_since_ms": max(one.outbox_age_ms for one in now.activities),
+        "dead": sum(one.dead for one in now.activities),
+    }
+    return {
+        "sku": now.sku,
+        "condition": state.condition,
+        "is_readable": True,
+        "stocked": state.stocked,
+        "available": state.available,
+        "reserved": state.reserved,
+        "confirmed": state.confirmed,
+        "orders": state.order_count,
+        "segments": list(state.stock),
+        "held": [segment for segment, is_held in enumerate(now.held) if is_held],
+        "processes_waiting": sum(one.waiting for one in now.activities),
+        "holds_overdue": sum(one.overdue for one in now.activities),
+        "holds_due_soon": sum(one.due_soon for one in now.activities),
+        "outbox": outbox,
+        "per_second": pace(before, now),
+    }
+
+
+def known_plan() -> Plan[list[str]]:
+    """List the pools to watch if none is named: those that workers know, up to `POOLS_MAX`."""
+    names = yield from perform(op.ListOutboxes())
+    return sorted({name.partition(SHARD_MARK)[0] for name in names})[:POOLS_MAX]

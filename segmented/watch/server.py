@@ -1,0 +1,218 @@
+"""The web server of `segmented watch --web` and `segmented exporter`: a page, its events, metrics and health."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import ipaddress
+import json
+import secrets
+import socket
+from contextlib import suppress
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import typer
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
+from segmented.plans import run_async
+from segmented.stores.redis import AsyncRedisStore
+from segmented.watch.metrics import CONTENT_TYPE, exposition
+from segmented.watch.reading import as_json, known_plan, readings_plan
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from segmented.watch.reading import PoolReading
+
+PASSWORD_BYTES: Final = 18
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+SHUTDOWN_SECONDS: Final = 2
+PACE_READINGS: Final = 5
+"""Intervals after which a reading is too old to say a rate since."""
+AWAY: Final = "the stock server does not answer"
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+class Watcher:
+    """Reads the pools for all browsers and scrapes together: at most one reading per `every` seconds."""
+
+    def __init__(self, store: AsyncRedisStore, named: Sequence[str], every: float) -> None:
+        """Watch the named pools, or those that workers know."""
+        self._store, self._named, self.every = store, list(named), every
+        self._guard = asyncio.Lock()
+        self._read_at = float("-inf")
+        self._before: dict[str, PoolReading] = {}
+        self.readings: list[PoolReading] | None = None
+        """The last reading; None if the server did not answer."""
+        self.event = "{}"
+        """The last reading as JSON, with rates since the one before."""
+
+    async def refresh(self) -> None:
+        """Read again, if the last reading is older than `every`."""
+        async with self._guard:
+            now = asyncio.get_running_loop().time()
+            if now < self._read_at + self.every:
+                return
+            try:
+                skus = self._named or await run_async(known_plan(), self._store)
+                found = await run_async(readings_plan(skus), self._store)
+                before = self._before if now < self._read_at + PACE_READINGS * self.every else {}
+                self.event = json.dumps({"pools": [as_json(one, before.get(one.sku)) for one in found]})
+                self._before = {one.sku: one for one in found}
+                self.readings = found
+            except StoreUnavailable:
+                self.readings = None
+                self.event = json.dumps({"error": AWAY})
+            except SegmentedError as error:
+                self.readings = None
+                self.event = json.dumps({"error": str(error)})
+            self._read_at = asyncio.get_running_loop().time()
+
+
+def application(watcher: Watcher, server: uvicorn.Server | None = None, *, has_page: bool) -> Starlette:
+    """Create the application. Its streams end when `server` is asked to stop."""
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse(files("segmented.watch").joinpath("page.html").read_text("utf-8"), headers=HEADERS)
+
+    async def events(_: Request) -> Response:
+        return StreamingResponse(_stream(watcher, server), media_type="text/event-stream", headers=HEADERS)
+
+    async def metrics(_: Request) -> Response:
+        await watcher.refresh()
+        return Response(exposition(watcher.readings), media_type=CONTENT_TYPE)
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        await watcher.refresh()
+        if watcher.readings is None:
+            return JSONResponse({"is_ready": False, "reason": AWAY}, status_code=503)
+        due = [as_json(one)["outbox"]["due_since_ms"] for one in watcher.readings if one.state is not None]
+        return JSONResponse({"is_ready": True, "oldest_due_ms": max(due, default=0)})
+
+    routes = [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
+    if has_page:
+        routes += [Route("/", page), Route("/events", events)]
+
+    return Starlette(routes=routes)
+
+
+async def _stream(watcher: Watcher, server: uvicorn.Server | None) -> AsyncIterator[str]:
+    yield "retry: 1000\n\n"
+    while server is None or not server.should_exit:
+        await watcher.refresh()
+        yield f"data: {watcher.event}\n\n"
+        await asyncio.sleep(watcher.every)
+
+
+class Guard:
+    """Refuses requests that a foreign page could make in a visitor's browser, and those without the password.
+
+    A page of another site can point a name of its own at this address (DNS rebinding): so the Host header has to be a
+    loopback name, or beyond loopback an address or the given name; and an Origin has to be this server's.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, password: str | None) -> None:
+        """Guard an application that listens on `host`; None: it asks for no password."""
+        self._app, self._host, self._password = app, host, password
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 403 or 401, or pass the request on."""
+        if scope["type"] == "http":
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            refusal = self._refusal(headers)
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: dict[bytes, str]) -> Response | None:
+        host = headers.get(b"host", "")
+        origin = headers.get(b"origin")
+        if not self._is_ours(host):
+            return PlainTextResponse(f"this server is not called {host!r}: use the address that it printed\n", 403)
+        if origin is not None and origin.partition("://")[2] != host:
+            return PlainTextResponse("another site's page may not read this\n", 403)
+        if self._password is None or self._is_known(headers.get(b"authorization", "")):
+            return None
+        asked = {"WWW-Authenticate": 'Basic realm="segmented", charset="UTF-8"'}
+        return PlainTextResponse("a password is needed: the command printed it\n", 401, asked)
+
+    def _is_ours(self, host: str) -> bool:
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        name = name.strip("[]").lower()
+        if name in LOOPBACK_NAMES or name == self._host.lower():
+            return True
+        with suppress(ValueError):
+            return self._password is not None and bool(ipaddress.ip_address(name))
+        return False
+
+    def _is_known(self, authorization: str) -> bool:
+        with suppress(ValueError):  # not base64, or not UTF-8
+            given = base64.b64decode(authorization.removeprefix("Basic "), validate=True).decode()
+            return hmac.compare_digest(given.partition(":")[2].encode(), (self._password or "").encode())
+        return False
+
+
+def serve(url: str, named: Sequence[str], *, every: float, host: str, port: int, has_page: bool) -> None:
+    """Serve until Ctrl-C or SIGTERM. Raises InvalidInput if the address cannot be listened on."""
+    listener = _listening(host, port)
+    with listener:
+        address = listener.getsockname()
+        password = None if ipaddress.ip_address(address[0]).is_loopback else secrets.token_urlsafe(PASSWORD_BYTES)
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        typer.echo(f"http://{shown}:{address[1]}{'/' if has_page else '/metrics'}  (Ctrl-C ends this)")
+        if password is not None:
+            typer.echo(f"user: any, password: {password}")
+        with suppress(KeyboardInterrupt):
+            asyncio.run(_serve(url, named, listener, Serving(every, host, password, has_page=has_page)))
+
+
+class Serving(NamedTuple):
+    """How to serve."""
+
+    every: float
+    host: str
+    password: str | None
+    has_page: bool
+
+
+async def _serve(url: str, named: Sequence[str], listener: socket.socket, how: Serving) -> None:
+    async with AsyncRedisStore(url) as store:
+        config = uvicorn.Config(
+            lambda: None, lifespan="off", log_level="warning", timeout_graceful_shutdown=SHUTDOWN_SECONDS, ws="none"
+        )
+        server = uvicorn.Server(config)
+        watcher = Watcher(store, named, how.every)
+        config.app = Guard(application(watcher, server, has_page=how.has_page), how.host, how.password)
+        await server.serve(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        message = (
+            f"cannot listen on {host} port {port} ({error.strerror}): choose another --host or --port; 0 is a free one"
+        )
+        raise InvalidInput(message) from None

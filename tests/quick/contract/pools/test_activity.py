@@ -1,0 +1,102 @@
+"""What `segmented watch` and the exporter read: held segments, holds that end, the outbox, and rates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from segmented.clock import ManualClock
+from segmented.plans import run_sync
+from segmented.stock import Outbox, Pool, ShardedPool
+from segmented.stores.memory import MemoryStore
+from segmented.watch.metrics import exposition
+from segmented.watch.reading import as_json, known_plan, pace, readings_plan
+from segmented.watch.screen import bars, marks, screen
+
+if TYPE_CHECKING:
+    from segmented.watch.reading import PoolReading
+
+
+def read(store: MemoryStore, *skus: str) -> list[PoolReading]:
+    return run_sync(readings_plan(skus), store)
+
+
+def test_a_reading_counts_held_segments_ended_holds_and_submitted_orders() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    pool = Pool(store, "poster", hold=60.0, outbox=Outbox())
+    pool.open(stock=10, segments=3)
+    Pool(store, "poster", ttl=0.5, hold=1.0).reserve("short", quantity=2)
+    Pool(store, "poster", ttl=0.5, hold=9.0).reserve("soon")
+    pool.submit("submitted", quantity=2)
+    clock.advance(2.0)
+    with pool.grant("granted"):
+        (found,) = map(as_json, read(store, "poster"))
+    assert (found["held"], found["processes_waiting"], found["outbox"]["orders"]) == ([0], 0, 1)
+    assert (found["holds_overdue"], found["holds_due_soon"], found["available"]) == (1, 1, 4)
+
+
+def test_a_pool_in_shards_is_read_as_one() -> None:
+    store = MemoryStore()
+    pool = ShardedPool(store, "poster")
+    pool.open(stock=10, segments=4, shards=2)
+    with pool.grant("granted", quantity=3):
+        (found,) = map(as_json, read(store, "poster"))
+    assert (len(found["segments"]), len(found["held"]), found["available"], found["reserved"]) == (4, 1, 7, 3)
+
+
+def test_a_pool_that_is_not_open_is_said_beside_the_others() -> None:
+    store = MemoryStore()
+    Pool(store, "poster").open(stock=10, segments=3)
+    found = [as_json(one) for one in read(store, "nothing", "poster")]
+    assert [(one["sku"], one["condition"], one["is_readable"]) for one in found] == [
+        ("nothing", "not open", False),
+        ("poster", "open", True),
+    ]
+
+
+def test_a_rate_is_per_second_since_the_reading_before() -> None:
+    store = MemoryStore(clock=ManualClock())
+    pool = Pool(store, "poster")
+    pool.open(stock=10, segments=3)
+    (before,) = read(store, "poster")
+    pool.reserve("a", quantity=3)
+    pool.confirm("a")
+    (now,) = read(store, "poster")
+    assert pace(before, replace(now, at=before.at + 2.0)) == {"orders": 0.5, "units": 1.5}
+    assert pace(None, now) is None
+
+
+def test_pools_with_submitted_orders_are_known() -> None:
+    store = MemoryStore()
+    pool = Pool(store, "poster", outbox=Outbox())
+    pool.open(stock=10, segments=3)
+    pool.submit("a")
+    assert run_sync(known_plan(), store) == ["poster"]
+
+
+def test_a_metric_has_the_pool_as_its_label() -> None:
+    store = MemoryStore()
+    pool = Pool(store, 'a "b"\n'.strip())
+    pool.open(stock=10, segments=3)
+    text = exposition(read(store, pool.sku, "nothing")).decode()
+    assert 'segmented_units{sku="a \\"b\\"",state="available"} 10.0\n' in text
+    assert 'segmented_pool_readable{sku="nothing"} 0.0\n' in text
+    assert "segmented_server_up 0.0\n" in exposition(None).decode()
+
+
+def test_four_thousand_segments_fit_on_a_line() -> None:
+    assert bars((1,) * 4_096, 73) == "█" * 71 + "▇"
+    assert bars((0, 1, 50, 100), 73) == " ▁▄█"
+    assert marks((False, True, False, False), 2, "#", ".") == "#."
+
+
+def test_pools_that_do_not_fit_on_the_screen_are_counted() -> None:
+    store = MemoryStore()
+    skus = [f"sku-{number}" for number in range(5)]
+    for sku in skus:
+        Pool(store, sku).open(stock=10, segments=64)
+    drawn = screen(read(store, *skus), {}, width=80, height=24).plain.splitlines()
+    assert len(drawn) <= 24
+    assert max(map(len, drawn)) <= 80
+    assert drawn[-1] == "2 more pools: name the ones to watch. Ctrl-C ends this."
