@@ -43,7 +43,7 @@ class SystemClock:
 class WallClock:
     """The machine's wall clock: seconds since 1970, which a correction may move either way.
 
-    Only the historical `GetSetLock` depends on it.
+    Only the historical `GetSetLock` depends on it; `segmented watch` prints it.
     """
 
     def now(self) -> float:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from segmented.cli.output import DEFAULT_URL, UrlOption
-from segmented.clock import Clock, SystemClock
+from segmented.clock import Clock, SystemClock, WallClock
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models.ids import SKU_BYTES_MAX, checked_id
 from segmented.plans import run_sync
@@ -169,7 +169,7 @@ def _print_line(found: list[PoolReading] | StoreUnavailable, before: dict[str, P
         tell(str(found))
         return
     line: dict[str, Any] = {
-        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "at": datetime.fromtimestamp(WallClock().now(), UTC).isoformat(timespec="milliseconds"),
         "pools": [as_json(one, before.get(one.sku)) for one in found],
     }
     before.update({one.sku: one for one in found})
