@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from segmented.models.orders import OrderRecord
+from segmented.models.orders import OrderRecord, ended_as
 from segmented.models.pools import LedgerEntry, LedgerStep
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ UNHEARD: Final = "unheard"
 """Note of an order that was cancelled because its caller was gone: the id can be reserved or granted again."""
 SOLD_BEFORE: Final = "sold before"
 """Note of an order that was cancelled here because an earlier epoch sold it."""
-LETTERS: Final[dict[OrderState, str]] = {state: letter for letter, state in STATES.items()}
+LETTERS: Final[dict[OrderState, str]] = {state: letter for letter, state in STATES.items()} | {"returned": "x"}
 
 
 def parts_text(parts: Iterable[Part], *, segment: int | None, quantity: int) -> str:
@@ -109,6 +109,14 @@ def step_digest(before: str, step: LedgerStep) -> str:
     return hashlib.sha1(content.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
+def given_back(entry: LedgerEntry) -> tuple[tuple[Part, ...], str]:
+    """Return the units by segment that a return gave back, and its id."""
+    if entry.segment is None:  # of an order without a record
+        return entry.parts, entry.note
+    listed, _, return_id = entry.note.partition(" ")
+    return parse_parts(listed, segment=None, quantity=0), return_id
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The note of a checkpoint: all numbers of the pool except its free units, which are in the entry itself."""
@@ -171,7 +179,7 @@ def parse_record(order_id: str, raw: str, *, hold_until_ms: int | None = None) -
         number, units = int(segment) if segment else None, int(quantity)
         return OrderRecord(
             order_id=order_id,
-            state=STATES[state],
+            state=ended_as(STATES[state], units, number),
             quantity=units,
             segment=-1 if number is None else number,
             parts=parse_parts(parts, segment=number, quantity=units),

@@ -64,8 +64,8 @@ GUESSES: Final = {
     ),
     **dict.fromkeys(("pool create", "pool new", "pool add"), "segmented pool open SKU --stock N --segments K"),
     **dict.fromkeys(
-        ("orders refund", "orders return", "pool refund", "refund"),
-        "segmented pool restock SKU UNITS to sell the units again; the order stays confirmed, for a sale is not undone",
+        ("orders refund", "orders return", "pool return", "refund"),
+        "segmented pool refund SKU ORDER --return-id ID, which gives the units of a sold order back",
     ),
     **dict.fromkeys(("orders status", "orders get", "orders info"), "segmented orders show SKU ORDER_ID"),
     **dict.fromkeys(("orders retry", "orders requeue"), "segmented orders replay SKU"),

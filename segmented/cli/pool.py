@@ -267,6 +267,9 @@ pool.command()(pool_changes.restock)
 pool.command()(pool_changes.withdraw)
 
 
+pool.command()(pool_changes.refund)
+
+
 pool.command()(pool_changes.resize)
 
 

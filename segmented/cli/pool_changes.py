@@ -92,6 +92,45 @@ def withdraw(
     _tell_change("withdrawn", answer, units, json_file)
 
 
+def refund(  # noqa: PLR0913  # options of one command, each by name
+    context: typer.Context,
+    sku: SkuArgument,
+    order_id: Annotated[str, typer.Argument(metavar="ORDER", help="Id of the sold order.")],
+    *,
+    return_id: Annotated[
+        str, typer.Option("--return-id", metavar="ID", help="Id of this return; a repeat has no further effect.")
+    ],
+    units: Annotated[int | None, typer.Option(help="Units to give back  [default: all that the order has]")] = None,
+    customer: Annotated[
+        str | None, typer.Option(metavar="ID", help="Customer of the order, in a pool in shards with a limit.")
+    ] = None,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Give units of a sold order back: they are free again, and so is its customer's limit. Once per return id.
+
+    For a gated pool, the order database gives them back first. The money is yours to return.
+    """
+    with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "refund", context, database) as found:
+        of_it = {"customer_id": customer} if isinstance(found, ShardedPool) else {}
+        if units is None:
+            record = found.order(order_id, **of_it)
+            if record is None:
+                message = f"the pool has no record of order {order_id!r}: give the number of --units to return"
+                raise InvalidInput(message)
+            units = record.quantity or record.asked
+        answer = found.return_units(order_id, units, return_id=return_id, **of_it)
+    returned = f"{answer.units} {plural(answer.units, 'unit')} of order {answer.order_id!r}"
+    said = f"returned before under this id: {returned}, nothing is changed now"
+    if not answer.replay:
+        said = f"returned: {returned}, which keeps {answer.quantity}"
+    if json_file is not None:
+        _write(json_file, {"answer": "returned"} | asdict(answer), said)
+    if json_file != STDOUT:
+        typer.echo(said)
+
+
 def resize(
     context: typer.Context,
     sku: SkuArgument,

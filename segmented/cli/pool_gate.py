@@ -28,7 +28,7 @@ from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.models import Closed, Opened, PoolState, Resized, Restocked, Settled, TooFew
+    from segmented.models import Closed, Opened, OrderRecord, PoolState, Resized, Restocked, Returned, Settled, TooFew
     from segmented.orders import BothReport
     from segmented.stock.opening import Opening
 
@@ -50,6 +50,14 @@ class GatedPool:
     def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
         """Remove units on both sides."""
         return withdraw_gated(self.pool, self.gate, units, withdraw_id=withdraw_id)
+
+    def return_units(self, order_id: str, units: int, *, return_id: str) -> Returned:
+        """Give units of a sold order back on both sides."""
+        return Pool(self.pool.store, self.pool.sku, gate=self.gate).return_units(order_id, units, return_id=return_id)
+
+    def order(self, order_id: str) -> OrderRecord | None:
+        """Read the pool's record of an order."""
+        return self.pool.order(order_id)
 
     def resize(self, segments: int) -> Resized:
         """Change the number of segments on both sides."""

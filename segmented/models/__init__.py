@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         Part as Part,
         Refusal as Refusal,
         Reserved as Reserved,
+        Returned as Returned,
         Settled as Settled,
         SoldOut as SoldOut,
         Superseded as Superseded,
@@ -131,8 +132,8 @@ LATE: Final = from_modules(
             "Renewed ServerIdentity Standing Uncached Unreplicated Written"
         ),
         "segmented.models.orders": (
-            "Busy Closed Decided Granted LimitReached Order OrderRecord OrderState Part Refusal Reserved Settled "
-            "SoldOut Superseded Taken"
+            "Busy Closed Decided Granted LimitReached Order OrderRecord OrderState Part Refusal Reserved Returned "
+            "Settled SoldOut Superseded Taken"
         ),
         "segmented.models.pools": (
             "AlreadyOpen Assigned Differing EntryKind Frozen Inspected InspectedCart LedgerEntry Mended Opened Outrun "

@@ -8,7 +8,7 @@ from typing import Final, Literal, NoReturn
 from segmented.errors import InvalidInput, NotGranted, OrderMismatch
 from segmented.models.ids import QUANTITY_MAX, checked_id, is_plain_id, plural, shortened
 
-OrderState = Literal["reserved", "confirmed", "cancelled", "expired", "refused"]
+OrderState = Literal["reserved", "confirmed", "cancelled", "expired", "refused", "returned"]
 Part = tuple[int, int]
 """(segment, units taken from it)."""
 
@@ -98,6 +98,28 @@ class Settled(_End):
 
     def __bool__(self) -> Literal[True]:
         """Return True: what was asked is done."""
+        return True
+
+
+def ended_as(state: OrderState, quantity: int, segment: int | None) -> OrderState:
+    """Return the state of a record: a cancelled one of a segment without units was sold, and all of it returned."""
+    return "returned" if state == "cancelled" and quantity == 0 and segment is not None and segment >= 0 else state
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """`units` of a sold order are free again under this return id: now, or earlier as a replay."""
+
+    order_id: str
+    return_id: str
+    units: int
+    quantity: int
+    """Units that the order keeps; with none it is no longer sold, and its state is "returned"."""
+    sequence: int
+    replay: bool
+
+    def __bool__(self) -> Literal[True]:
+        """Return True: the units are returned."""
         return True
 
 

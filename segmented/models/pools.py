@@ -247,6 +247,7 @@ EntryKind = Literal[
     "refused",
     "restocked",
     "withdrawn",
+    "returned",
     "sent",
     "received",
     "resized",

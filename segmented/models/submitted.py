@@ -15,9 +15,13 @@ SUBMITTED_UNTIL_MS: Final = 253_402_300_798_000
 """The end of the hold of an order in the outbox, which does not expire; a cart's pin ends one second later."""
 Deciding = Literal["at acceptance", "in the worker"]
 """When a submitted order's units are taken."""
-SubmittedState = Literal["queued", "reserved", "confirmed", "cancelled", "expired", "refused", "dead", "unknown"]
+SubmittedState = Literal[
+    "queued", "reserved", "confirmed", "cancelled", "expired", "refused", "returned", "dead", "unknown"
+]
 """States of a submitted order: queued and reserved are in progress; a dead one is no longer published to workers."""
-FINAL_STATES: frozenset[SubmittedState] = frozenset({"confirmed", "cancelled", "expired", "refused", "dead", "unknown"})
+FINAL_STATES: frozenset[SubmittedState] = frozenset(
+    {"confirmed", "cancelled", "expired", "refused", "returned", "dead", "unknown"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,12 +41,13 @@ if TYPE_CHECKING:
         Reserved,
         Resized,
         Restocked,
+        Returned,
         Settled,
         Shard,
         Superseded,
         TooFew,
     )
-    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold
+    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold, ReturnUnits
     from segmented.stock import AsyncGrant, AsyncPool, Pool
     from segmented.stock.opening import Opening
 
@@ -183,6 +184,10 @@ class AsyncGate:
     async def change_order(self, pool: AsyncPool, operation: ChangeQuantity) -> Reserved | Settled:
         """Give some of an order's units back, also in the database if that has just sold it."""
         return await self._run(self.gate.change_order, pool.in_threads(), operation)
+
+    async def return_order(self, pool: AsyncPool, operation: ReturnUnits) -> Returned | Settled | None:
+        """Give units of a sold order back, in the database first; None if it is not sold yet."""
+        return await self._run(self.gate.return_order, pool.in_threads(), operation)
 
     async def expire_orders(self, pool: AsyncPool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds: see `expire_voided`."""

@@ -118,6 +118,8 @@ class BothProgress:
     """The last order of the database that was compared."""
     sold: int = 0
     earlier: int = 0
+    returned: int = -1
+    """Units of all returns when the comparison was begun; -1: it was not."""
 
 
 class BothAudit:
@@ -139,6 +141,8 @@ class BothAudit:
 
     def pages(self) -> Iterator[None]:
         """Compare all orders, one page after the other; the progress is right after each of them."""
+        if self._progress.returned < 0:
+            self._progress.returned = self._gate.returns.units(self._pool.sku)
         yield from self._read_pool()
         if self._progress.sold_before < 0:
             self._progress.sold_before = self._gate.totals(self._pool.sku).sold
@@ -154,7 +158,7 @@ class BothAudit:
         is_quiet = stock_of(before) == stock_of(after) and begun == self._gate.unfinished_changes(self._pool.sku)
         if not is_quiet or (after.epoch, after.lost) != (progress.epoch, progress.lost):
             return None
-        sums = Sums(progress.sold_before, progress.sold, progress.earlier - after.lost)
+        sums = Sums(progress.sold_before, progress.sold, progress.earlier - after.lost, self._returned())
         for difference in (
             *epoch_difference(self._epoch, totals),
             *sold_differences(before, after, totals, sums),
@@ -230,6 +234,7 @@ class BothAudit:
         """Read these orders again on both sides, and count those that still are of one of the kinds."""
         if not order_ids:
             return
+        returning = {one.order_id for one in self._gate.returns.begun(self._pool.sku)}
         inspected = self._inspect(order_ids)
         rows = self._rows(order_ids)
         for one, record in zip(inspected, parsed(inspected).values(), strict=True):
@@ -237,10 +242,15 @@ class BothAudit:
             kind = judged(self._epoch, record, row)
             if kind is None or kind not in kinds or one.order_id in self._named:
                 continue
-            if kind == "unsettled":
+            if kind == "unsettled" or one.order_id in returning:
                 self._unsettled += 1
             else:
                 self._note(Difference(kind, one.order_id, said_by_pool(one, record), said_by_database(row)))
+
+    def _returned(self) -> int:
+        """Return the units that were returned since the comparison was begun, or that the pool may not have."""
+        begun = sum(one.units for one in self._gate.returns.begun(self._pool.sku))
+        return begun + self._gate.returns.units(self._pool.sku) - self._progress.returned
 
     def _note(self, difference: Difference) -> None:
         self._counts[difference.kind] += 1

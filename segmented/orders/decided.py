@@ -14,9 +14,8 @@ from segmented.orders.verifying import when_verified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Literal
 
-    from segmented.models import Order
+    from segmented.models import Order, OrderState
     from segmented.orders.answers import OrderRow
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
@@ -55,7 +54,9 @@ def _is_unknown(row: OrderRow, epoch: int, *, voided: bool) -> bool:
 
 def settled_by(row: OrderRow) -> Settled:
     """Return the database's decision as the pool's answer."""
-    state: Literal["cancelled", "confirmed"] = "cancelled" if row.state == VOID else "confirmed"
+    state: OrderState = "confirmed"
+    if row.state == VOID:  # a void order has no segment, unless it was sold, and all of it returned
+        state = "cancelled" if row.segment is None else "returned"
     return Settled(row.order_id, state, row.quantity, row.segment or 0, row.fence, 0, replay=True)
 
 

@@ -53,6 +53,8 @@ class Sums:
     """Units sold by the segments' rows before the orders were read."""
     sold: int
     earlier: int
+    returning: int = 0
+    """Units that were returned since the orders were read, or that the pool may not have yet."""
 
 
 # --- one order ---
@@ -124,11 +126,11 @@ def sold_differences(before: PoolState, after: PoolState, totals: SegmentTotals,
 
     An order that the database has sold may still be reserved in the pool, never the other way round.
     """
-    if not before.confirmed <= totals.sold - sums.earlier <= after.confirmed + after.reserved:
+    if not before.confirmed - sums.returning <= totals.sold - sums.earlier <= after.confirmed + after.reserved:
         earlier = f", {sums.earlier} of them before" if sums.earlier else ""
         said = f"{totals.sold} {plural(totals.sold, 'unit')} sold{earlier}"
         yield Difference("sum", None, f"{after.confirmed} {plural(after.confirmed, 'unit')} confirmed", said)
-    if not sums.sold_before <= sums.sold <= totals.sold:
+    if not sums.sold_before - sums.returning <= sums.sold <= totals.sold + sums.returning:
         units = f"{totals.sold} {plural(totals.sold, 'unit')}"
         said = f"{units} sold by its segments' rows, {sums.sold} by its orders' rows"
         yield Difference("sum", None, f"{after.confirmed} {plural(after.confirmed, 'unit')} confirmed", said)

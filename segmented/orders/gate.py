@@ -17,6 +17,7 @@ from segmented.orders.changing import resize_gated, restock_gated, withdraw_gate
 from segmented.orders.database import OrderDatabase
 from segmented.orders.decided import decided_before
 from segmented.orders.opening import open_rows
+from segmented.orders.returning import return_gated
 from segmented.orders.verifying import when_verified
 
 if TYPE_CHECKING:
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
         Reserved,
         Resized,
         Restocked,
+        Returned,
         Shard,
         Superseded,
         TooFew,
     )
-    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold
+    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold, ReturnUnits
     from segmented.stock import Grant, Pool
     from segmented.stock.opening import Opening
 
@@ -135,6 +137,10 @@ class Gate(OrderDatabase):
     def change_order(self, pool: Pool, operation: ChangeQuantity) -> Reserved | Settled:
         """Give some of an order's units back, also in the database if that has just sold it."""
         return by_id.change_by_id(pool, self, operation)
+
+    def return_order(self, pool: Pool, operation: ReturnUnits) -> Returned | Settled | None:
+        """Give units of a sold order back, in the database first; None if it is not sold yet."""
+        return return_gated(pool, self, operation)
 
     def expire_orders(self, pool: Pool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds: see `expire_voided`."""

@@ -142,6 +142,21 @@ changes = Table(
     CheckConstraint("units >= 0 AND epoch >= 1", name="segmented_changes_in_range"),
 )
 
+returns = Table(
+    "segmented_returns",
+    metadata,
+    Column("sku", identifier(SKU_LENGTH_MAX), nullable=False),
+    Column("return_id", identifier(ORDER_ID_BYTES_MAX), nullable=False),
+    Column("order_id", identifier(ORDER_ID_BYTES_MAX), nullable=False),
+    Column("units", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+    PrimaryKeyConstraint("sku", "return_id", name="segmented_returns_key"),
+    CheckConstraint(f"state IN ('{BEGUN}', '{DONE}')", name="segmented_returns_state_known"),
+    CheckConstraint("units >= 1 AND epoch >= 1", name="segmented_returns_in_range"),
+)
+
 sales = Table(
     "segmented_sales",
     metadata,

@@ -68,7 +68,7 @@ LATE: Final = from_modules(
             "BATCH_MAX Cancel Confirm Expire ExpireDue Grant LeavePoolLine ReleaseGrant RenewGrant Reserve ReserveMany "
             "SettleMany"
         ),
-        "segmented.protocol.pool.standing": "ChangeQuantity ExtendHold",
+        "segmented.protocol.pool.standing": "ChangeQuantity ExtendHold ReturnUnits",
         "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",
         "segmented.protocol.reentrant.operations": "AcquireReentrant ReleaseReentrant RenewReentrant",

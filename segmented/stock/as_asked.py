@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from segmented.errors import AlreadySettled, GrantSuperseded, SegmentedError
-from segmented.models import CartSettled, Reserved, Settled, Superseded
+from segmented.errors import AlreadySettled, GrantSuperseded, InvalidInput, SegmentedError
+from segmented.models import CartSettled, Reserved, Returned, Settled, Superseded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,6 +38,16 @@ def as_reserved(answer: Reserved | Settled, cannot: str) -> Reserved:
     """Return what a reserved order has now. Raises AlreadySettled, which names what it `cannot`, if it has ended."""
     if isinstance(answer, Settled):
         raise AlreadySettled(answer, cannot)
+    return answer
+
+
+def as_returned(answer: Returned | Settled | None, order_id: str) -> Returned:
+    """Return the answer of a return. Raises AlreadySettled if the order is sold no more, InvalidInput if not yet."""
+    if answer is None:
+        message = f"order {order_id!r} is reserved, not sold: cancel it, or change its quantity"
+        raise InvalidInput(message)
+    if isinstance(answer, Settled):
+        raise AlreadySettled(answer, "nothing of it can be returned")
     return answer
 
 

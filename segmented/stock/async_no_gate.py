@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Reserved,
         Resized,
         Restocked,
+        Returned,
         Settled,
         Superseded,
         Taken,
@@ -128,6 +129,10 @@ class AsyncNoGate:
 
     async def change_order(self, _: object, operation: op.ChangeQuantity) -> Reserved | Settled:
         """Give some of an order's units back."""
+        return await run_async(returning(self._mark, perform(operation)), self._store)
+
+    async def return_order(self, _: object, operation: op.ReturnUnits) -> Returned | Settled | None:
+        """Give units of a sold order back."""
         return await run_async(returning(self._mark, perform(operation)), self._store)
 
     async def expire_orders(self, _: object, limit: int) -> tuple[Settled, ...]:

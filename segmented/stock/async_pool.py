@@ -24,7 +24,7 @@ from segmented.models import Assignment, Granted, Order, Settled, checked_id
 from segmented.plans import run_async
 from segmented.plans.loop_store import LoopStore  # asyncio only
 from segmented.plans.store_kinds import checked_async, checked_gate
-from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed, as_reserved
+from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed, as_reserved, as_returned
 from segmented.stock.async_grant import AsyncGrant
 from segmented.stock.async_no_gate import AsyncNoGate
 from segmented.stock.async_order_handle import AsyncOrderHandle
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from segmented.clock import Duration
-    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Reserved, Taken
+    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Reserved, Returned, Taken
     from segmented.models.pools import (
         AlreadyOpen,
         Assigned,
@@ -320,6 +320,17 @@ class AsyncPool:
         """
         operation = self._settings.change(order_id, quantity)
         return as_reserved(await self._decides.change_order(self.plain, operation), "its quantity is not changed")
+
+    async def return_units(self, order_id: str, units: int, *, return_id: str) -> Returned:
+        """Give back units of a sold order, once for each return id: they are free again, and its customer's limit too.
+
+        An order that has no units left is "returned". With a gate, its order database stores the return first. Raises
+        InvalidInput for more units than the order has, or an order that is not sold yet, AlreadySettled for one that
+        is not sold any more, ChangeMismatch if the id belongs to another return or restock, OrderUnknown, and
+        OrderInWork for a line of a cart.
+        """
+        operation = self._settings.return_units(order_id, units, return_id)
+        return as_returned(await self._decides.return_order(self.plain, operation), order_id)
 
     async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
         Reserved,
         Resized,
         Restocked,
+        Returned,
         Settled,
         Shard,
         Superseded,
         TooFew,
     )
-    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold
+    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold, ReturnUnits
     from segmented.stock.opening import Opening
 
 PoolT_contra = TypeVar("PoolT_contra", contravariant=True)
@@ -101,6 +102,9 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
 
     async def change_order(self, pool: PoolT_contra, operation: ChangeQuantity) -> Reserved | Settled:
         """Give some of an order's units back, also in the database if that has just sold it."""
+
+    async def return_order(self, pool: PoolT_contra, operation: ReturnUnits) -> Returned | Settled | None:
+        """Give units of a sold order back, in the database first; None if it is not sold yet."""
 
     async def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
         """Void orders whose hold has expired, and give their units back."""

@@ -10,7 +10,7 @@ from segmented.errors import InvalidInput
 from segmented.ledger_lines import LETTERS, UNHEARD, entries_of, entry_of_line, line_of, step_digest, step_of
 from segmented.models.ids import plural
 from segmented.models.pools import LedgerStep
-from segmented.stock.fold import BY_LIMIT, STATE_AFTER, FoldedOrder, LedgerFold, folded
+from segmented.stock.fold import BY_LIMIT, STATE_AFTER, FoldedOrder, LedgerFold, before_first, folded
 from segmented.stock.spill import Spill
 
 if TYPE_CHECKING:
@@ -44,10 +44,19 @@ class OrderLine:
         """Return whether its caller was gone when it was cancelled, so that the id can be used again."""
         return self.kind == "cancelled" and self.tail.endswith(f"\t{UNHEARD}") and self.tail.count("\t") == NOTE_TABS
 
+    def may_precede(self, kind: EntryKind) -> bool:
+        """Return whether such an entry may follow."""
+        is_sold = self.kind == "confirmed" or (self.kind == "returned" and not self.tail.startswith("0\t"))
+        return is_sold if kind == "returned" else self.kind in UNDECIDED
+
     def folded(self, order_id: str) -> FoldedOrder:
         """Return the order according to the ledger."""
+        return folded(self.entry(order_id))
+
+    def entry(self, order_id: str) -> LedgerEntry:
+        """Return the line as an entry of the ledger."""
         step = LedgerStep(0, self.sequence, self.kind, 0, "", "")
-        return folded(entry_of_line(step, f"{order_id}\t{self.tail}"))
+        return entry_of_line(step, f"{order_id}\t{self.tail}")
 
 
 @dataclass(slots=True)
@@ -113,9 +122,8 @@ class AuditFold(LedgerFold):
             found.orders[order_id] = line
             return
         if before is None and not begins and self.first_sequence > 1:
-            after = line.folded(order_id)
-            found.inherited[order_id] = FoldedOrder("reserved", after.quantity, 0, after.customer_id)
-        elif begins != (before is None) or (before is not None and before.kind not in UNDECIDED):
+            found.inherited[order_id] = before_first(line.entry(order_id))
+        elif begins != (before is None) or (before is not None and not before.may_precede(line.kind)):
             found.impossible.append(order_id)
             if before is None:
                 found.headless.add(order_id)
@@ -125,7 +133,7 @@ class AuditFold(LedgerFold):
         """Keep nothing: a list of all changes would grow with the ledger."""
 
     def _apply_whole(self, step: LedgerStep) -> None:
-        if step.kind not in STATE_AFTER or step.sequence == self.first_sequence > 1:
+        if step.kind not in STATE_AFTER or step.kind == "returned" or step.sequence == self.first_sequence > 1:
             self.apply(entries_of(step))
             return
         lines = step.lines.split("\n")

@@ -102,7 +102,7 @@ def orders_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
         counted = _older(audit)
         for customer_id, units in counted.bought.items():
             fold.add_bought(customer_id, units)
-        audit.drift += _older_drift(counted, fold, state.lost)
+        audit.drift += _older_drift(counted, fold, state.lost + fold.returned_lost)
     fold.spill = None
     return audit.drift
 
@@ -212,7 +212,7 @@ def _older(audit: OrdersAudit) -> Older:
             if order_id not in inherited:  # one that changed since is counted with its state at the checkpoint
                 older.add(state, int(quantity), customer_id or None)
         for order in inherited.values():
-            older.add("reserved", order.quantity, order.customer_id)
+            older.add(order.state, order.quantity, order.customer_id)
     return older
 
 
@@ -236,9 +236,9 @@ def changes_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
     """Compare the notes of restocks and withdrawals. A note never changes, so later ones are ignored."""
     found = yield from changes_plan(state.sku)
     drift: list[Drift] = []
-    older = {"restocked": 0, "withdrawn": 0}
+    older = {"restocked": 0, "withdrawn": 0, "returned": 0}
     for change_id, expected in fold.changes.items():
-        if change_id not in found and int(expected.rpartition(" ")[2]) <= state.sequence:
+        if change_id not in found and _change(expected)[2] <= state.sequence:
             drift.append(Drift("lost", None, f"{expected!r} of {change_id!r} has no note", "change", change_id))
     for change_id, note in found.items():
         if note == fold.changes.get(change_id):
@@ -277,7 +277,8 @@ def changes_plan(sku: str) -> Plan[dict[str, str]]:
 
 def _change(note: str) -> tuple[str, int, int]:
     kind, _, numbers = note.partition(" ")
-    units, _, sequence = numbers.partition(" ")
+    units, _, rest = numbers.partition(" ")
+    sequence = rest.partition(" ")[0] if kind == "returned" else rest  # then the order id
     if not (units.isdecimal() and sequence.isdecimal()):
         return "", 0, 0
     return kind, int(units), int(sequence)
@@ -292,7 +293,7 @@ def customers_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
     In a pool that forgets, customers keep the units of forgotten orders: together at most the `lost` ones.
     """
     drift: list[Drift] = []
-    forgotten = state.lost if state.forgotten else 0
+    forgotten = state.lost + fold.returned_lost if state.forgotten else 0
     further = 0
     known = list(fold.bought)
     strays = yield from _scan(state.sku, "customers", known)

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
-from segmented.ledger_lines import NO_DIGEST, UNHEARD, Checkpoint, digest, parse_checkpoint
+from segmented.ledger_lines import NO_DIGEST, UNHEARD, Checkpoint, digest, given_back, parse_checkpoint
 from segmented.models.ids import plural
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ STATE_AFTER: Final[dict[EntryKind, OrderState]] = {
     "cancelled": "cancelled",
     "expired": "expired",
     "refused": "refused",
+    "returned": "confirmed",
 }
 """An order's state after a change; the other kinds are changes of the pool."""
 
@@ -87,6 +88,8 @@ class LedgerFold:
     """The checkpoint at which this ledger begins."""
     available_after: list[int] = field(default_factory=lambda: [0])
     """Free units after each change; the first item is the number before `first_sequence`."""
+    returned_lost: int = 0
+    """Units of orders without a record that were returned since this ledger begins."""
     refused_wrongly: list[str] = field(default_factory=list)
     """Orders with a recorded refusal although enough units were free."""
     gaps: list[int] = field(default_factory=list)
@@ -167,10 +170,12 @@ class LedgerFold:
             self.broken.append((self.sequence, order_ids))
         self.chain = chain
         for entry in entries:
-            if entry.kind in STATE_AFTER:
-                self._apply_to_order(entry)
-            else:
+            if entry.kind == "returned":
+                self._give_back(entry)
+            if entry.kind not in STATE_AFTER:
                 self._apply_to_pool(entry)
+            elif not is_of_lost(entry):
+                self._apply_to_order(entry)
 
     def _apply_to_pool(self, entry: LedgerEntry) -> None:
         match entry.kind:
@@ -193,6 +198,18 @@ class LedgerFold:
                 self._transfer(entry)
             case "checkpoint":
                 self._check(entry)
+
+    def _give_back(self, entry: LedgerEntry) -> None:
+        parts, return_id = given_back(entry)
+        units = sum(count for _, count in parts)
+        for segment, count in parts:
+            if self.stock:
+                self.stock[segment % len(self.stock)] += count
+        self.available += units
+        self.confirmed -= units
+        self.returned_lost += units if is_of_lost(entry) else 0
+        self.add_bought(entry.customer_id, -units)
+        self.changes[return_id] = f"returned {units} {entry.sequence} {entry.order_id}"
 
     def _transfer(self, entry: LedgerEntry) -> None:
         other, _, number = (entry.order_id or "").partition(":")
@@ -275,17 +292,33 @@ class LedgerFold:
         if before is not None and before.may_return and begins:
             return
         if before is None and not begins and self.first_sequence > 1:
-            self.inherited[order_id] = FoldedOrder("reserved", entry.quantity, 0, entry.customer_id)
-        elif begins != (before is None) or (before is not None and before.state != "reserved"):
+            self.inherited[order_id] = before_first(entry)
+        elif begins != (before is None) or (before is not None and before.state != needed_before(entry.kind)):
             self.impossible.append(order_id)
             if before is None:
                 self.headless.add(order_id)
 
 
+def is_of_lost(entry: LedgerEntry) -> bool:
+    """Return whether an entry is the return of an order that the pool has no record of."""
+    return entry.kind == "returned" and entry.segment is None
+
+
+def needed_before(kind: EntryKind) -> OrderState:
+    """Return the state that an order must have before such an entry."""
+    return "confirmed" if kind == "returned" else "reserved"
+
+
+def before_first(entry: LedgerEntry) -> FoldedOrder:
+    """Return an order before the first entry that a trimmed ledger has of it."""
+    returned = sum(count for _, count in given_back(entry)[0]) if entry.kind == "returned" else 0
+    return FoldedOrder(needed_before(entry.kind), entry.quantity + returned, 0, entry.customer_id)
+
+
 def folded(entry: LedgerEntry) -> FoldedOrder:
     """Return an order after its latest entry."""
     return FoldedOrder(
-        STATE_AFTER[entry.kind],
+        "returned" if entry.kind == "returned" and not entry.quantity else STATE_AFTER[entry.kind],
         entry.quantity,
         entry.sequence,
         entry.customer_id,

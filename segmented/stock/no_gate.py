@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Reserved,
         Resized,
         Restocked,
+        Returned,
         Settled,
         Superseded,
         Taken,
@@ -116,6 +117,10 @@ class NoGate:
 
     def change_order(self, _: object, operation: op.ChangeQuantity) -> Reserved | Settled:
         """Give some of an order's units back."""
+        return run_sync(returning(self._mark, perform(operation)), self._store)
+
+    def return_order(self, _: object, operation: op.ReturnUnits) -> Returned | Settled | None:
+        """Give units of a sold order back."""
         return run_sync(returning(self._mark, perform(operation)), self._store)
 
     def expire_orders(self, _: object, limit: int) -> tuple[Settled, ...]:

@@ -22,7 +22,7 @@ from segmented.locks.keeper import release_later
 from segmented.models import Assignment, Granted, Order, Settled, checked_id
 from segmented.plans import run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
-from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed, as_reserved
+from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed, as_reserved, as_returned
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import Grant
 from segmented.stock.grant_state import GrantState, KeepOn, unanswered_claim
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from segmented.clock import Duration
-    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Reserved, Taken
+    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Reserved, Returned, Taken
     from segmented.models.pools import (
         AlreadyOpen,
         Assigned,
@@ -298,6 +298,17 @@ class Pool:
         """
         operation = self._settings.change(order_id, quantity)
         return as_reserved(self._decides.change_order(self.plain, operation), "its quantity is not changed")
+
+    def return_units(self, order_id: str, units: int, *, return_id: str) -> Returned:
+        """Give back units of a sold order, once for each return id: they are free again, and its customer's limit too.
+
+        An order that has no units left is "returned". With a gate, its order database stores the return first. Raises
+        InvalidInput for more units than the order has, or an order that is not sold yet, AlreadySettled for one that
+        is not sold any more, ChangeMismatch if the id belongs to another return or restock, OrderUnknown, and
+        OrderInWork for a line of a cart.
+        """
+        operation = self._settings.return_units(order_id, units, return_id)
+        return as_returned(self._decides.return_order(self.plain, operation), order_id)
 
     def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
         """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
         Reserved,
         Resized,
         Restocked,
+        Returned,
         Settled,
         Shard,
         Superseded,
         TooFew,
     )
-    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold
+    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold, ReturnUnits
     from segmented.stock.opening import Opening
 
 PoolT_contra = TypeVar("PoolT_contra", contravariant=True)
@@ -100,6 +101,9 @@ class PoolGate(Protocol[PoolT_contra, GrantT]):
 
     def change_order(self, pool: PoolT_contra, operation: ChangeQuantity) -> Reserved | Settled:
         """Give some of an order's units back, also in the database if that has just sold it."""
+
+    def return_order(self, pool: PoolT_contra, operation: ReturnUnits) -> Returned | Settled | None:
+        """Give units of a sold order back, in the database first; None if it is not sold yet."""
 
     def expire_orders(self, pool: PoolT_contra, limit: int) -> tuple[Settled, ...]:
         """Void orders whose hold has expired, and give their units back."""

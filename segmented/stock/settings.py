@@ -205,6 +205,12 @@ class PoolSettings:
         """Check the id and the quantity."""
         return op.ChangeQuantity(self.sku, Order(order_id).order_id, Order(order_id, quantity).quantity)
 
+    def return_units(self, order_id: str, units: int, return_id: str) -> op.ReturnUnits:
+        """Check the ids and the units."""
+        self._check_number(units, "units to return", 1, QUANTITY_MAX)
+        ids = checked_id(order_id, "order id"), units, checked_id(return_id, "return id")
+        return op.ReturnUnits(self.sku, *ids)
+
     def settle_many(self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str]) -> op.SettleMany:
         """Check all ids. A single string is refused, because its characters would be taken for order ids."""
         if isinstance(order_ids, str):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CartMove = Literal["reserved", "refused", "cancelled", "expired", "confirmed"]
 """A state that a cart may be moved to."""
-CART_STATES: Final[dict[str, CartState]] = {"o": "open", **STATES}
+CART_STATES: Final[dict[str, CartState]] = {"o": "open", **STATES}  # type: ignore[dict-item]  # no letter stands for "returned"
 RECORD: Final = re.compile(r"([a-z])\t[0-9]{1,18}\t([^\t\n]*)(?:\t[0-9a-f]*)?\n(.*)", re.DOTALL)
 UNREADABLE: Final = (InvalidInput, LookupError, RecursionError, TypeError, ValueError)
 """Errors of a content that another program wrote."""

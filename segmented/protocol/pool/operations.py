@@ -38,6 +38,7 @@ from segmented.models import (
 )
 from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.ids import counted, plural
+from segmented.models.orders import ended_as
 from segmented.models.pools import Assigned, LedgerStep, PoolActivity
 from segmented.models.profiles import DATABASE, MEMORY, pool_profile
 from segmented.models.shards import no_keys_of
@@ -444,7 +445,7 @@ def order_record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderR
     parts, customer, asked, holder, fence, home = (*fields[4:], "", "", "", "", "", "")[:6]
     return OrderRecord(
         order_id=order_id,
-        state=STATES[state],
+        state=ended_as(STATES[state], quantity, segment),
         quantity=quantity,
         segment=-1 if segment is None else segment,
         parts=parse_parts(parts, segment=segment, quantity=quantity),

@@ -27,7 +27,7 @@ from segmented.models import (
     Taken,
 )
 from segmented.models.assignments import UNASSIGNED, Assignment
-from segmented.models.orders import ANOTHER, decided_as, mismatch_of, took_segment
+from segmented.models.orders import ANOTHER, decided_as, ended_as, mismatch_of, took_segment
 from segmented.protocol.base import AnswerT_co, LeaseRelease, Operation, Release
 from segmented.protocol.lock.operations import NEWCOMER, asked_of, leaving_call
 from segmented.protocol.pool.operations import STATES, keys_of, kind_of
@@ -417,7 +417,7 @@ def settled_line(order_id: str, fields: Sequence[str], *, replay: bool = True) -
     state, quantity, segment, fence, sequence, *own = fields
     return Settled(
         order_id=order_id,
-        state=STATES[state],
+        state=ended_as(STATES[state], int(quantity), int(segment) if segment else None),
         quantity=int(quantity),
         segment=int(segment) if segment else -1,
         fencing_token=int(fence) if fence else None,

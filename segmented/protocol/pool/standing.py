@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from segmented.errors import InvalidInput, OrderInWork, OrderQueued
+from segmented.errors import ChangeMismatch, InvalidInput, OrderInWork, OrderQueued
 from segmented.ledger_lines import parse_parts
-from segmented.models import Reserved, Settled
+from segmented.models import Reserved, Returned, Settled
 from segmented.models.ids import plural
 from segmented.protocol.base import Operation
 from segmented.protocol.pool.operations import keys_of, kind_of
 from segmented.protocol.pool.orders import settled_line
-from segmented.protocol.wire import Call, Reply, always, load_script, text
+from segmented.protocol.wire import Call, Reply, Sight, always, load_script, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,58 @@ class ChangeQuantity(Operation[Reserved | Settled]):
         return _standing(self.order_id, kind, reply, replay=kind != "changed" or text(reply[7]) == "1")
 
     acknowledges = always
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnUnits(Operation[Returned | Settled | None]):
+    """Give back units of a confirmed order, once for each return id. None: the order is reserved, not sold.
+
+    A gated pool refuses unless its order database has stored the return, in this `epoch`; raises EpochEnded if the pool
+    is in another one. Raises ChangeMismatch, and InvalidInput for more units than the order has.
+    """
+
+    sku: str
+    order_id: str
+    units: int
+    return_id: str
+    epoch: int | None = None
+    customer_id: str | None = None
+    """As the order database has it: for an order that the pool has no record of."""
+
+    def call(self) -> Call:
+        stored = ("" if self.epoch is None else self.epoch, self.customer_id or "")
+        arguments = (self.order_id, self.units, self.return_id, *stored)
+        return Call(load_script("return_units"), keys_of(self.sku), arguments)
+
+    def answer(self, reply: Reply) -> Returned | Settled | None:
+        kind = kind_of(self.sku, reply, self.order_id)
+        match kind:
+            case "mismatch":
+                raise ChangeMismatch(self.sku, self.return_id)
+            case "in_cart":
+                raise OrderInWork(self.order_id)
+            case "fewer":
+                raise too_many_returned(self.order_id, self.units, int(reply[1]))
+            case "reserved":
+                return None
+            case "returned":
+                kept, sequence, replay = int(reply[1]), int(reply[2]), text(reply[3]) == "1"
+                return Returned(self.order_id, self.return_id, self.units, kept, sequence, replay)
+        ended = _standing(self.order_id, kind, reply)
+        assert isinstance(ended, Settled)  # noqa: S101  # the script has no other answer
+        return ended
+
+    def sight(self, reply: Reply, answer: object) -> Sight:
+        return (int(reply[4]), int(reply[2]), 0) if isinstance(answer, Returned) else (0, 0, 0)
+
+    def acknowledges(self, *, is_gated: bool) -> bool:
+        return not is_gated
+
+
+def too_many_returned(order_id: str, units: int, sold: int) -> InvalidInput:
+    """Return the error for a return of more units than an order has."""
+    message = f"{units} {plural(units, 'unit')} of order {order_id!r} cannot be returned: {sold} of it are sold"
+    return InvalidInput(message)
 
 
 def _standing(order_id: str, kind: str, reply: Reply, *, replay: bool = True) -> Reserved | Settled:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Reserved,
         Resized,
         Restocked,
+        Returned,
         Settled,
         Shard,
         ShardedState,
@@ -322,6 +323,14 @@ class AsyncShardedPool:
         operation = self._settings.change(order_id, quantity)
         home = await self.shard_of(operation.order_id, customer_id=customer_id)
         return await home.change(order_id, quantity=quantity)
+
+    async def return_units(
+        self, order_id: str, units: int, *, return_id: str, customer_id: str | None = None
+    ) -> Returned:
+        """Give back units of a sold order; a pool with a limit needs its customer. See `Pool.return_units`."""
+        operation = self._settings.return_units(order_id, units, return_id)
+        home = await self.shard_of(operation.order_id, customer_id=customer_id)
+        return await home.return_units(order_id, units, return_id=return_id)
 
     async def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""

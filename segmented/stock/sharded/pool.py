@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Reserved,
         Resized,
         Restocked,
+        Returned,
         Settled,
         Shard,
         ShardedState,
@@ -291,6 +292,12 @@ class ShardedPool:
         operation = self._settings.change(order_id, quantity)
         home = self.shard_of(operation.order_id, customer_id=customer_id)
         return home.change(order_id, quantity=quantity)
+
+    def return_units(self, order_id: str, units: int, *, return_id: str, customer_id: str | None = None) -> Returned:
+        """Give back units of a sold order; a pool with a limit needs its customer. See `Pool.return_units`."""
+        operation = self._settings.return_units(order_id, units, return_id)
+        home = self.shard_of(operation.order_id, customer_id=customer_id)
+        return home.return_units(order_id, units, return_id=return_id)
 
     def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError]:
         """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""

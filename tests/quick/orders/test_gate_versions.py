@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 LATER: Final = (
-    r"^the order database \S+ has tables of revision 0005, and this release of segmented knows revisions up to 0004 "
+    r"^the order database \S+ has tables of revision 0006, and this release of segmented knows revisions up to 0005 "
     r"only: upgrade segmented, or name another database$"
 )
 EARLIER: Final = (
-    r"^the order database \S+ has tables of revision 0001, and this release of segmented needs revision 0004: "
+    r"^the order database \S+ has tables of revision 0001, and this release of segmented needs revision 0005: "
     r"bring them up to date with 'segmented orders migrate --database URL'$"
 )
 
@@ -91,7 +91,7 @@ def test_tables_of_a_later_release_are_refused_before_anything_is_read_or_create
 ) -> None:
     with Gate(connect(order_database)) as gate:
         gate.create()
-        execute(engine, "UPDATE segmented_alembic_version SET version_num = '0005'")
+        execute(engine, "UPDATE segmented_alembic_version SET version_num = '0006'")
         execute(engine, "DROP TABLE segmented_changes")
         with pytest.raises(InvalidInput, match=LATER):
             Gate(connect(order_database))
@@ -100,6 +100,6 @@ def test_tables_of_a_later_release_are_refused_before_anything_is_read_or_create
     opening = ("pool", "open", "mug", "--stock", "1", "--segments", "1", "--gated", "--create-tables")
     for command in (opening, ("orders", "migrate")):
         said = ran(*command, "--database", order_database, url=valkey.url)
-        assert (said.returncode, "tables of revision 0005" in said.stderr, said.stdout) == (2, True, "")
+        assert (said.returncode, "tables of revision 0006" in said.stderr, said.stdout) == (2, True, "")
     assert not inspect(engine).has_table("segmented_changes")
-    assert stored(engine) == ["0005"]
+    assert stored(engine) == ["0006"]

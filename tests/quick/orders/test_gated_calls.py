@@ -15,7 +15,17 @@ import redis
 
 from segmented import AsyncPool, Order, Outbox, Pool, RedisStore, Reserved, Settled, protocol as op
 from segmented.errors import AlreadySettled, ChangeGated, PoolGated, PoolUnverified
-from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, PoolState, Resized, Restocked, Trimmed
+from segmented.models import (
+    AlreadyOpen,
+    Assigned,
+    OrderRecord,
+    PoolClosed,
+    PoolState,
+    Resized,
+    Restocked,
+    Returned,
+    Trimmed,
+)
 from segmented.stock import AsyncGrant, AuditReport, Grant, RepairReport
 from segmented.stock.handle_state import HandleState
 from tests.support.pools.both_sides import judged
@@ -125,6 +135,7 @@ CALLS: Final = [
     Call("cancel: queued", lambda front: front.call("cancel", "queued"), PoolGated, Settled),
     Call("cancel_many", lambda front: front.call("cancel_many", ["reserved"])[0], PoolGated, Settled),
     Call("expire", lambda front: front.call("expire"), PoolGated, tuple),
+    Call("return_units", lambda front: front.call("return_units", "sold", 1, return_id="rma"), PoolGated, Returned),
     Call("restock", lambda front: front.call("restock", 5, restock_id="r"), ChangeGated, Restocked),
     Call("withdraw", lambda front: front.call("withdraw", 5, withdraw_id="w"), ChangeGated, Restocked),
     Call("resize", lambda front: front.call("resize", 3), ChangeGated, Resized),
@@ -151,6 +162,7 @@ IN_ASYNC: Final = {
     "expire",
     "extend",
     "change",
+    "return_units",
     "restock",
     "resize",
     "close",

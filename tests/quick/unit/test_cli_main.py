@@ -106,7 +106,7 @@ def test_an_unknown_option_is_one_sentence() -> None:
 
 def test_the_command_to_use_instead_of_a_guessed_one_exists() -> None:
     named = {words for hint in main.GUESSES.values() for words in re.findall(r"segmented (\w+(?: [a-z]+)?)", hint)}
-    assert {"pool show", "pool archive", "pool restock", "orders list", "orders replay", "lock revoke"} <= named
+    assert {"pool show", "pool archive", "pool refund", "orders list", "orders replay", "lock revoke"} <= named
     for words in sorted(named - {name for name in named if "." in name}):
         assert here(*words.split(), "--help").returncode == 0, words
     assert [guess for guess in main.GUESSES if here(*guess.split()).returncode != 2] == []

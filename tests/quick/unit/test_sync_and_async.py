@@ -31,7 +31,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncGate.each_confirmed "
             "AsyncGate.each_order AsyncGate.is_decided AsyncGate.ledger AsyncGate.lower "
             "AsyncGate.missing_tables AsyncGate.names_of AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders "
-            "AsyncGate.stocking "
+            "AsyncGate.returns AsyncGate.stocking "
             "AsyncGate.totals AsyncGate.transaction AsyncGate.transfers AsyncGate.unfinished_changes AsyncGate.void "
             "AsyncGate.where"
         ),

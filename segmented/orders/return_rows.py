@@ -1,0 +1,183 @@
+"""The rows of returns: units of sold orders that a customer gave back, each once for its return id.
+
+A return lowers the order's quantity and its segment's `sold` together with its own row, so the database never counts it
+twice. The row stays `begun` until the pool has the units too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from sqlalchemy import BigInteger, bindparam, case, cast, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from segmented.errors import ChangeMismatch
+from segmented.models import plain_text
+from segmented.orders.statements import given
+from segmented.orders.tables import BEGUN, CONFIRMED, DONE, VOID, orders, returns, segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from sqlalchemy import Connection
+
+    from segmented.orders.answers import State
+
+    class Run(Protocol):
+        """Runs work that may run twice, on a connection of its own."""
+
+        def __call__(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
+            """Return the work's result."""
+
+
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """A return, as its caller requests it."""
+
+    sku: str
+    order_id: str
+    units: int
+    return_id: str
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Its parameters."""
+        return {
+            "given_sku": plain_text(self.sku),
+            "given_order_id": self.order_id,
+            "given_units": self.units,
+            "given_return_id": self.return_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnStored:
+    """The return is stored, in the epoch that the rows had; the pool has its units once it is done."""
+
+    epoch: int
+    state: State
+    customer_id: str | None
+    """As the order's row has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotReturned:
+    """The order is void or has fewer units, or it has no row; nothing changed."""
+
+    quantity: int | None
+    """Units that are sold; None: the database has not decided the order."""
+
+
+_UNITS: Final = bindparam("given_units", type_=orders.c.quantity.type)
+_TAKE_BACK: Final = (
+    update(orders)
+    .where(
+        orders.c.sku == given(orders.c.sku),
+        orders.c.order_id == given(orders.c.order_id),
+        orders.c.state == CONFIRMED,
+        orders.c.quantity >= _UNITS,
+    )
+    .values(
+        state=case((orders.c.quantity > _UNITS, CONFIRMED), else_=VOID),
+        quantity=case((orders.c.quantity > _UNITS, orders.c.quantity - _UNITS), else_=orders.c.quantity),
+    )
+    .returning(orders.c.segment, orders.c.customer_id)
+)
+_LOWER_SOLD: Final = (
+    update(segments)
+    .where(segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
+    .values(sold=segments.c.sold - _UNITS)
+    .returning(segments.c.epoch)
+)
+_INSERT: Final = insert(returns).values(
+    sku=given(returns.c.sku),
+    return_id=given(returns.c.return_id),
+    order_id=given(returns.c.order_id),
+    units=_UNITS,
+    state=BEGUN,
+    epoch=given(returns.c.epoch),
+)
+_SELECT: Final = select(returns.c.order_id, returns.c.units, returns.c.state, returns.c.epoch).where(
+    returns.c.sku == given(returns.c.sku), returns.c.return_id == given(returns.c.return_id)
+)
+_SELECT_ORDER: Final = select(orders.c.state, orders.c.quantity, orders.c.customer_id).where(
+    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
+)
+_FINISH: Final = (
+    update(returns)
+    .where(returns.c.sku == given(returns.c.sku), returns.c.return_id == given(returns.c.return_id))
+    .values(state=DONE)
+)
+
+
+class ReturnRows:
+    """The rows of returns. Created by a gate."""
+
+    def __init__(self, begin: str, run: Run) -> None:
+        """Create with the database's statement that opens a transaction."""
+        self._begin, self._run = begin, run
+
+    def begin(self, wanted: Return) -> ReturnStored | NotReturned:
+        """Store a return, once for its id. Raises ChangeMismatch if the id belongs to another return."""
+
+        def work(connection: Connection) -> ReturnStored | NotReturned:
+            connection.exec_driver_sql(self._begin)
+            try:
+                stored = _stored(connection, wanted.values)
+            except IntegrityError:  # another call for the same id was faster
+                stored = None
+            if stored is not None:
+                connection.commit()
+                return stored
+            connection.rollback()
+            return _found(connection, wanted)
+
+        return self._run(work)
+
+    def finish(self, wanted: Return) -> None:
+        """Note that the pool has the units."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(_FINISH, wanted.values)
+
+        self._run(work)
+
+    def begun(self, sku: str) -> tuple[Return, ...]:
+        """Read the returns whose units the pool may lack; repeat them."""
+        columns = (returns.c.sku, returns.c.order_id, returns.c.units, returns.c.return_id)
+        chosen = select(*columns).where(returns.c.sku == sku, returns.c.state == BEGUN).order_by(returns.c.return_id)
+        return self._run(lambda connection: tuple(Return(*row) for row in connection.execute(chosen)))
+
+    def units(self, sku: str) -> int:
+        """Return the units of all returns."""
+        summed = select(cast(func.coalesce(func.sum(returns.c.units), 0), BigInteger)).where(returns.c.sku == sku)
+        return self._run(lambda connection: connection.execute(summed).scalar_one())
+
+
+def _stored(connection: Connection, values: dict[str, Any]) -> ReturnStored | None:
+    """Lower the order and its segment's row, and insert the return. None: the order cannot give that many units."""
+    if connection.execute(_SELECT, values).one_or_none() is not None:
+        return None
+    taken = connection.execute(_TAKE_BACK, values).one_or_none()
+    if taken is None:
+        return None
+    epoch = connection.execute(_LOWER_SOLD, values | {"given_segment": taken.segment}).scalar_one()
+    connection.execute(_INSERT, values | {"given_epoch": epoch})
+    return ReturnStored(epoch, BEGUN, taken.customer_id)
+
+
+def _found(connection: Connection, wanted: Return) -> ReturnStored | NotReturned:
+    known = connection.execute(_SELECT, wanted.values).one_or_none()
+    row = connection.execute(_SELECT_ORDER, wanted.values).one_or_none()
+    if known is not None:
+        if (known.order_id, known.units) != (wanted.order_id, wanted.units):
+            raise ChangeMismatch(wanted.sku, wanted.return_id)
+        return ReturnStored(known.epoch, known.state, None if row is None else row.customer_id)
+    if row is None:
+        return NotReturned(None)
+    return NotReturned(row.quantity if row.state == CONFIRMED else 0)

@@ -1,0 +1,78 @@
+"""Return units of a sold order of a gated pool: the database gives them back first, then the pool gets them.
+
+So the database never allows less than the pool may sell. A process that dies between the two leaves a row in state
+`begun`; the next call with the same id finishes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from segmented.errors import EpochEnded, OrderUnknown, PoolDiverged
+from segmented.models import Order, Returned, Settled
+from segmented.orders.answers import Confirmed
+from segmented.orders.by_id import decision_on
+from segmented.orders.return_rows import NotReturned, Return
+from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
+from segmented.orders.tables import DONE
+from segmented.orders.verifying import when_verified
+from segmented.protocol.pool.standing import too_many_returned
+
+if TYPE_CHECKING:
+    from segmented import protocol as op
+    from segmented.orders.database import OrderDatabase
+    from segmented.stock import Pool
+
+
+def return_gated(pool: Pool, gate: OrderDatabase, operation: op.ReturnUnits) -> Returned | Settled | None:
+    """Give back units of a sold order, once for each return id; None if the order is not sold yet. Safe to repeat."""
+    pool = gated(pool, gate)
+    wanted = Return(pool.sku, operation.order_id, operation.units, operation.return_id)
+    stored = gate.returns.begin(wanted)
+    if isinstance(stored, NotReturned):
+        return _not_returned(pool, gate, wanted, stored)
+    operation = replace(operation, sku=pool.sku, epoch=stored.epoch, customer_id=stored.customer_id)
+    try:
+        answer = _told(pool, gate, operation)
+    except EpochEnded as ended:  # a rebuilt pool counts what the database had sold then, without these units
+        if ended.epoch < stored.epoch:
+            raise PoolDiverged(pool.sku, wanted.order_id, f"its return is of epoch {stored.epoch}") from ended
+        answer = None
+    finally:
+        pool.note_return()
+    if stored.state != DONE:
+        gate.returns.finish(wanted)
+    kept, sequence = (answer.quantity, answer.sequence) if isinstance(answer, Returned) else (0, 0)
+    is_new = isinstance(answer, Returned) and not answer.replay
+    return Returned(wanted.order_id, wanted.return_id, wanted.units, kept, sequence, replay=not is_new)
+
+
+def _told(pool: Pool, gate: OrderDatabase, operation: op.ReturnUnits) -> Returned | Settled:
+    """Give the units back in the pool; an order that it was not told to be sold is confirmed first."""
+    for _ in range(REBUILDS_MAX):
+        answer = when_verified(pool, gate, partial(pool.store.execute, operation))
+        if answer is not None:
+            return answer
+        record = record_of(pool, gate, operation.order_id)
+        if record is not None and record.state == "reserved":
+            order = Order(record.order_id, record.asked)
+            tell_pool(pool, gate, order, Confirmed(replay=True), epoch=pool.epoch())
+    raise PoolDiverged(pool.sku, operation.order_id, f"it was reserved again {REBUILDS_MAX} times in a row")
+
+
+def _not_returned(pool: Pool, gate: OrderDatabase, wanted: Return, found: NotReturned) -> Settled | None:
+    """Return how an order has ended that is not sold, or None if it is reserved; raise for one that has fewer units."""
+    if found.quantity:
+        raise too_many_returned(wanted.order_id, wanted.units, found.quantity)
+    known = decision_on(gate, pool, wanted.order_id)
+    if known is not None:
+        return known
+    record = record_of(pool, gate, wanted.order_id)
+    if record is None:
+        raise OrderUnknown(wanted.order_id)
+    if record.state == "reserved":
+        return None
+    fields = (record.segment, record.fencing_token, record.sequence)
+    return Settled(record.order_id, record.state, record.quantity, *fields, replay=True)

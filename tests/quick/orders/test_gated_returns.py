@@ -1,0 +1,144 @@
+"""Returns of a gated pool: SQL first, and both sides agree whichever step is the last before a process dies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+
+from segmented import Order, Pool
+from segmented.errors import AlreadySettled, ChangeMismatch, InvalidInput, OrderUnknown, PoolGated
+from segmented.models import LimitReached, Reserved
+from segmented.orders import audit_both, rebuild
+from segmented.orders.return_rows import Return
+from tests.support.command_line import ran
+from tests.support.pools.both_sides import judged, sql_rows
+
+if TYPE_CHECKING:
+    from segmented import RedisStore
+    from segmented.orders import Gate
+    from segmented.servers import ValkeyServer
+
+SKU: Final = "mug"
+
+
+@pytest.fixture
+def pool(store: RedisStore, gate: Gate) -> Pool:
+    """Eight units, of which order `a` of Ann has bought three."""
+    made = Pool(store, SKU, gate=gate)
+    made.open(stock=8, segments=2, limit_per_customer=3)
+    made.reserve(Order("a", 3, "ann"))
+    made.confirm("a")
+    return made
+
+
+def test_a_return_is_stored_once_and_both_sides_have_it(pool: Pool, valkey: ValkeyServer, order_database: str) -> None:
+    answers = [pool.return_units("a", 1, return_id="rma-1") for _ in range(3)]
+    assert [(one.quantity, one.replay) for one in answers] == [(2, False), (2, True), (2, True)]
+    assert judged(valkey.url, order_database) == (8, 2, 6)
+    rows = "SELECT order_id, units, state FROM segmented_returns"
+    assert sql_rows(order_database, rows) == [("a", 1, "done")]
+    assert isinstance(pool.reserve(Order("b", 2, "ann")), LimitReached)
+    assert isinstance(pool.reserve(Order("c", 1, "ann")), Reserved)
+    assert pool.audit().is_clean
+    assert audit_both(pool, pool.gate).is_clean  # type: ignore[arg-type]  # it has one
+
+
+def test_an_order_returned_whole_is_void_in_sql_and_returned_in_the_pool(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str
+) -> None:
+    pool.return_units("a", 1, return_id="rma-1")
+    pool.return_units("a", 2, return_id="rma-2")
+    assert judged(valkey.url, order_database) == (8, 0, 8)
+    row, record = gate.orders(SKU, ["a"])["a"], pool.order("a")
+    assert record is not None
+    assert (row.state, record.state) == ("void", "returned")
+    for call in (lambda: pool.confirm("a"), lambda: pool.return_units("a", 1, return_id="rma-3")):
+        with pytest.raises(AlreadySettled, match=r"^order 'a' is already returned: "):
+            call()
+    assert audit_both(pool, gate).is_clean
+
+
+def test_what_cannot_be_returned_is_refused_in_one_sentence(
+    pool: Pool, store: RedisStore, valkey: ValkeyServer, order_database: str
+) -> None:
+    pool.reserve(Order("held", 2, "bob"))
+    with pytest.raises(InvalidInput, match=r"^4 units of order 'a' cannot be returned: 3 of it are sold$"):
+        pool.return_units("a", 4, return_id="rma-1")
+    with pytest.raises(InvalidInput, match=r"^order 'held' is reserved, not sold: "):
+        pool.return_units("held", 1, return_id="rma-1")
+    with pytest.raises(OrderUnknown):
+        pool.return_units("nobody", 1, return_id="rma-1")
+    with pytest.raises(PoolGated):
+        Pool(store, SKU).return_units("a", 1, return_id="rma-1")
+    assert judged(valkey.url, order_database) == (8, 3, 3)
+    pool.return_units("a", 1, return_id="rma-1")
+    with pytest.raises(ChangeMismatch):
+        pool.return_units("a", 2, return_id="rma-1")
+    assert judged(valkey.url, order_database) == (8, 2, 4)
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_a_return_that_died_after_sql_is_finished_by_a_repeat(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str, units: int
+) -> None:
+    gate.returns.begin(Return(SKU, "a", units, "rma-1"))
+    report = audit_both(pool, gate)
+    assert (report.is_clean, report.unsettled) == (True, 1)
+    assert [one.order_id for one in gate.returns.begun(SKU)] == ["a"]
+    assert pool.return_units("a", units, return_id="rma-1").quantity == 3 - units
+    assert gate.returns.begun(SKU) == ()
+    assert judged(valkey.url, order_database) == (8, 3 - units, 5 + units)
+
+
+@pytest.mark.parametrize("units", [1, 2])
+def test_an_order_whose_pool_was_never_told_of_its_sale_can_be_returned(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str, units: int
+) -> None:
+    reserved = pool.reserve(Order("b", 2, "bob"))
+    assert isinstance(reserved, Reserved)
+    gate.confirm(order_id="b", sku=SKU, segment=reserved.segment, quantity=2, epoch=1, customer_id="bob")
+    assert pool.return_units("b", units, return_id="rma-1").quantity == 2 - units
+    assert judged(valkey.url, order_database) == (8, 5 - units, 3 + units)
+    assert pool.audit().is_clean
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_an_order_sold_before_a_rebuild_is_returned_from_what_sql_knows(
+    store: RedisStore, gate: Gate, valkey: ValkeyServer, units: int
+) -> None:
+    pool = Pool(store, SKU, gate=gate)
+    pool.open(stock=8, segments=2)
+    pool.reserve(Order("a", 3, "ann"))
+    pool.confirm("a")
+    with redis.Redis.from_url(valkey.url) as server:
+        server.delete(f"seg:{{{SKU}:0}}:orders")
+    rebuild(pool, gate)
+    assert (pool.state().available, pool.state().confirmed) == (5, 3)
+    for _ in range(2):
+        pool.return_units("a", units, return_id="rma-1")
+    state = pool.state()
+    assert (state.available, state.confirmed, state.lost) == (5 + units, 3 - units, 3 - units)
+    assert gate.totals(SKU).sold == 3 - units
+    assert pool.audit().is_clean
+    report = audit_both(pool, gate)
+    assert report.is_clean, report.differences
+
+
+def test_a_refund_from_the_command_line_gives_all_units_back_once(
+    pool: Pool, valkey: ValkeyServer, order_database: str
+) -> None:
+    asked = ("pool", "refund", SKU, "a", "--return-id", "rma-1", "--database", order_database)
+    first, second = ran(*asked, "--units", "1", url=valkey.url), ran(*asked, "--units", "1", url=valkey.url)
+    assert first.stdout == "returned: 1 unit of order 'a', which keeps 2\n"
+    assert second.stdout == "returned before under this id: 1 unit of order 'a', nothing is changed now\n"
+    rest = ran("pool", "refund", SKU, "a", "--return-id", "rma-2", "--database", order_database, url=valkey.url)
+    assert rest.stdout == "returned: 2 units of order 'a', which keeps 0\n"
+    again = ran(*asked[:5], "rma-3", *asked[6:], "--units", "1", url=valkey.url)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "order 'a' is already returned: nothing of it can be returned" in again.stderr
+    listed = ran("pool", "orders", SKU, "--state", "returned", url=valkey.url)
+    assert '"order_id": "a"' in listed.stdout
+    assert judged(valkey.url, order_database) == (8, 0, 8)
+    assert pool.order("a")
