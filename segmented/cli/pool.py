@@ -14,7 +14,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli import pool_archive, pool_books, pool_changes, pool_forget, pool_orders, pool_recovery, pool_relay
+from segmented.cli import (
+    pool_archive,
+    pool_books,
+    pool_changes,
+    pool_doctor,
+    pool_forget,
+    pool_orders,
+    pool_recovery,
+    pool_relay,
+)
 from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
@@ -259,6 +268,9 @@ def show(
     """
     with RedisStore.from_url(url) as store:
         show_once(find_pool(store, sku).state(), json_file)
+
+
+pool.command()(pool_doctor.doctor)
 
 
 pool.command()(pool_changes.restock)

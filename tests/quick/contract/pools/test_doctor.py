@@ -1,0 +1,84 @@
+"""What `segmented pool doctor` finds in a pool with a fault, and the command that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from segmented.clock import ManualClock
+from segmented.keys import shard_keys
+from segmented.plans import run_sync
+from segmented.stock import Outbox, Pool
+from segmented.stores.memory import MemoryStore
+from segmented.watch.doctor import diagnose
+from segmented.watch.reading import reading_plan
+
+
+def closed(pool: Pool, _: ManualClock) -> None:
+    pool.close()
+
+
+def sold_out(pool: Pool, _: ManualClock) -> None:
+    pool.reserve("all", quantity=10)
+
+
+def overdue(pool: Pool, clock: ManualClock) -> None:
+    pool.reserve("late", quantity=2)
+    clock.advance(61.0)
+
+
+def not_taken(pool: Pool, clock: ManualClock) -> None:
+    pool.submit("submitted")
+    clock.advance(40.0)
+
+
+Fault = Callable[[Pool, ManualClock], None]
+FAULTS: Final[dict[Fault, tuple[str, str]]] = {
+    closed: ("it is closed, and takes no more orders", "segmented pool archive poster --to FILE"),
+    sold_out: ("it is sold out, 10 on hold may come back", "segmented pool restock poster UNITS --id ID"),
+    overdue: ("1 hold ended without a sweep", "segmented pool expire poster"),
+    not_taken: (
+        "no worker takes its submitted orders: the first has been due for 35 s",
+        "celery -A segmented.celery.app worker -B",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_each_fault_is_named_with_the_next_command(fault: Fault) -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    pool = Pool(store, "poster", hold=60.0, outbox=Outbox())
+    pool.open(stock=10, segments=3)
+    assert diagnose(run_sync(reading_plan("poster"), store)) == []
+    fault(pool, clock)
+    assert [(one.problem, one.command) for one in diagnose(run_sync(reading_plan("poster"), store))] == [FAULTS[fault]]
+
+
+def test_a_pool_that_is_not_open_has_one_command() -> None:
+    (found,) = diagnose(run_sync(reading_plan("poster"), MemoryStore()))
+    assert (found.problem, found.command) == (
+        "it is not open",
+        "segmented pool open poster --stock N --segments K",
+    )
+
+
+def test_the_usual_end_of_a_sale_is_not_a_fault() -> None:
+    store = MemoryStore()
+    Pool(store, "poster").open(stock=1, segments=1)
+    Pool(store, "poster").reserve("last")
+    Pool(store, "poster").close()
+    assert [one.is_fault for one in diagnose(run_sync(reading_plan("poster"), store))] == [False]
+
+
+def test_units_that_another_program_changed_are_named_with_the_audit() -> None:
+    store = MemoryStore()
+    pool = Pool(store, "poster")
+    pool.open(stock=10, segments=3)
+    pool.reserve("first")
+    store.model.ask("HINCRBY", shard_keys("poster").meta, "confirmed", 5)
+    (found,) = diagnose(run_sync(reading_plan("poster"), store))
+    assert found.problem == "its units add up to 15, but 10 were stocked"
+    assert found.command == "segmented pool audit poster"
