@@ -25,6 +25,7 @@ from segmented.stores.redis.listener import (
     RECONNECT_SECONDS,
     SILENT,
     Listener,
+    Warned,
 )
 from segmented.stores.wakeups import AsyncioWakeups
 
@@ -134,6 +135,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
             self._start(listener)
 
     async def _run(self, listener: Listener[asyncio.Task[None]]) -> None:
+        warned = Warned()
         subscription: PubSub | None = None
         this = asyncio.current_task()
         try:
@@ -144,7 +146,8 @@ class AsyncRedisWakeups(AsyncioWakeups):
                 try:
                     subscription = subscription or self._subscribe(listener.home)
                     await self._listen_once(listener, subscription)
-                except Exception:  # noqa: BLE001  # even an unreadable message: all waiters depend on this task
+                except Exception as error:  # noqa: BLE001  # even an unreadable message: all waiters depend on this task
+                    warned.note(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
                     await _closed(subscription)
                     subscription = None

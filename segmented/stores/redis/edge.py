@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
@@ -16,6 +17,7 @@ from redis.exceptions import (
     ReadOnlyError,
     RedisClusterException,
     RedisError,
+    ResponseError,
     TimeoutError as RedisTimeoutError,
     TryAgainError,
 )
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
     from segmented.stores.redis.eviction import Eviction
 
+UNKNOWN: Final = re.compile(r"unknown command ['`](\w+)['`]")
+"""The answer of a server that has renamed or removed a command."""
 CONNECT_TIMEOUT: Final = 2.0
 SOCKET_TIMEOUT: Final = 5.0
 CONNECTIONS_MAX: Final = 100
@@ -159,6 +163,9 @@ def _first_contact(server: str, error: Exception) -> str:
             return f"{server} refused the password or account of the URL"
         case NoPermissionError():
             return f"the account of {server} may not run INFO, which is needed to check the server: {error}"
+        case ResponseError() if (unknown := UNKNOWN.match(str(error))) is not None:
+            cure = ": add protocol=2 to the URL" if unknown[1] == "HELLO" else ", which is needed to check it"
+            return f"the server at {server} has no {unknown[1]}{cure}"
         case RedisConnectionError() | RedisTimeoutError() | OSError():
             return f"no server answers at {server}: {_words(error)}"
     return f"the server at {server} is not usable: {error}"

@@ -13,6 +13,7 @@ A listener without channels then ends.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from contextlib import suppress
@@ -20,11 +21,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import uuid4
 
-from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError, NoPermissionError, RedisError
 
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.keys import listener_channel
 from segmented.protocol.wire import readable, text
+from segmented.stores.redis.edge import UNKNOWN
 from segmented.stores.wakeups import ThreadWakeups, Wake
 
 if TYPE_CHECKING:
@@ -46,6 +48,11 @@ PING_SECONDS: Final = 3.0
 """Seconds without a message after which a waiting process checks that its connection is still alive."""
 SILENT: Final = "the subscription's server no longer answers"
 MOVED: Final = "the server has ended the subscription, as it does when another node serves its slot"
+REFUSED: Final = (
+    f"the server refuses subscriptions, so a waiting call notices a release up to {LISTEN_TIMEOUT:g} s late; "
+    "an account needs +subscribe and &seg:listener:*"
+)
+LOGGER: Final = logging.getLogger("segmented.stores")
 RunnerT = TypeVar("RunnerT")
 
 
@@ -60,6 +67,21 @@ class Listener(Generic[RunnerT]):
     heard_at: float = 0.0
     pinged_at: float = 0.0
     runner: RunnerT | None = None
+
+
+class Warned:
+    """Logs once that the server refuses subscriptions, if it did not tell so at the first contact."""
+
+    def __init__(self) -> None:
+        """Create it before the first refusal."""
+        self._has_warned = False
+
+    def note(self, error: Exception) -> None:
+        """Log a refusal, unless one was logged."""
+        is_refused = isinstance(error, NoPermissionError) or UNKNOWN.match(str(error)) is not None
+        if is_refused and not self._has_warned:
+            self._has_warned = True
+            LOGGER.warning("%s: %s", REFUSED, error)
 
 
 class RedisWakeups(ThreadWakeups):
@@ -144,13 +166,15 @@ class RedisWakeups(ThreadWakeups):
         thread.start()
 
     def _run(self, listener: Listener[threading.Thread]) -> None:
+        warned = Warned()
         subscription: PubSub | None = None
         try:
             while self._is_needed(listener) and (subscription or not self._is_over(listener)):
                 try:
                     subscription = subscription or self._subscribe(listener.home)
                     self._listen_once(listener, subscription)
-                except Exception:  # noqa: BLE001  # even an unreadable message: all waiters depend on this thread
+                except Exception as error:  # noqa: BLE001  # even an unreadable message: all waiters depend on this thread
+                    warned.note(error)
                     time.sleep(RECONNECT_SECONDS)
                     _close(subscription)
                     subscription = None

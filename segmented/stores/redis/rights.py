@@ -1,4 +1,4 @@
-"""The rights of an account: every command that the scripts call, and their channels, tried before the first operation.
+"""The rights of an account: each command of scripts and waiting calls is tried before the first operation.
 
 Redis does not roll back a script: one whose account lacks a right in the middle would leave what it wrote before. The
 probe is a script itself, and asks the server by `redis.acl_check_cmd`, which runs nothing and needs no right to ACL. A
@@ -67,7 +67,7 @@ SAMPLES: Final = {
     "ZSCORE": "m",
 }
 """Commands of the scripts, with arguments behind the key: the server's check needs a well-formed command."""
-OTHERS: Final = ("TIME", "RENAME {key} {key}", "XINFO STREAM {key}", "PUBLISH {channel} 1")
+OTHERS: Final = ("TIME", "RENAME {key} {key}", "XINFO STREAM {key}", "PUBLISH {channel} 1", "SUBSCRIBE {channel}")
 """Those whose key, if any, is not their first argument alone. A channel is named as a key is."""
 IN_CLUSTER: Final = ("SPUBLISH {channel} 1", "SSUBSCRIBE {channel}", "SUNSUBSCRIBE {channel}")
 """Further commands on a node of a cluster: scripts send messages by them, and processes get messages by them."""
@@ -134,7 +134,7 @@ def check_rights(where: str, reply: Reply) -> None:
     rules = " ".join(f"+{name.lower()}" for name in missing) + channels
     named = [f"{name} to the channels of its keys" if name in CHANNELS else name for name in missing]
     message = (
-        f"the account of {where} may not {', '.join(named)}, which scripts of locks and stock need: "
+        f"the account of {where} may not {', '.join(named)}, which locks and stock need: "
         f"add the rule with ACL SETUSER <account> {rules}"
     )
     raise InvalidInput(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,11 +12,13 @@ import redis
 from segmented import protocol as op
 from segmented.errors import InvalidInput, StoreRefused
 from segmented.keys import shard_keys
-from segmented.locks import Lock
+from segmented.locks import AsyncLock, Lock
 from segmented.models import Order, Reserved, Settled
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stores.redis.listener import REFUSED
 from segmented.stores.redis.rights import IN_CLUSTER, OTHERS, SAMPLES
+from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,19 +72,20 @@ each_contact = pytest.mark.parametrize("contact", [by_url, by_client, unchecked,
 
 
 @each_contact
-def test_each_of_forty_four_denied_commands_is_named_before_anything_is_written(
+def test_each_of_forty_five_denied_commands_is_named_before_anything_is_written(
     account: Account, contact: Callable[[str], None]
 ) -> None:
     for command in COMMANDS:
         account.may(*ALL, f"-{command.lower()}")
         with pytest.raises(InvalidInput) as caught:
             contact(account.url)
-        rule = "+publish &seg:*" if command == "PUBLISH" else f"+{command.lower()}"
-        said = "PUBLISH to the channels of its keys" if command == "PUBLISH" else command
-        assert f" may not {said}, which scripts of locks and stock need: add the rule with " in str(caught.value)
+        is_message = command in {"PUBLISH", "SUBSCRIBE"}
+        rule = f"+{command.lower()} &seg:*" if is_message else f"+{command.lower()}"
+        said = f"{command} to the channels of its keys" if is_message else command
+        assert f" may not {said}, which locks and stock need: add the rule with " in str(caught.value)
         assert str(caught.value).endswith(f"ACL SETUSER <account> {rule}")
         assert "pw" not in str(caught.value)
-    assert (len(COMMANDS), account.server.dbsize()) == (44, 0)
+    assert (len(COMMANDS), account.server.dbsize()) == (45, 0)
 
 
 @each_contact
@@ -89,7 +93,7 @@ def test_an_account_without_channels_is_refused_with_the_rule_to_add(
     account: Account, contact: Callable[[str], None]
 ) -> None:
     account.may("~seg:*", "+@all", "resetchannels")
-    with pytest.raises(InvalidInput, match=r"ACL SETUSER <account> \+publish &seg:\*$"):
+    with pytest.raises(InvalidInput, match=r"ACL SETUSER <account> \+publish \+subscribe &seg:\*$"):
         contact(account.url)
     assert account.server.dbsize() == 0
 
@@ -112,6 +116,31 @@ def test_an_account_of_a_cluster_may_send_and_get_the_messages_of_its_slots(clus
     for node in cluster.nodes:
         node.ask("ACL", "SETUSER", "app", f"+{denied.lower()}")
     by_url(url)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
+def test_an_account_without_the_channel_of_its_listener_is_told_so(
+    account: Account, caplog: pytest.LogCaptureFixture, *, is_async: bool
+) -> None:
+    """The rights of an account with the keys of its own names alone cannot be tried at the first contact."""
+    account.may("~seg:lock:{mug*", "&seg:lock:{mug*", "+@all")
+
+    def wait() -> None:
+        with RedisStore.from_url(account.url) as store:
+            Lock(store, "mug", ttl=60).acquire(timeout=60).release()
+
+    async def wait_in_a_loop() -> None:
+        async with await AsyncRedisStore.from_url(account.url) as store:
+            await (await AsyncLock(store, "mug", ttl=60).acquire(timeout=60)).release()
+
+    with RedisStore.from_url(account.url) as store, ThreadPoolExecutor(1) as threads:
+        lease = Lock(store, "mug", ttl=60).acquire()
+        waiting = threads.submit((lambda: asyncio.run(wait_in_a_loop())) if is_async else wait)
+        until(lambda: REFUSED in caplog.text)
+        account.may(*ALL)
+        lease.release()
+        waiting.result(60)
+    assert caplog.text.count(REFUSED) == 1
 
 
 def test_channels_that_are_taken_away_later_stop_no_sale_and_no_release(account: Account) -> None:

@@ -215,6 +215,14 @@ class Impostor(socketserver.StreamRequestHandler):
 
 IMPOSTORS: Final = {
     "answers PING only": ({b"PING": b"+PONG\r\n", b"": b"-ERR unknown command\r\n"}, "is not usable: unknown command"),
+    "has no INFO": (
+        {b"": b"-ERR unknown command 'INFO', with args beginning with: \r\n"},
+        "has no INFO, which is needed to check it",
+    ),
+    "has no HELLO": (
+        {b"": b"-ERR unknown command 'HELLO', with args beginning with: '3' \r\n"},
+        "has no HELLO: add protocol=2 to the URL",
+    ),
     "answers with errors to everything": ({b"": b"-ERR not here\r\n"}, "is not usable: not here"),
     "agrees to everything": ({b"": b"+OK\r\n"}, "answers INFO with something else: is it a proxy?"),
     "knows nothing": ({b"": b"$-1\r\n"}, "answers INFO with something else: is it a proxy?"),
