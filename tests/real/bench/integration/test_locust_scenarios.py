@@ -137,13 +137,14 @@ def test_workers_share_a_flash_sale_and_the_master_has_the_last_word(valkey_url:
 def test_a_sale_whose_workers_were_killed_ends_and_says_which_never_reported(
     valkey_url: str, tmp_path: Path, killed: int
 ) -> None:
+    """Killed as soon as they are to spawn users: that all have spawned, Locust says only if it hears so in a second."""
     results, port = tmp_path / "sale.json", str(free_ports(1)[0])
     buyers = ("--processes", "2", "-u", "4", "-r", "100", "--hold", "5", "--stock", "100000")
     options = ("--headless", "--seconds", "3", "--warm-up", "0", "--master-bind-port", port, "--master-port", port)
     with locust("capacity", *buyers, *options, *ALSO_LATE, "--sale-json", str(results),
                 url=valkey_url, folder=tmp_path) as process:  # fmt: skip
         until = time.monotonic() + WAIT_SECONDS
-        while "All users spawned" not in said(tmp_path) and time.monotonic() < until:
+        while "Sending spawn jobs" not in said(tmp_path) and time.monotonic() < until:
             threading.Event().wait(LOOK_SECONDS)
         for worker in psutil.Process(process.pid).children()[:killed]:
             worker.kill()
