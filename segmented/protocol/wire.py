@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 POSITION: Final = re.compile(r"([0-9]{1,15})-([0-9]{1,15})")
+UNKNOWN_COMMAND: Final = re.compile(r"unknown command ['`](\w+)['`]")
+"""The refusal of a server whose provider has renamed or removed a command."""
 Reply = Any
 """A server's reply: bytes or str, int, None, lists of these, or a ResponseError."""
 Command = Sequence[str | int]

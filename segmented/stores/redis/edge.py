@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
@@ -24,7 +23,7 @@ from redis.exceptions import (
 
 from segmented.errors import InvalidInput, StoreError, StoreRefused, StoreUnavailable, WrongKind
 from segmented.masking import masked
-from segmented.protocol.wire import text
+from segmented.protocol.wire import UNKNOWN_COMMAND, text
 from segmented.stores.redis.addresses import ENCODE
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
     from segmented.stores.redis.eviction import Eviction
 
-UNKNOWN: Final = re.compile(r"unknown command ['`](\w+)['`]")
-"""The answer of a server that has renamed or removed a command."""
 CONNECT_TIMEOUT: Final = 2.0
 SOCKET_TIMEOUT: Final = 5.0
 CONNECTIONS_MAX: Final = 100
@@ -163,7 +160,7 @@ def _first_contact(server: str, error: Exception) -> str:
             return f"{server} refused the password or account of the URL"
         case NoPermissionError():
             return f"the account of {server} may not run INFO, which is needed to check the server: {error}"
-        case ResponseError() if (unknown := UNKNOWN.match(str(error))) is not None:
+        case ResponseError() if (unknown := UNKNOWN_COMMAND.match(str(error))) is not None:
             cure = ": add protocol=2 to the URL" if unknown[1] == "HELLO" else ", which is needed to check it"
             return f"the server at {server} has no {unknown[1]}{cure}"
         case RedisConnectionError() | RedisTimeoutError() | OSError():

@@ -25,8 +25,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, NoPermissi
 
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.keys import listener_channel
-from segmented.protocol.wire import readable, text
-from segmented.stores.redis.edge import UNKNOWN
+from segmented.protocol.wire import UNKNOWN_COMMAND, readable, text
 from segmented.stores.wakeups import ThreadWakeups, Wake
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class Warned:
 
     def note(self, error: Exception) -> None:
         """Log a refusal, unless one was logged."""
-        is_refused = isinstance(error, NoPermissionError) or UNKNOWN.match(str(error)) is not None
+        is_refused = isinstance(error, NoPermissionError) or UNKNOWN_COMMAND.match(str(error)) is not None
         if is_refused and not self._has_warned:
             self._has_warned = True
             LOGGER.warning("%s: %s", REFUSED, error)
