@@ -31,12 +31,14 @@ class OnceKeys:
     """Channel: one message when the key may be free, or has an outcome."""
     runs: str
     """Sorted set with PX: message -> server milliseconds at which its lease ends, where several may run at once."""
+    line: str
+    """Sorted set with PX: message -> server microseconds at which it first had to wait for one of those runs."""
     member: str
     """The key as written in the claims."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every record script."""
-        return [self.record, self.messages, self.claims, self.freed, self.runs]
+        return [self.record, self.messages, self.claims, self.freed, self.runs, self.line]
 
 
 def once_partition(key: str) -> int:
@@ -60,6 +62,7 @@ def once_keys(namespace: str, key: str) -> OnceKeys:
         claims=f"{tag}:claims",
         freed=f"{tag}:freed:{member}",
         runs=f"{tag}:runs:{member}",
+        line=f"{tag}:line:{member}",
         member=member,
     )
 

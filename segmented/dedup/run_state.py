@@ -33,6 +33,8 @@ class RunState(LeaseState):
     fencing_token: int
     """Return the fencing token. It grows with every run of the key; pass it to the systems that the body writes to."""
     _form: OutcomeForm
+    next_text: str = ""
+    """What to publish so that the next message in the line arrives; "" for none."""
 
     @property
     def key(self) -> str:
@@ -98,6 +100,7 @@ class RunState(LeaseState):
             self._lose()
             raise
         self.note_release(Released())
+        self.next_text = answer.next_text
         return answer.body
 
     def _putting_off(self, next_attempt: int, wait_ms: int, delay_ms: int) -> Plan[None]:

@@ -64,7 +64,9 @@ class RunClaim(LeaseClaim):
         """Return the channel that notifies waiters that the key may be free or has an outcome."""
         return once_keys(self.record.namespace, self.record.key).freed
 
-    def beginning(self, seen: str, *, attempt: int = 0, follows: str = "", round_number: int = 0) -> BeginRun:
+    def beginning(
+        self, seen: str, *, attempt: int = 0, follows: str = "", round_number: int = 0, text: str = ""
+    ) -> BeginRun:
         """Return the operation that begins the run; `seen` is the fingerprint of the payload."""
         return BeginRun(
             self.record,
@@ -81,6 +83,7 @@ class RunClaim(LeaseClaim):
             follows=follows,
             round=round_number,
             at_once=self.terms.at_once,
+            text=text,
         )
 
     def renewing(self, ttl_ms: int) -> RenewRun:

@@ -57,6 +57,8 @@ class KeyHeld:
     """For a worker: send this copy again for later. If False, a newer copy has arrived, and this one may be dropped."""
     next_round: int = 0
     """With `goes_round`: the `round` to send it with. Several copies of a message become one, and never none."""
+    wait_ms: int = 0
+    """With `goes_round`: after how many milliseconds the copy is to arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class RunBegun:
     ttl_ms: int
     replay: bool
     """True if this holder id already had it: a repeat after a lost reply."""
+    next_text: str = ""
+    """What to publish so that another message, which may run too, arrives; "" for none."""
     call: str = ""
     """The arguments of the latest call, which replace those of the message; "" for most rules."""
 
@@ -114,6 +118,8 @@ class RunFinished:
     replay: bool
     body: str = ""
     """The result of an effect in the store, as JSON."""
+    next_text: str = ""
+    """What to publish so that the next message in the line arrives; "" for none."""
 
 
 @dataclass(frozen=True, slots=True)

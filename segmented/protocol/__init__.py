@@ -44,8 +44,8 @@ LATE: Final = from_modules(
             "DecideCart FinishCart InspectCarts ListCarts ListDueCarts OpenCart PinOrder ReadCart ScanCarts ScanPinned"
         ),
         "segmented.protocol.dedup.operations": (
-            "AbandonRun BeginRun CancelMessage ClaimKey DoubtRun FinishRun FinishRunWithEffect FreeKey ListClaims "
-            "ListNamespaces ReadRecord ReapKey RenewRun SettleRun"
+            "AbandonRun BeginRun CallNext CancelMessage ClaimKey DoubtRun FinishRun FinishRunWithEffect FreeKey "
+            "ListClaims ListNamespaces ReadRecord ReapKey RenewRun SettleRun"
         ),
         "segmented.protocol.fair.operations": "AcquireFair FairTimes ReleaseFair RenewFair",
         "segmented.protocol.freezing.operations": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import logging
 import os
+import random
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from celery import Signature
 from celery.exceptions import Ignore, Reject, Retry
 from celery.states import READY_STATES, STARTED
 from kombu.utils import json
@@ -47,7 +50,7 @@ from segmented.models.dedup import (
     PayloadDiffers,
     RunBegun,
 )
-from segmented.protocol import ReadRecord
+from segmented.protocol import CallNext, ReadRecord
 
 if TYPE_CHECKING:
     from celery.app.task import Context, Task
@@ -55,13 +58,19 @@ if TYPE_CHECKING:
     from segmented.dedup.celery.plan import OncePlan
     from segmented.plans.drivers import Store
 
-ROUND_SECONDS: Final = 0.1
-ROUND_SECONDS_MAX: Final = 5.0
-"""Maximum delay in seconds of a message whose key is taken; it returns after 0.1, 0.2, 0.4 s and so on."""
+COPY_SECONDS: Final = 0.1
+"""Minimum delay in seconds of a copy of a message that runs; it returns when the lease of that run may have ended."""
+REQUEUE_SECONDS: Final = 0.5
+"""Seconds before a message that cannot be published again is left with the broker."""
 DOWN_SECONDS: Final = 5.0
 """Seconds after which a message returns if the records' server did not answer, or answered with an error."""
 
 log = logging.getLogger(__name__)
+
+
+def spread(seconds: float) -> float:
+    """Return a time about as long, so that many messages do not come back in one moment."""
+    return seconds * random.uniform(0.8, 1.2)  # noqa: S311  # not a secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,7 @@ class Execution:
                     attempt=self.request.retries or 0,
                     follows=header.follows,
                     round_number=header.round,
+                    text=self._text(header) if self.plan.rule.kind == "serial" else "",
                 )
             )
         except WrongKind:  # another kind of value has the key; to redeliver the message cannot help
@@ -95,9 +105,10 @@ class Execution:
         except StoreError as error:
             if runs_when_down:
                 return self._unrecorded(error)
-            self._come_back(header, DOWN_SECONDS, error)
+            self._come_back(header, spread(DOWN_SECONDS), error)
         match answer:
             case RunBegun():
+                self._publish(answer.next_text)
                 return self._with(answer.call).work(Run(store, claim, (answer, asked_at), self.plan.form))
             case MessageEarly(due_in_ms):
                 self._come_back(header, due_in_ms / 1000, None)
@@ -122,7 +133,7 @@ class Execution:
             return self.plan.store
         except StoreRefused as error:
             log.warning("message %s comes back in %g s: %s", header.message, DOWN_SECONDS, error)
-            self._come_back(header, DOWN_SECONDS, error)
+            self._come_back(header, spread(DOWN_SECONDS), error)
 
     def _header(self) -> OnceHeader:
         message = str(self.request.id)
@@ -188,10 +199,12 @@ class Execution:
 
     def _finished(self, run: Run, result: object) -> object:
         if run.has_ended:  # the body did it
+            self._publish(run.next_text)
             return result
         try:
             if not isinstance(result, StoreEffect):
                 run.finish(result)
+                self._publish(run.next_text)
                 return result
             if not self.plan.terms.keep_ms:
                 message = f"task {self.plan.name!r} returned a StoreEffect, which needs unique(..., keep=seconds)"
@@ -218,10 +231,26 @@ class Execution:
             run.fail(error)
         except SegmentedError as failure:
             error.add_note(f"and afterwards: {failure}")
+        self._publish(run.next_text)
 
     def _abandon(self, run: Run) -> None:
         with suppress(SegmentedError):  # it expires on its own
             run.abandon()
+            self._call_next(run)
+
+    def _call_next(self, run: Run) -> None:
+        """Publish the next message that waits for a turn, after an end that does not tell it."""
+        if self.plan.rule.kind == "serial":
+            self._publish(self.plan.store.execute(CallNext(run.claim.record)))
+
+    def _publish(self, text: str) -> None:
+        """Publish a message whose turn it is. If that fails, it comes back by itself when a lease could have ended."""
+        if not text:
+            return
+        try:
+            Signature.from_dict(json.loads(text), app=self.plan.app).apply_async()
+        except Exception:  # a broker may raise anything
+            log.warning("the next message of task %s cannot be published", self.plan.name, exc_info=True)
 
     def _is_put_off(self, run: Run) -> bool:
         """Return whether the next attempt was published; the claim is then kept for it, whatever this one returned."""
@@ -239,6 +268,7 @@ class Execution:
         )
         with suppress(SegmentedError):  # the next attempt takes over from this one, or the claim expires
             run.put_off(attempt, wait_ms=wait_ms, delay_ms=delay_ms)
+            self._call_next(run)
 
     # --- this message does not have the run ---
 
@@ -265,14 +295,14 @@ class Execution:
             if not held.goes_round:
                 raise Ignore
             lapses = (held.free_in_ms or 0) / 1000
-            return self._go_round(header, max(ROUND_SECONDS, lapses), held)
+            return self._go_round(header, max(COPY_SECONDS, lapses), held)
         if held.state == "unknown":
             raise EffectUnknown(header.key, held.message)
         if not held.goes_round:
             raise Ignore
         if self.plan.rule.answers and not header.is_put_off:
             header = replace(header, follows=held.message)
-        return self._go_round(header, min(ROUND_SECONDS * 2 ** min(header.round, 16), ROUND_SECONDS_MAX), held)
+        return self._go_round(header, held.wait_ms / 1000, held)
 
     def _go_round(self, header: OnceHeader, seconds: float, held: KeyHeld) -> NoReturn:
         if self.request.is_eager:
@@ -283,16 +313,26 @@ class Execution:
         """Publish this message again under its id, for later. If that fails, leave it with the broker."""
         if self.request.is_eager and reason is not None:
             raise reason
-        again = self.task.signature_from_request(
-            self.request,
-            self.arguments,
-            self.options,
-            countdown=seconds,
-            retries=self.request.retries,
-            headers=header.carried(self.request.headers),
-        )
         try:
-            again.apply_async()
+            self._again(header, countdown=seconds).apply_async()
         except Exception as error:  # noqa: BLE001  # a broker may raise anything; it keeps the message
+            time.sleep(REQUEUE_SECONDS)  # it delivers it again at once
             raise Reject(error, requeue=True) from reason
         raise Ignore from reason
+
+    def _again(self, header: OnceHeader, **changed: Any) -> Signature:  # noqa: ANN401  # options of a signature
+        if header.serializer:
+            changed["serializer"] = header.serializer
+        headers, retries = header.carried(self.request.headers), self.request.retries
+        return self.task.signature_from_request(
+            self.request, self.arguments, self.options, retries=retries, headers=headers, **changed
+        )
+
+    def _text(self, header: OnceHeader) -> str:
+        """Return this message for a worker that calls it when it is its turn; "" if it has no form in JSON."""
+        called = replace(header, round=header.round + 2)  # newer than the copy that comes back by itself
+        try:
+            text: str = json.dumps(self._again(called))
+        except Exception:  # noqa: BLE001  # an encoder may raise anything
+            return ""
+        return text

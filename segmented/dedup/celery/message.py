@@ -39,6 +39,8 @@ class OnceHeader:
     """Namespace of the publisher's records; "" means the worker's own."""
     round: int = 0
     """How often it was republished because the key was taken."""
+    serializer: str = ""
+    """The serializer that its publisher chose for it; "" for the usual one."""
 
     def carried(self, headers: object) -> dict[str, Any]:
         """Return the headers with this one added. A message may have anything but headers under that name."""
@@ -74,7 +76,7 @@ def _is_readable(name: str, value: object) -> bool:
     match name:
         case "message" | "key":
             return isinstance(value, str) and bool(value)
-        case "payload_print" | "follows" | "namespace":
+        case "payload_print" | "follows" | "namespace" | "serializer":
             return isinstance(value, str)
         case "round":
             return is_whole(value) and isinstance(value, int) and value >= 0

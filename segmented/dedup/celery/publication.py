@@ -164,9 +164,16 @@ class Publication:
     def _header(
         self, message: str, *, follows: str = "", is_claimed: bool = False, is_put_off: bool = False
     ) -> OnceHeader:
-        who = (message, self.identity.key, self.identity.payload_print)
-        namespace = self.plan.record(self.identity.key).namespace
-        return OnceHeader(*who, follows=follows, is_claimed=is_claimed, is_put_off=is_put_off, namespace=namespace)
+        return OnceHeader(
+            message,
+            self.identity.key,
+            self.identity.payload_print,
+            follows=follows,
+            is_claimed=is_claimed,
+            is_put_off=is_put_off,
+            namespace=self.plan.record(self.identity.key).namespace,
+            serializer=str(self.options.get("serializer") or ""),
+        )
 
     def _sent(self, header: OnceHeader, **changed: object) -> AsyncResult[Any]:
         headers = header.carried(self.options.get("headers"))

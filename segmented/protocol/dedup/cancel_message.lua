@@ -32,6 +32,7 @@ if seat.seat == message then
   drop(RECORD, SEAT_FIELDS)
 end
 note_cancelled(message, due, remember_ms)
+redis.pcall('ZREM', LINE, message)
 note_claim(own, key .. ' ' .. message)
 if redis.call('EXISTS', RECORD) == 1 then
   keep(RECORD, key, remember_ms)

@@ -2,10 +2,10 @@
 -- uses shared/once.lua
 -- Keep the outcome of a run and end it. Safe to run twice: the same run gets a replay.
 -- With an effect, its Lua replaces the line `--@effect` below and sets `kind` and `body`.
--- KEYS     6 and on: those of the effect
+-- KEYS     7 and on: those of the effect
 -- ARGV     1 key   2 message   3 holder   4 token   5 kind   6 body   7 keep_ms   8 remember_ms
 --          9 run_on (key, message)   10 and on: those of the effect
--- answers  {"finished", "1" for a replay, body of an effect or ""}
+-- answers  {"finished", "1" for a replay, body of an effect or "", text of the next message to publish or ""}
 --          {"overtaken"}   the run of this token is not the holder's any more; nothing changed
 local key, message, token, kind, body, remember_ms = ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6], ARGV[8]
 local is_on_key = ARGV[9] == 'key'
@@ -16,7 +16,7 @@ if run.run ~= message or run.holder ~= ARGV[3] or run.fence ~= token then
   for _, place in ipairs({ RECORD, message_key(message) }) do
     local outcome = read_outcome(place)
     if outcome.done == message and outcome.done_fence == token then
-      return { 'finished', '1', outcome.kind == 'effect' and outcome.body or '' }
+      return { 'finished', '1', outcome.kind == 'effect' and outcome.body or '', '' }
     end
   end
   return { 'overtaken' }
@@ -35,4 +35,4 @@ else
 end
 keep(RECORD, key, remember_ms)
 redis.pcall('PUBLISH', FREED, 'finished')
-return { 'finished', '0', kind == 'effect' and body or '' }
+return { 'finished', '0', kind == 'effect' and body or '', not is_on_key and call_next() or '' }

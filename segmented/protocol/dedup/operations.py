@@ -56,7 +56,7 @@ EFFECT_MARK: Final = "--@effect"
 EFFECT: Final = """local function effect(KEYS, ARGV)
 {script}
 end
-local given = effect({{ unpack(KEYS, 6) }}, {{ unpack(ARGV, 10) }})
+local given = effect({{ unpack(KEYS, 7) }}, {{ unpack(ARGV, 10) }})
 local has_form, form = pcall(cjson.encode, given)
 if has_form and string.find(form, '[\\128-\\255]') then -- bytes that are not valid UTF-8 could never be read
   local rest, tail = form, '[\\128-\\191]'
@@ -151,6 +151,8 @@ class BeginRun(
     """The number with which this copy was sent again: the `next_round` of the answer that requested it."""
     at_once: int = 0
     """With `run_on` message: maximum number of messages of the key that run at a time; 0: no limit."""
+    text: str = ""
+    """With `at_once`: what a worker publishes to call this message when it is its turn; "" if it cannot be called."""
 
     def call(self) -> Call:
         return _call(
@@ -169,6 +171,7 @@ class BeginRun(
             self.task,
             self.at_once,
             self.round,
+            self.text,
         )
 
     def answer(
@@ -176,7 +179,13 @@ class BeginRun(
     ) -> RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated | MessageEarly:
         match text(reply[0]):
             case "begun":
-                return RunBegun(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1", call=text(reply[3]))
+                return RunBegun(
+                    int(reply[1]),
+                    self.ttl_ms,
+                    replay=text(reply[2]) == "1",
+                    call=text(reply[3]),
+                    next_text=text(reply[4]),
+                )
             case "finished":
                 return _outcome(reply)
             case "early":
@@ -235,7 +244,7 @@ class FinishRun(Release[RunFinished | RunOvertaken]):
     def answer(self, reply: Reply) -> RunFinished | RunOvertaken:
         if text(reply[0]) == "overtaken":
             return RunOvertaken()
-        return RunFinished(text(reply[1]) == "1", text(reply[2]))
+        return RunFinished(text(reply[1]) == "1", text(reply[2]), text(reply[3]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +389,19 @@ class SettleRun(Operation[RunFinished | Freed | NotUnknown]):
 
 
 @dataclass(frozen=True, slots=True)
+class CallNext(Operation[str]):
+    """Return what to publish so that the next message that waits for a turn arrives; "" for none."""
+
+    record: RecordName
+
+    def call(self) -> Call:
+        return _call("call_next", self.record)
+
+    def answer(self, reply: Reply) -> str:
+        return text(reply[0])
+
+
+@dataclass(frozen=True, slots=True)
 class ReadRecord(Operation[RecordState | None]):
     """Read the full state of a key or, if given, of one message alone."""
 
@@ -460,7 +482,9 @@ def _call(script: str, record: RecordName, *arguments: str | int) -> Call:
 def _held(reply: Reply) -> KeyHeld:
     state = cast("HeldState", text(reply[2]))
     free_in_ms, attempt, goes_round = optional_number(reply[3]), int(reply[4]), text(reply[5]) == "1"
-    return KeyHeld(text(reply[1]), state, free_in_ms, attempt, goes_round=goes_round, next_round=int(reply[6]))
+    next_round, wait_ms = int(reply[6]), int(reply[7])
+    held = KeyHeld(text(reply[1]), state, free_in_ms, attempt, goes_round=goes_round)
+    return replace(held, next_round=next_round, wait_ms=wait_ms)
 
 
 def _outcome(reply: Reply) -> OutcomeKept:

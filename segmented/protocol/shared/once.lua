@@ -3,19 +3,22 @@
 --       2 messages (prefix: <messages>:<message> is the state of one message; hash with PX: the fields of run and
 --         outcome; `awaited`: the highest attempt it has reached; `awaited_until`: until when that attempt is due;
 --         `follows`: the message that took its place after its worker died, and whose outcome it gets;
---         round_of (attempt), round, rounder (holder), round_at: the newest copy that arrived and had to wait)
+--         round_of (attempt), round, rounder (holder), round_at: the newest copy that arrived and had to wait;
+--         back_at: when it was told to come back; text: what a worker publishes to call it; called_at)
 --       3 claims (zset: key, or "key message" -> server ms at which its claim expires; +inf for the unknown state)
 --       4 freed (channel: one message when the key may be free or has an outcome)
 --       5 runs (zset: message -> server ms at which its lease ends; the runs of a rule that lets several run at once)
+--       6 line (zset: message -> server us at which it first had to wait for one of those runs)
 -- Fields of a record
 --   seat     seat (message), seat_print, seat_until, seat_since, seat_attempt, sent_at; of a rule that runs the latest
 --            call: seat_call (its arguments), due_at (it does not begin before)
 --   run      run (message), print, holder, fence, attempt, begun_at, run_until, on_lapse, doubt (1: unknown state),
 --            run_call (the arguments of seat_call)
 --   outcome  done (message), done_fence, done_print, done_at, kind, body, keep_until
---   both     token (the highest so far), task; reaped, reaped_print: the message whose worker died, until another one
+--   both     token (the highest so far), task; next_at: when the next copy that waits may come
+--            back; reaped, reaped_print: the message whose worker died, until another one
 --            takes its place
-local RECORD, MESSAGES, CLAIMS, FREED, RUNS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local RECORD, MESSAGES, CLAIMS, FREED, RUNS, LINE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local RUN_FIELDS = { 'run', 'print', 'holder', 'fence', 'attempt', 'begun_at', 'run_until', 'on_lapse', 'doubt', 'run_call' }
 local SEAT_FIELDS = { 'seat', 'seat_print', 'seat_until', 'seat_since', 'seat_attempt', 'sent_at', 'seat_call', 'due_at' }
 local OUTCOME_FIELDS = { 'done', 'done_fence', 'done_print', 'done_at', 'kind', 'body', 'keep_until' }
@@ -122,7 +125,7 @@ end
 -- Return the answer for a seat or run that is in the way.
 local function held(message, state, ends, attempt, again)
   local free_in = state == 'unknown' and '-1' or digits(math.max(0, tonumber(ends) - now))
-  return { 'held', message, state, free_in, attempt or '0', again and '1' or '0', '0' }
+  return { 'held', message, state, free_in, attempt or '0', again and '1' or '0', '0', '0' }
 end
 
 local function held_by_run(run)
@@ -241,4 +244,20 @@ local function move_outcome(next_message, remember_ms)
     note_message(last.done, left, 'done', last.done, 'done_fence', last.done_fence or '', 'done_print', last.done_print or '',
       'done_at', digits(moment(last.done_at)), 'kind', last.kind or '', 'body', last.body or '')
   end
+end
+
+local CALLED_MS, LOOKED_AT_MAX = 30000, 32
+
+-- The text of the first message in the line that nobody has called, for a worker to publish; "" if there is none.
+local function call_next()
+  local found = redis.pcall('ZRANGE', LINE, '0', digits(LOOKED_AT_MAX - 1))
+  for _, other in ipairs(found.err and {} or found) do
+    local its = message_key(other)
+    local v = redis.call('HMGET', its, 'text', 'called_at')
+    if v[1] and v[1] ~= '' and (not v[2] or moment(v[2]) + CALLED_MS < now) then
+      redis.call('HSET', its, 'called_at', digits(now))
+      return v[1]
+    end
+  end
+  return ''
 end

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import Celery
+from celery.exceptions import Ignore
 
-from segmented.dedup.celery import Once, unique
+from segmented.dedup.celery import Once, serial, unique
 from segmented.dedup.celery.message import OnceHeader
 from segmented.models.dedup import RecordName
+from segmented.protocol import BeginRun
 from segmented.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -87,3 +89,26 @@ def test_a_failed_message_that_is_delivered_again_leaves_the_stored_error_alone(
     assert (first.state, again.state, runs) == ("FAILURE", "IGNORED", ["a"])
     stored = app.backend.get_result("m")
     assert (type(stored), str(stored)) == (ValueError, "no such card")
+
+
+def test_a_message_with_a_serializer_of_its_own_is_put_back_with_it(app: Celery) -> None:
+    """Its argument has no form in JSON, so the broker would deliver it again and again at once."""
+
+    def odd(order: str, _: object) -> str:
+        return order
+
+    app.conf.task_always_eager = False
+    task: Any = app.task(base=Once, once=serial("{order}"), name="odd", lazy=False, shared=False)(odd)
+    record = task.once_plan.record(task.once_key("a", frozenset()))
+    app.conf.once_store.execute(BeginRun(record, "first", "h", "", "odd", 60_000, 60_000, "none", "message", at_once=1))
+    handle = task.apply_async(("a", frozenset()), serializer="pickle")
+
+    def taken() -> Any:  # noqa: ANN401  # kombu's message
+        with app.connection() as connection, connection.channel() as channel:
+            return channel.basic_get("celery", no_ack=True)
+
+    task.push_request(called_directly=False, is_eager=False, **taken().headers)
+    with pytest.raises(Ignore):
+        task("a", frozenset())
+    again = taken()
+    assert (again.headers["id"], again.content_type) == (handle.id, "application/x-python-serialize")

@@ -96,3 +96,14 @@ def test_serial_runs_every_message_and_no_more_at_a_time_than_is_said(side: Once
             running += 1 if what == "begin" else -1
             peak = max(peak, running)
     assert (side.runs(name), peak) == (6, most)
+
+
+def test_serial_runs_many_short_messages_in_order_with_few_deliveries_each(side: OnceSide) -> None:
+    task, count = side.task("serial"), 100
+    received = side.received()
+    with side.standing_still():
+        handles = [task.delay("many", number, 0.02) for number in range(count)]
+    assert [handle.get(timeout=SOON) for handle in handles] == [["many", number] for number in range(count)]
+    numbers = [int(number) for number in side.lines(key="many")]
+    assert max(abs(number - place) for place, number in enumerate(numbers)) < 8, "beyond the worker's eight threads"
+    assert side.received() - received <= 6 * count

@@ -18,6 +18,6 @@ RULES: Final[dict[str, OnceRule]] = {
     "daily": per("day", "{key}", tz="Europe/Berlin"),
     "latest": latest("{key}"),
     "quiet": latest("{key}", quiet=0.5),
-    "serial": serial("{key}"),
-    "three": serial("{key}", at_once=3),
+    "serial": serial("{key}", ttl=5.0),
+    "three": serial("{key}", at_once=3, ttl=5.0),
 }

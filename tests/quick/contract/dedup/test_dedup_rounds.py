@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, RunBegun
+from segmented import protocol as op
+from segmented.models.dedup import AttemptOutdated, KeyHeld, MessageCancelled, OutcomeKept, RunBegun
 from tests.quick.contract.dedup.test_dedup_claims import timeless
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
 
@@ -168,3 +169,77 @@ def test_a_follower_leaves_its_seat_when_it_is_given_an_outcome(side: Side) -> N
     assert isinstance(client.begin("f", follows="a"), OutcomeKept)
     assert client.claims() == ()
     assert client.read().seat is None  # type: ignore[union-attr]  # it has an outcome
+
+
+# --- herds ---
+
+
+def test_copies_that_wait_for_one_run_come_back_later_and_apart(side: Side) -> None:
+    client = KeyClient(side)
+    token = client.token("a")
+    waits = [client.begin(f"f{number}", follows="a").wait_ms for number in range(100)]
+    assert waits[0] >= 100
+    assert waits[-1] >= 100 + 99 * 20 - 1_000, "100 copies come back within more than a second"
+    client.finish("a", token)
+    client.token("b")
+    assert client.begin("f", follows="b").wait_ms < 200, "a new run begins without the herd of the last one"
+
+
+def test_messages_of_a_serial_key_run_in_the_order_in_which_they_came(side: Side) -> None:
+    client = KeyClient(side, "serial")
+    token = client.begin("m0", at_once=1).fencing_token
+    waits = [client.begin(f"m{number}", at_once=1).wait_ms for number in range(1, 5)]
+    assert waits == sorted(waits)
+    assert waits[3] > waits[0]
+    client.finish("m0", token)
+    ahead = client.begin("m2", at_once=1, round_number=1)
+    assert (ahead.message, ahead.state, ahead.goes_round) == ("m1", "waiting", True)
+    assert client.begin("m5", at_once=1).state == "waiting", "a new message does not overtake those that wait"
+    for number in range(1, 6):
+        begun = client.begin(f"m{number}", f"h{number}", at_once=1, round_number=2)
+        assert isinstance(begun, RunBegun), number
+        client.finish(f"m{number}", begun.fencing_token, f"h{number}")
+
+
+def test_a_message_that_does_not_come_back_is_passed_over_after_a_lease(side: Side) -> None:
+    client = KeyClient(side, "serial")
+    token = client.begin("m0", at_once=1).fencing_token
+    for message in ("lost", "m1"):
+        client.begin(message, at_once=1, ttl_ms=SHORT_MS, text="text")
+    client.finish("m0", token)
+    side.pass_time(1.0)
+    assert isinstance(client.begin("m1", at_once=1, round_number=1, ttl_ms=SHORT_MS), RunBegun)
+
+
+def test_a_cancelled_message_leaves_the_line(side: Side) -> None:
+    client = KeyClient(side, "serial")
+    token = client.begin("m0", at_once=1).fencing_token
+    for message in ("m1", "m2"):
+        client.begin(message, at_once=1)
+    client.cancel("m1")
+    client.finish("m0", token)
+    assert isinstance(client.begin("m2", at_once=1, round_number=1), RunBegun)
+
+
+def test_the_end_of_a_run_names_the_next_message_and_nobody_calls_it_twice(side: Side) -> None:
+    client = KeyClient(side, "serial")
+    token = client.begin("m0", at_once=2).fencing_token
+    other = client.begin("n0", at_once=2).fencing_token
+    for number in range(1, 4):
+        client.begin(f"m{number}", at_once=2, text=f"text {number}")
+    assert client.finish("m0", token).next_text == "text 1"
+    assert client.finish("n0", other).next_text == "text 2"
+    assert client.begin("m1", "called", at_once=2, round_number=2, text="again").next_text == "text 3"
+    assert client.side.execute(op.CallNext(client.record)) == ""
+
+
+def test_a_copy_that_comes_late_of_a_message_that_was_called_does_not_answer_again(side: Side) -> None:
+    """Its chord would count it twice."""
+    client = KeyClient(side, "serial")
+    token = client.begin("m0", at_once=1).fencing_token
+    client.begin("m1", at_once=1, text="text")
+    client.finish("m0", token)
+    called = client.begin("m1", "called", at_once=1, round_number=2)
+    client.finish("m1", called.fencing_token, "called")
+    assert client.begin("m1", "late", at_once=1, round_number=1) == AttemptOutdated(0)
+    assert timeless(client.begin("m1", "copy", at_once=1, round_number=2)) == OutcomeKept("m1", "value", "1", 0)

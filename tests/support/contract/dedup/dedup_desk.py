@@ -85,10 +85,11 @@ class KeyClient:
         follows: str = "",
         round_number: int = 0,
         at_once: int = 0,
+        text: str = "",
     ) -> Any:  # noqa: ANN401  # as above
         who = (self.record, message, holder or f"{message}'s", seen, "task", ttl_ms, remember_ms)
         how = (self.point.seat_end, self.point.run_on, on_lapse, attempt, follows, round_number, at_once)
-        return self.side.execute(op.BeginRun(*who, *how))
+        return self.side.execute(op.BeginRun(*who, *how, text))
 
     def token(self, message: str, holder: str = "", *, ttl_ms: int = LONG_MS, on_lapse: OnLapse = "again") -> int:
         """Begin, and return the token."""
