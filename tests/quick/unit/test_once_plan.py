@@ -105,7 +105,7 @@ def test_a_message_with_a_serializer_of_its_own_is_put_back_with_it(app: Celery)
 
     def taken() -> Any:  # noqa: ANN401  # kombu's message
         with app.connection() as connection, connection.channel() as channel:
-            return channel.basic_get("celery", no_ack=True)
+            return channel.basic_get("celery", no_ack=True)  # type: ignore[attr-defined]  # its stubs do not know of it
 
     task.push_request(called_directly=False, is_eager=False, **taken().headers)
     with pytest.raises(Ignore):
