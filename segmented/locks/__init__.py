@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     from segmented.locks.lease import AsyncLease as AsyncLease, Lease as Lease
     from segmented.locks.lock import AsyncLock as AsyncLock, Lock as Lock
     from segmented.locks.locked_decorator import locked as locked
-    from segmented.locks.multi import AsyncMultiLock as AsyncMultiLock, MultiLock as MultiLock
-    from segmented.locks.multi_lease import AsyncMultiLease as AsyncMultiLease, MultiLease as MultiLease
+    from segmented.locks.multi import (
+        AsyncMultiLease as AsyncMultiLease,
+        AsyncMultiLock as AsyncMultiLock,
+        MultiLease as MultiLease,
+        MultiLock as MultiLock,
+    )
     from segmented.locks.quorum import (
         AsyncQuorumLease as AsyncQuorumLease,
         AsyncQuorumLock as AsyncQuorumLock,
@@ -61,10 +65,11 @@ if TYPE_CHECKING:
         create_lock_table as create_lock_table,
     )
     from segmented.locks.unreachable import UnreachablePolicy as UnreachablePolicy
-    from segmented.locks.zookeeper import AsyncZooKeeperLock as AsyncZooKeeperLock, ZooKeeperLock as ZooKeeperLock
-    from segmented.locks.zookeeper_lease import (
+    from segmented.locks.zookeeper import (
         AsyncZooKeeperLease as AsyncZooKeeperLease,
+        AsyncZooKeeperLock as AsyncZooKeeperLock,
         ZooKeeperLease as ZooKeeperLease,
+        ZooKeeperLock as ZooKeeperLock,
     )
     from segmented.stores.quorum import AsyncQuorumStore as AsyncQuorumStore, QuorumStore as QuorumStore
 
@@ -82,8 +87,7 @@ LATE: Final = from_modules(
         "segmented.locks.lease": "AsyncLease Lease",
         "segmented.locks.lock": "AsyncLock Lock",
         "segmented.locks.locked_decorator": "locked",
-        "segmented.locks.multi": "AsyncMultiLock MultiLock",
-        "segmented.locks.multi_lease": "AsyncMultiLease MultiLease",
+        "segmented.locks.multi": "AsyncMultiLease AsyncMultiLock MultiLease MultiLock",
         "segmented.locks.quorum": "AsyncQuorumLease AsyncQuorumLock QuorumLease QuorumLock",
         "segmented.locks.read_write": "AsyncReadWriteLock ReadWriteLock",
         "segmented.locks.reentrant": "AsyncReentrantLock ReentrantLock task_owner thread_owner",
@@ -92,8 +96,7 @@ LATE: Final = from_modules(
         "segmented.locks.sql_row": "AsyncSqlRowLock HeldRow SqlRowLock",
         "segmented.locks.sql_table": "async_create_lock_table create_lock_table",
         "segmented.locks.unreachable": "UnreachablePolicy",
-        "segmented.locks.zookeeper": "AsyncZooKeeperLock ZooKeeperLock",
-        "segmented.locks.zookeeper_lease": "AsyncZooKeeperLease ZooKeeperLease",
+        "segmented.locks.zookeeper": "AsyncZooKeeperLease AsyncZooKeeperLock ZooKeeperLease ZooKeeperLock",
         "segmented.stores.quorum": "AsyncQuorumStore QuorumStore",
     }
 )

@@ -14,7 +14,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from segmented.process import after_fork_in_child
-from segmented.protocol.lock.operations import LeaveLine
+from segmented.protocol.lock import LeaveLine
 
 if TYPE_CHECKING:
     from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated

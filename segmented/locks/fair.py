@@ -44,13 +44,11 @@ from uuid import uuid4
 
 from segmented.keys import fair_keys
 from segmented.locks.claim import Claim, new_holder_id
-from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.handle import AsyncFencedHandle, FencedHandle
 from segmented.process import after_fork_in_child
-from segmented.protocol.fair.operations import AcquireFair, FairTimes, ReleaseFair, RenewFair
+from segmented.protocol.fair import AcquireFair, FairTimes, ReleaseFair, RenewFair
 
 if TYPE_CHECKING:
-    from segmented.clock import Duration
     from segmented.locks.lease import AsyncLease, Lease
 
 TIMES: Final = FairTimes(presence_ms=30_000, look_ms=12_000, claim_ms=2_000)
@@ -104,26 +102,11 @@ class FairClaim(FairTry):
         return AcquireFair(self.name, self.holder_id, self.process, self.ttl_ms, self.times)
 
 
-class FairLock(FencedHandle):
-    """A lock by name that serves waiters in the order of arrival, for threads."""
-
-    _is_exclusive = True
-
-    def _claim(self) -> FairClaim:
-        return FairClaim(self.name, new_holder_id(), self.ttl_ms)
-
-    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Lease:
-        """Wait in the queue up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout.
-
-        A timeout of 0 is one try, which succeeds only if the lock is free and has no waiters.
-        """
-        seconds = checked_timeout(timeout)
-        claim = self._claim() if seconds != 0 else FairTry(self.name, new_holder_id(), self.ttl_ms)
-        return self._taken(claim, seconds)
-
-
 class AsyncFairLock(AsyncFencedHandle):
-    """A lock by name that serves waiters in the order of arrival, for asyncio."""
+    """A lock by name that serves waiters in the order of arrival, for asyncio.
+
+    A timeout of 0 is one try, which succeeds only if the lock is free and has no waiters.
+    """
 
     _is_exclusive = True
 
@@ -133,3 +116,22 @@ class AsyncFairLock(AsyncFencedHandle):
     async def _acquired(self, timeout: float | None) -> AsyncLease:
         claim = self._claim() if timeout != 0 else FairTry(self.name, new_holder_id(), self.ttl_ms)
         return await self._taken(claim, timeout)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class FairLock(FencedHandle):
+    """A lock by name that serves waiters in the order of arrival, for threads.
+
+    A timeout of 0 is one try, which succeeds only if the lock is free and has no waiters.
+    """
+
+    _is_exclusive = True
+
+    def _claim(self) -> FairClaim:
+        return FairClaim(self.name, new_holder_id(), self.ttl_ms)
+
+    def _acquired(self, timeout: float | None) -> Lease:
+        claim = self._claim() if timeout != 0 else FairTry(self.name, new_holder_id(), self.ttl_ms)
+        return self._taken(claim, timeout)

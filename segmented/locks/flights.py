@@ -60,88 +60,12 @@ RENEWAL: Final = Renewal(is_wanted=True, seconds_max=DEFAULT_RENEW_MAX)
 WHO: Final = "a single flight"
 
 
-class SingleFlight:
-    """Values by name, loaded by one caller at a time, for threads. `single_flight` creates it.
+class AsyncSingleFlight:
+    """Values by name, loaded by one caller at a time, for asyncio. `single_flight` creates it.
 
-    If you create it yourself, as `SingleFlight(store, FlightOptions(keep=60))`, the store may be a callable that
+    If you create it yourself, as `AsyncSingleFlight(store, FlightOptions(keep=60))`, the store may be a callable that
     returns it when a call needs it.
     """
-
-    def __init__(self, store: Store | Callable[[], Store], options: FlightOptions) -> None:
-        """Create a flight that keeps values on `store`, or on the store that this callable returns."""
-        check_given(store, WHO, is_async=False)
-        self._given = store
-        self._options = options
-
-    def __repr__(self) -> str:
-        """Return the class and how long a value is kept."""
-        return f"{type(self).__name__}(keep={in_seconds(self._options.keep):g})"
-
-    def get(self, key: str, loader: Callable[[], V]) -> V:
-        """Return the value kept under `key`, or call `loader` and keep its value; one caller loads, the others wait.
-
-        All callers, also the one that loaded, get the value as `load` restores it from what `dump` made. The caller
-        whose loader failed gets the loader's error; others get LoaderFailed for `keep_failures` seconds. Raises
-        AcquireTimeout if others are still loading after `timeout` seconds.
-
-        A loader that gets the same key from the same flight waits for itself.
-        """
-        store = sync_store(self._given, WHO)
-        turn = run_sync(look_plan(checked_name(key, WHO), uuid4().hex, self._options), store)
-        if isinstance(turn, Opened):
-            return turn.value  # type: ignore[no-any-return]  # what a loader gave
-        lease = Lease(store, turn.claim, RENEWAL, turn.acquired, turn.asked_at)
-        outcome: Loaded | Failed
-        try:
-            try:
-                outcome = Loaded(loader())
-            except Exception as error:  # noqa: BLE001  # it is the plan that decides about it
-                outcome = Failed(error)
-            found = run_sync(landing_plan(turn, outcome, self._options), store)
-        finally:
-            with suppress(SegmentedError):  # it was lost, or the store is away and it lapses
-                lease.release()
-        return _landed(key, found, self._options)  # type: ignore[no-any-return]  # what the loader gave
-
-    def peek(self, key: str, *, default: V | None = None) -> Any:  # noqa: ANN401  # whatever was kept
-        """Return the kept value without loading, or `default` if none is kept that `load` can read.
-
-        Raises LoaderFailed for a kept failure.
-        """
-        found = run_sync(perform(ReadCached(checked_name(key, WHO))), sync_store(self._given, WHO))
-        return _peeked(key, found, default, self._options)
-
-    def forget(self, key: str) -> bool:
-        """Drop the kept value and do not keep one that is being loaded now. Return whether one was kept.
-
-        Call it after the change that made the value wrong: the value of a loader that read before the change is then
-        not kept, though the loader's own caller still gets it.
-        """
-        operation = ForgetCached(checked_name(key, WHO))
-        return run_sync(perform(operation), sync_store(self._given, WHO)).was_kept
-
-    def __call__(self, expression: str | Callable[..., str]) -> Callable[[Callable[P, V]], Callable[P, V]]:
-        """Decorate a function: keep its results under the key that `expression` makes of a call's arguments.
-
-        Begin the expression with a word unique to the function: functions with the same expression share what is kept.
-        Others do not: the arguments are in braces in the key, as in `user:{7}` for `"user:{id}"`.
-        """
-
-        def decorate(function: Callable[P, V]) -> Callable[P, V]:
-            key = _checked_key(expression, function, is_async=False)
-
-            @wraps(function)
-            def flown(*arguments: P.args, **options: P.kwargs) -> V:
-                return self.get(key.of(arguments, options), partial(function, *arguments, **options))
-
-            setattr(flown, KEY_ATTRIBUTE, key)
-            return flown
-
-        return decorate
-
-
-class AsyncSingleFlight:
-    """Values by name, loaded by one caller at a time, for asyncio; otherwise as `SingleFlight`."""
 
     def __init__(self, store: AsyncStore | Callable[[], AsyncStore], options: FlightOptions) -> None:
         """Create a flight that keeps values on `store`, or on the store that this callable returns."""
@@ -154,9 +78,14 @@ class AsyncSingleFlight:
         return f"{type(self).__name__}(keep={in_seconds(self._options.keep):g})"
 
     async def get(self, key: str, loader: Callable[[], Awaitable[V]]) -> V:
-        """Return the value kept under `key`, or call `loader` and keep its value; see `SingleFlight.get`.
+        """Return the value kept under `key`, or call `loader` and keep its value; one caller loads, the others wait.
 
-        A caller that is cancelled while it loads releases the lock, and the next one loads.
+        All callers, also the one that loaded, get the value as `load` restores it from what `dump` made. The caller
+        whose loader failed gets the loader's error; others get LoaderFailed for `keep_failures` seconds. Raises
+        AcquireTimeout if others are still loading after `timeout` seconds. A caller that is cancelled while it loads
+        releases the lock, and the next one loads.
+
+        A loader that gets the same key from the same flight waits for itself.
         """
         store = async_store(self._given, WHO)
         turn = await run_async(look_plan(checked_name(key, WHO), uuid4().hex, self._options), store)
@@ -184,14 +113,22 @@ class AsyncSingleFlight:
         return _peeked(key, found, default, self._options)
 
     async def forget(self, key: str) -> bool:
-        """Drop the kept value and do not keep one that is being loaded now; see `SingleFlight.forget`."""
+        """Drop the kept value and do not keep one that is being loaded now. Return whether one was kept.
+
+        Call it after the change that made the value wrong: the value of a loader that read before the change is then
+        not kept, though the loader's own caller still gets it.
+        """
         operation = ForgetCached(checked_name(key, WHO))
         return (await run_async(perform(operation), async_store(self._given, WHO))).was_kept
 
     def __call__(
         self, expression: str | Callable[..., str]
     ) -> Callable[[Callable[P, Coroutine[Any, Any, V]]], Callable[P, Coroutine[Any, Any, V]]]:
-        """Decorate a coroutine function; see `SingleFlight`."""
+        """Decorate a coroutine function: keep its results under the key that `expression` makes of the arguments.
+
+        Begin the expression with a word unique to the function: functions with the same expression share what is kept.
+        Others do not: the arguments are in braces in the key, as in `user:{7}` for `"user:{id}"`.
+        """
 
         def decorate(function: Callable[P, Coroutine[Any, Any, V]]) -> Callable[P, Coroutine[Any, Any, V]]:
             key = _checked_key(expression, function, is_async=True)
@@ -311,3 +248,87 @@ def _peeked(key: str, found: Cached | Uncached, default: object, options: Flight
         raise
     except Exception:  # noqa: BLE001  # any error of the caller's `load`
         return default
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class SingleFlight:
+    """Values by name, loaded by one caller at a time, for threads. `single_flight` creates it.
+
+    If you create it yourself, as `SingleFlight(store, FlightOptions(keep=60))`, the store may be a callable that
+    returns it when a call needs it.
+    """
+
+    def __init__(self, store: Store | Callable[[], Store], options: FlightOptions) -> None:
+        """Create a flight that keeps values on `store`, or on the store that this callable returns."""
+        check_given(store, WHO, is_async=False)
+        self._given = store
+        self._options = options
+
+    def __repr__(self) -> str:
+        """Return the class and how long a value is kept."""
+        return f"{type(self).__name__}(keep={in_seconds(self._options.keep):g})"
+
+    def get(self, key: str, loader: Callable[[], V]) -> V:
+        """Return the value kept under `key`, or call `loader` and keep its value; one caller loads, the others wait.
+
+        All callers, also the one that loaded, get the value as `load` restores it from what `dump` made. The caller
+        whose loader failed gets the loader's error; others get LoaderFailed for `keep_failures` seconds. Raises
+        AcquireTimeout if others are still loading after `timeout` seconds. A caller that is cancelled while it loads
+        releases the lock, and the next one loads.
+
+        A loader that gets the same key from the same flight waits for itself.
+        """
+        store = sync_store(self._given, WHO)
+        turn = run_sync(look_plan(checked_name(key, WHO), uuid4().hex, self._options), store)
+        if isinstance(turn, Opened):
+            return turn.value  # type: ignore[no-any-return]  # what a loader gave
+        lease = Lease(store, turn.claim, RENEWAL, turn.acquired, turn.asked_at)
+        outcome: Loaded | Failed
+        try:
+            try:
+                outcome = Loaded(loader())
+            except Exception as error:  # noqa: BLE001  # it is the plan that decides about it
+                outcome = Failed(error)
+            found = run_sync(landing_plan(turn, outcome, self._options), store)
+        finally:
+            with suppress(SegmentedError):  # it was lost, or the store is away and it lapses
+                lease.release()
+        return _landed(key, found, self._options)  # type: ignore[no-any-return]  # what the loader gave
+
+    def peek(self, key: str, *, default: V | None = None) -> Any:  # noqa: ANN401  # whatever was kept
+        """Return the kept value without loading, or `default` if none is kept that `load` can read.
+
+        Raises LoaderFailed for a kept failure.
+        """
+        found = run_sync(perform(ReadCached(checked_name(key, WHO))), sync_store(self._given, WHO))
+        return _peeked(key, found, default, self._options)
+
+    def forget(self, key: str) -> bool:
+        """Drop the kept value and do not keep one that is being loaded now. Return whether one was kept.
+
+        Call it after the change that made the value wrong: the value of a loader that read before the change is then
+        not kept, though the loader's own caller still gets it.
+        """
+        operation = ForgetCached(checked_name(key, WHO))
+        return run_sync(perform(operation), sync_store(self._given, WHO)).was_kept
+
+    def __call__(self, expression: str | Callable[..., str]) -> Callable[[Callable[P, V]], Callable[P, V]]:
+        """Decorate a function: keep its results under the key that `expression` makes of the arguments.
+
+        Begin the expression with a word unique to the function: functions with the same expression share what is kept.
+        Others do not: the arguments are in braces in the key, as in `user:{7}` for `"user:{id}"`.
+        """
+
+        def decorate(function: Callable[P, V]) -> Callable[P, V]:
+            key = _checked_key(expression, function, is_async=False)
+
+            @wraps(function)
+            def flown(*arguments: P.args, **options: P.kwargs) -> V:
+                return self.get(key.of(arguments, options), partial(function, *arguments, **options))
+
+            setattr(flown, KEY_ATTRIBUTE, key)
+            return flown
+
+        return decorate

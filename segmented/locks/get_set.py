@@ -38,7 +38,7 @@ from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBloc
 from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.process import THIS
-from segmented.protocol.get_set.operations import DeleteValue, GetSet, GetValue, SetNx
+from segmented.protocol.get_set import DeleteValue, GetSet, GetValue, SetNx
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,32 +166,6 @@ class _LeaseState(Hinted, StaysInItsProcess):
         return f"<{type(self).__name__} {self.name!r} {state} ({LABEL})>"
 
 
-class GetSetLease(EndsWithItsBlock, _LeaseState):
-    """A held historical lock, for threads: no fencing token, no holder id, no renewal, no lost signal."""
-
-    def __init__(self, store: Store, name: str, expires_at: float, wall_clock: Clock) -> None:
-        """Create the lease of a lock on `store` that expires at `expires_at` by `wall_clock`."""
-        super().__init__(name, expires_at, wall_clock)
-        self._store = store
-
-    def release(self) -> None:
-        """Delete the key, whichever client wrote it. Raises LeaseLost if our own time has come."""
-        run_sync(self._releasing(), self._store)
-
-
-class AsyncGetSetLease(EndsWithItsAsyncBlock, _LeaseState):
-    """A held historical lock, for asyncio; otherwise as `GetSetLease`."""
-
-    def __init__(self, store: AsyncStore, name: str, expires_at: float, wall_clock: Clock) -> None:
-        """Create the lease of a lock on `store` that expires at `expires_at` by `wall_clock`."""
-        super().__init__(name, expires_at, wall_clock)
-        self._store = store
-
-    async def release(self) -> None:
-        """Delete the key, whichever client wrote it. Raises LeaseLost if our own time has come."""
-        await run_async(self._releasing(), self._store)
-
-
 class _Handle(AcquireHinted):
     """The name, time to live and wall clock of a lock."""
 
@@ -211,6 +185,64 @@ class _Handle(AcquireHinted):
         return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g}) ({LABEL})"
 
 
+class AsyncGetSetLease(EndsWithItsAsyncBlock, _LeaseState):
+    """A held historical lock, for asyncio: no fencing token, no holder id, no renewal, no lost signal."""
+
+    def __init__(self, store: AsyncStore, name: str, expires_at: float, wall_clock: Clock) -> None:
+        """Create the lease of a lock on `store` that expires at `expires_at` by `wall_clock`."""
+        super().__init__(name, expires_at, wall_clock)
+        self._store = store
+
+    async def release(self) -> None:
+        """Delete the key, whichever client wrote it. Raises LeaseLost if our own time has come."""
+        await run_async(self._releasing(), self._store)
+
+
+class AsyncGetSetLock(_Handle):
+    """The historical lock of SETNX, GET and GETSET, for asyncio: for study and measurement, unsafe under clock skew."""
+
+    def __init__(
+        self, store: AsyncStore, name: str, *, ttl: Duration = DEFAULT_TTL, wall_clock: Clock | None = None
+    ) -> None:
+        """Create a lock `name` on `store` that expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
+        super().__init__(name, ttl=ttl, wall_clock=wall_clock)
+        self._store = checked_async(store, type(self).__name__)
+
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncGetSetLease]:
+        """Poll for up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
+
+        If acquire raises another error, the key may stay until it expires.
+        """
+        return Acquiring(self, checked_timeout(timeout))
+
+    async def try_acquire(self) -> AsyncGetSetLease | None:
+        """Return the lease if the lock is free now, otherwise None."""
+        try:
+            return await self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
+
+    async def _acquired(self, timeout: float | None) -> AsyncGetSetLease:
+        expires_at = await run_async(self._plan(timeout), self._store)
+        return AsyncGetSetLease(self._store, self.name, expires_at, self._wall_clock)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class GetSetLease(EndsWithItsBlock, _LeaseState):
+    """A held historical lock, for threads: no fencing token, no holder id, no renewal, no lost signal."""
+
+    def __init__(self, store: Store, name: str, expires_at: float, wall_clock: Clock) -> None:
+        """Create the lease of a lock on `store` that expires at `expires_at` by `wall_clock`."""
+        super().__init__(name, expires_at, wall_clock)
+        self._store = store
+
+    def release(self) -> None:
+        """Delete the key, whichever client wrote it. Raises LeaseLost if our own time has come."""
+        run_sync(self._releasing(), self._store)
+
+
 class GetSetLock(_Handle):
     """The historical lock of SETNX, GET and GETSET, for threads: for study and measurement, unsafe under clock skew."""
 
@@ -226,8 +258,7 @@ class GetSetLock(_Handle):
 
         If acquire raises another error, the key may stay until it expires.
         """
-        expires_at = run_sync(self._plan(checked_timeout(timeout)), self._store)
-        return GetSetLease(self._store, self.name, expires_at, self._wall_clock)
+        return self._acquired(checked_timeout(timeout))
 
     def try_acquire(self) -> GetSetLease | None:
         """Return the lease if the lock is free now, otherwise None."""
@@ -236,28 +267,6 @@ class GetSetLock(_Handle):
         except AcquireTimeout:
             return None
 
-
-class AsyncGetSetLock(_Handle):
-    """The historical lock of SETNX, GET and GETSET, for asyncio; otherwise as `GetSetLock`."""
-
-    def __init__(
-        self, store: AsyncStore, name: str, *, ttl: Duration = DEFAULT_TTL, wall_clock: Clock | None = None
-    ) -> None:
-        """Create a lock `name` on `store` that expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
-        super().__init__(name, ttl=ttl, wall_clock=wall_clock)
-        self._store = checked_async(store, type(self).__name__)
-
-    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncGetSetLease]:
-        """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`; see `GetSetLock`."""
-        return Acquiring(self, checked_timeout(timeout))
-
-    async def try_acquire(self) -> AsyncGetSetLease | None:
-        """Return the lease if the lock is free now, otherwise None."""
-        try:
-            return await self.acquire(timeout=0)
-        except AcquireTimeout:
-            return None
-
-    async def _acquired(self, timeout: float | None) -> AsyncGetSetLease:
-        expires_at = await run_async(self._plan(timeout), self._store)
-        return AsyncGetSetLease(self._store, self.name, expires_at, self._wall_clock)
+    def _acquired(self, timeout: float | None) -> GetSetLease:
+        expires_at = run_sync(self._plan(timeout), self._store)
+        return GetSetLease(self._store, self.name, expires_at, self._wall_clock)

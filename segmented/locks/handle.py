@@ -28,14 +28,14 @@ from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.hints import AcquireHinted
 from segmented.locks.keeper import async_release_later, release_later
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
-from segmented.locks.lease_manners import refusing
+from segmented.locks.lease_manners import RefusesOtherWith
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.locks.outages import waited_out, waits_out
 from segmented.models import Acquired, Held, Unreplicated
 from segmented.plans import Now, Offer, Plan, Try, Within, perform, run_async, run_sync, undo_after, wait_in_line
 from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.plans.waiting import UNDO_SECONDS
-from segmented.protocol.lock.operations import NEWCOMER
+from segmented.protocol.lock import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -145,122 +145,6 @@ class Handle(AcquireHinted):
         return ""
 
 
-class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
-    """A lock for threads. Subclasses make the claims and the leases."""
-
-    def __init__(
-        self,
-        store: Store,
-        name: str,
-        *,
-        ttl: Duration = DEFAULT_TTL,
-        renew: bool = False,
-        renew_max: Duration = DEFAULT_RENEW_MAX,
-    ) -> None:
-        """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
-
-        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
-        """
-        super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = checked_sync(store, type(self).__name__)
-        self._blocks = Blocks[LeaseT]()
-
-    @abstractmethod
-    def _claim(self) -> Claim:
-        """Return a new claim with its own holder id."""
-
-    @abstractmethod
-    def _lease(self, claim: Claim, found: Found) -> LeaseT:
-        """Return the lease of a claim that succeeded."""
-
-    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> LeaseT:
-        """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout."""
-        return self._taken(self._claim(), DEFAULT_TIMEOUT if timeout is DEFAULT_TIMEOUT else checked_timeout(timeout))
-
-    def _taken(self, claim: Claim, timeout: float | None) -> LeaseT:
-        """Acquire and return the lease; a claim that an exception leaves without a holder is released."""
-        try:
-            lease = self._lease(claim, run_sync(acquire_plan(claim, timeout), self._store))
-            lease.blocks = self._blocks
-            if self._on_lost is not None:
-                lease.on_lost(self._on_lost)
-            return lease  # noqa: TRY300  # a signal handler may raise here as well
-        except LockUnreachable:
-            release_later(claim, self._store)
-            raise
-        except SegmentedError:  # the plan has left nothing behind
-            raise
-        except BaseException:
-            run_sync(_given_back(claim), self._store)
-            raise
-
-    def try_acquire(self) -> LeaseT | None:
-        """Return the lease if the lock is free now, otherwise None."""
-        try:
-            return self.acquire(timeout=0)
-        except AcquireTimeout:
-            return None
-
-
-class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
-    """A lock for asyncio; otherwise as `SyncHandle`."""
-
-    def __init__(
-        self,
-        store: AsyncStore,
-        name: str,
-        *,
-        ttl: Duration = DEFAULT_TTL,
-        renew: bool = False,
-        renew_max: Duration = DEFAULT_RENEW_MAX,
-    ) -> None:
-        """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
-
-        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
-        """
-        super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = checked_async(store, type(self).__name__)
-        self._blocks = Blocks[AsyncLeaseT]()
-
-    @abstractmethod
-    def _claim(self) -> Claim:
-        """Return a new claim with its own holder id."""
-
-    @abstractmethod
-    def _lease(self, claim: Claim, found: Found) -> AsyncLeaseT:
-        """Return the lease of a claim that succeeded."""
-
-    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncLeaseT]:
-        """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.
-
-        It waits up to `timeout` seconds (default: 60; None: forever) and then raises AcquireTimeout.
-        """
-        return Acquiring(self, checked_timeout(timeout))
-
-    async def try_acquire(self) -> AsyncLeaseT | None:
-        """Return the lease if the lock is free now, otherwise None."""
-        try:
-            return await self.acquire(timeout=0)
-        except AcquireTimeout:
-            return None
-
-    async def _acquired(self, timeout: float | None) -> AsyncLeaseT:
-        return await self._taken(self._claim(), timeout)
-
-    async def _taken(self, claim: Claim, timeout: float | None) -> AsyncLeaseT:
-        """Acquire and return the lease."""
-        try:
-            found = await run_async(acquire_plan(claim, timeout), self._store)
-        except LockUnreachable:
-            async_release_later(claim, self._store)
-            raise
-        lease = self._lease(claim, found)
-        lease.blocks = self._blocks
-        if self._on_lost is not None:
-            lease.on_lost(self._on_lost)
-        return lease
-
-
 class Acquires(Protocol[EnteredT_co]):
     """An object that can be acquired, for asyncio."""
 
@@ -268,7 +152,7 @@ class Acquires(Protocol[EnteredT_co]):
         """Wait up to `timeout` seconds and return the lease."""
 
 
-class Acquiring(Coroutine[Any, Any, EnteredT]):
+class Acquiring(RefusesOtherWith, Coroutine[Any, Any, EnteredT]):
     """An acquire that has not begun: a coroutine for one `await` or one task, or an asynchronous context manager.
 
     If it is neither awaited nor entered, it acquires nothing, and Python warns that it "was never awaited".
@@ -305,9 +189,6 @@ class Acquiring(Coroutine[Any, Any, EnteredT]):
         """End it, without a warning if it was never awaited."""
         self._coroutine.close()
 
-    if not TYPE_CHECKING:
-        __enter__, __exit__ = refusing("async with")
-
     async def __aenter__(self) -> EnteredT:
         """Acquire."""
         self._lease = await self
@@ -331,11 +212,67 @@ def adopt_plan(operation: AdoptLock) -> Plan[Found]:
     raise LeaseLost(operation.name, operation.holder_id)
 
 
-class FencedHandle(SyncHandle[Lease]):
-    """A lock for threads whose leases carry a fencing token."""
+class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
+    """A lock for asyncio. Subclasses make the claims and the leases."""
 
-    def _lease(self, claim: Claim, found: Found) -> Lease:
-        return Lease(self._store, claim, self._renewal, *found)
+    def __init__(
+        self,
+        store: AsyncStore,
+        name: str,
+        *,
+        ttl: Duration = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
+
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
+        """
+        super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
+        self._store = checked_async(store, type(self).__name__)
+        self._blocks = Blocks[AsyncLeaseT]()
+
+    @abstractmethod
+    def _claim(self) -> Claim:
+        """Return a new claim with its own holder id."""
+
+    @abstractmethod
+    def _lease(self, claim: Claim, found: Found) -> AsyncLeaseT:
+        """Return the lease of a claim that succeeded."""
+
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncLeaseT]:
+        """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
+
+        Use it as `lease = await lock.acquire()`, or as `async with lock.acquire() as lease`.
+        """
+        return Acquiring(self, checked_timeout(timeout))
+
+    async def try_acquire(self) -> AsyncLeaseT | None:
+        """Return the lease if the lock is free now, otherwise None."""
+        try:
+            return await self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
+
+    async def _acquired(self, timeout: float | None) -> AsyncLeaseT:
+        return await self._taken(self._claim(), timeout)
+
+    async def _taken(self, claim: Claim, timeout: float | None) -> AsyncLeaseT:
+        """Acquire and return the lease; a claim that an exception leaves without a holder is released."""
+        try:
+            lease = self._lease(claim, await run_async(acquire_plan(claim, timeout), self._store))
+            lease.blocks = self._blocks
+            if self._on_lost is not None:
+                lease.on_lost(self._on_lost)
+            return lease  # noqa: TRY300  # a signal handler may raise here as well
+        except LockUnreachable:
+            async_release_later(claim, self._store)
+            raise
+        # threads: except SegmentedError:  # the plan has left nothing behind
+        # threads:     raise
+        # threads: except BaseException:
+        # threads:     run_sync(_given_back(claim), self._store)
+        # threads:     raise
 
 
 class AsyncFencedHandle(AsyncHandle[AsyncLease]):
@@ -343,3 +280,76 @@ class AsyncFencedHandle(AsyncHandle[AsyncLease]):
 
     def _lease(self, claim: Claim, found: Found) -> AsyncLease:
         return AsyncLease(self._store, claim, self._renewal, *found)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
+    """A lock for threads. Subclasses make the claims and the leases."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        ttl: Duration = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
+
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
+        """
+        super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
+        self._store = checked_sync(store, type(self).__name__)
+        self._blocks = Blocks[LeaseT]()
+
+    @abstractmethod
+    def _claim(self) -> Claim:
+        """Return a new claim with its own holder id."""
+
+    @abstractmethod
+    def _lease(self, claim: Claim, found: Found) -> LeaseT:
+        """Return the lease of a claim that succeeded."""
+
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> LeaseT:
+        """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
+
+        Use it as `lease = lock.acquire()`, or as `with lock.acquire() as lease`.
+        """
+        return self._acquired(checked_timeout(timeout))
+
+    def try_acquire(self) -> LeaseT | None:
+        """Return the lease if the lock is free now, otherwise None."""
+        try:
+            return self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
+
+    def _acquired(self, timeout: float | None) -> LeaseT:
+        return self._taken(self._claim(), timeout)
+
+    def _taken(self, claim: Claim, timeout: float | None) -> LeaseT:
+        """Acquire and return the lease; a claim that an exception leaves without a holder is released."""
+        try:
+            lease = self._lease(claim, run_sync(acquire_plan(claim, timeout), self._store))
+            lease.blocks = self._blocks
+            if self._on_lost is not None:
+                lease.on_lost(self._on_lost)
+            return lease  # noqa: TRY300  # a signal handler may raise here as well
+        except LockUnreachable:
+            release_later(claim, self._store)
+            raise
+        except SegmentedError:  # the plan has left nothing behind
+            raise
+        except BaseException:
+            run_sync(_given_back(claim), self._store)
+            raise
+
+
+class FencedHandle(SyncHandle[Lease]):
+    """A lock for threads whose leases carry a fencing token."""
+
+    def _lease(self, claim: Claim, found: Found) -> Lease:
+        return Lease(self._store, claim, self._renewal, *found)

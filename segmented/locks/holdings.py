@@ -76,78 +76,6 @@ class _Ends(Generic[LeaseT]):
         _log.warning("lease.release_failed", extra={"lock": self._lease.name, "reason": str(failure)})
 
 
-class Holding(_Ends[Lease]):
-    """A lease around a body, for threads."""
-
-    def __enter__(self) -> None:
-        """Follow the transaction; if that fails, release the lease."""
-        try:
-            self._follow()
-        except BaseException as error:
-            self._lease.__exit__(type(error), error, None)
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release, unless a transaction is open; a failure never hides the body's own error."""
-        if self._is_body_last():
-            self._lease.__exit__(kind, error, trace)
-
-    def _release_late(self) -> None:
-        try:
-            self._lease.release()
-        except SegmentedError as failure:
-            self._note_failure(failure)
-
-
-class AsyncHolding(_Ends[AsyncLease]):
-    """A lease around a body, for asyncio."""
-
-    def __init__(self, lease: AsyncLease, transaction: Transaction | None) -> None:
-        """Create an object that releases `lease` once the body and `transaction`, if there is one, have ended.
-
-        It belongs to the running event loop.
-        """
-        self._loop = asyncio.get_running_loop()
-        super().__init__(lease, transaction)
-
-    async def __aenter__(self) -> None:
-        """Follow the transaction; if that fails, release the lease."""
-        try:
-            self._follow()
-        except BaseException as error:
-            await self._lease.__aexit__(type(error), error, None)
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release, unless a transaction is open; a failure never hides the body's own error."""
-        if self._is_body_last():
-            await self._lease.__aexit__(kind, error, trace)
-
-    def _release_late(self) -> None:
-        """Release before the commit returns, under SQLAlchemy's asyncio; otherwise in its own task, soon after."""
-        if self._transaction is not None and self._transaction.has_run(self._released):
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._start_release)
-        except RuntimeError:  # the loop is closed, and the lease expires
-            _log.warning("lease.release_failed", extra={"lock": self._lease.name, "reason": "the event loop is closed"})
-
-    def _start_release(self) -> None:
-        task = self._loop.create_task(begun(self._released), name="segmented-release")
-        _releasing.add(task)
-        task.add_done_callback(_releasing.discard)
-
-    async def _released(self) -> None:
-        try:
-            await self._lease.release()
-        except SegmentedError as failure:
-            self._note_failure(failure)
-
-
 class Follower(Protocol):
     """An object that is notified of a transaction's progress."""
 
@@ -204,3 +132,84 @@ class HookWatch:
         self._is_over = True
         if self._follower is not None:
             self._follower.after_end()
+
+
+class AsyncHolding(_Ends[AsyncLease]):
+    """A lease around a body, for asyncio."""
+
+    def __init__(self, lease: AsyncLease, transaction: Transaction | None) -> None:  # asyncio only
+        """Create an object that releases `lease` once the body and `transaction`, if there is one, have ended.
+
+        It belongs to the running event loop.
+        """
+        self._loop = asyncio.get_running_loop()
+        super().__init__(lease, transaction)
+
+    async def __aenter__(self) -> None:
+        """Follow the transaction; if that fails, release the lease."""
+        try:
+            self._follow()
+        except BaseException as error:
+            await self._lease.__aexit__(type(error), error, None)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release, unless a transaction is open; a failure never hides the body's own error."""
+        if self._is_body_last():
+            await self._lease.__aexit__(kind, error, trace)
+
+    def _release_late(self) -> None:  # asyncio only
+        """Release before the commit returns, under SQLAlchemy's asyncio; otherwise in its own task, soon after."""
+        if self._transaction is not None and self._transaction.has_run(self._released):
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._start_release)
+        except RuntimeError:  # the loop is closed, and the lease expires
+            _log.warning("lease.release_failed", extra={"lock": self._lease.name, "reason": "the event loop is closed"})
+
+    def _start_release(self) -> None:  # asyncio only
+        task = self._loop.create_task(begun(self._released), name="segmented-release")
+        _releasing.add(task)
+        task.add_done_callback(_releasing.discard)
+
+    # threads: def _release_late(self) -> None:
+    # threads:     self._released()
+
+    async def _released(self) -> None:
+        try:
+            await self._lease.release()
+        except SegmentedError as failure:
+            self._note_failure(failure)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class Holding(_Ends[Lease]):
+    """A lease around a body, for threads."""
+
+    def __enter__(self) -> None:
+        """Follow the transaction; if that fails, release the lease."""
+        try:
+            self._follow()
+        except BaseException as error:
+            self._lease.__exit__(type(error), error, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release, unless a transaction is open; a failure never hides the body's own error."""
+        if self._is_body_last():
+            self._lease.__exit__(kind, error, trace)
+
+    def _release_late(self) -> None:
+        self._released()
+
+    def _released(self) -> None:
+        try:
+            self._lease.release()
+        except SegmentedError as failure:
+            self._note_failure(failure)

@@ -22,15 +22,25 @@ if TYPE_CHECKING:
     from segmented.locks.blocks import Blocks
 
 
-def refusing(right: str) -> tuple[Callable[..., NoReturn], Callable[..., None]]:
-    """Return the two methods of the other kind of `with` statement than `right`; the first one raises InvalidInput."""
+class RefusesOtherWith:
+    """Raises InvalidInput for the kind of `with` statement that a subclass does not define."""
 
-    def enter(lock: object) -> NoReturn:
-        use = "asyncio" if right.startswith("async") else "threads"
-        message = f"{type(lock).__name__} is for {use}: enter it by '{right}'"
-        raise InvalidInput(message)
+    if not TYPE_CHECKING:
 
-    return enter, lambda *_: None
+        def __enter__(self) -> NoReturn:
+            """Raise InvalidInput."""
+            message = f"{type(self).__name__} is for asyncio: enter it by 'async with'"
+            raise InvalidInput(message)
+
+        def __aenter__(self) -> NoReturn:
+            """Raise InvalidInput."""
+            message = f"{type(self).__name__} is for threads: enter it by 'with'"
+            raise InvalidInput(message)
+
+        def __exit__(self, *_: object) -> None:
+            """Do nothing: it was not entered."""
+
+        __aexit__ = __exit__
 
 
 class StaysInItsProcess:
@@ -72,48 +82,11 @@ class ListsWhatHoldersNeed:
         return [name for name in super().__dir__() if name.startswith("__") or name in FOR_HOLDERS]
 
 
-class EndsWithItsBlock:
-    """Is released at the end of a `with` statement."""
-
-    blocks: Blocks[Any] | None = None
-    """Open blocks of the lock that acquired it, where a second one of the same thread would wait for the first."""
-
-    def release(self) -> None:
-        """End the lease."""
-        raise NotImplementedError
-
-    def release_later(self, failure: BaseException) -> None:
-        """Repeat a release that `failure` ended in the background, if this kind of lease can."""
-
-    if not TYPE_CHECKING:
-        __aenter__, __aexit__ = refusing("with")
-
-    def __enter__(self) -> Self:
-        """Return the lease."""
-        if self.blocks is not None:
-            self.blocks.entered(threading.current_thread(), place_of(currentframe()), self)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Release; a failed release never hides the body's own error."""
-        try:
-            if self.blocks is not None:
-                self.blocks.left(self)
-            self.release()
-        except SegmentedError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and afterwards: {failure}")
-        except BaseException as failure:  # of a signal handler, perhaps before the first step of `release`
-            self.release_later(failure)
-            raise
-
-
-class EndsWithItsAsyncBlock:
+class EndsWithItsAsyncBlock(RefusesOtherWith):
     """Is released at the end of an `async with` statement."""
 
     blocks: Blocks[Any] | None = None
-    """As for `EndsWithItsBlock`, by task."""
+    """Open blocks of the lock that acquired it, where a second one of the same caller would wait for the first."""
 
     async def release(self) -> None:
         """End the lease."""
@@ -140,7 +113,7 @@ class EndsWithItsAsyncBlock:
             if error is None:
                 raise
             error.add_note(f"and afterwards: {failure}")
-        except GeneratorExit:
+        except GeneratorExit:  # asyncio only
             raise
         except BaseException as failure:  # of a signal handler, perhaps before the first step of `release`
             self.release_later(failure)
@@ -208,3 +181,40 @@ class CancelScope:
             raise LeaseLost(self._lease.name, self._lease.holder_id) from error
         if is_ours_alone and kind is None:  # the body swallowed the cancellation
             raise LeaseLost(self._lease.name, self._lease.holder_id)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class EndsWithItsBlock(RefusesOtherWith):
+    """Is released at the end of a `with` statement."""
+
+    blocks: Blocks[Any] | None = None
+    """Open blocks of the lock that acquired it, where a second one of the same caller would wait for the first."""
+
+    def release(self) -> None:
+        """End the lease."""
+        raise NotImplementedError
+
+    def release_later(self, failure: BaseException) -> None:
+        """Repeat a release that `failure` ended in the background, if this kind of lease can."""
+
+    def __enter__(self) -> Self:
+        """Return the lease."""
+        if self.blocks is not None:
+            self.blocks.entered(threading.current_thread(), place_of(currentframe()), self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Release; a failed release never hides the body's own error."""
+        try:
+            if self.blocks is not None:
+                self.blocks.left(self)
+            self.release()
+        except SegmentedError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and afterwards: {failure}")
+        except BaseException as failure:  # of a signal handler, perhaps before the first step of `release`
+            self.release_later(failure)
+            raise

@@ -104,6 +104,64 @@ def checked_safety(replicas: int, replicas_timeout: Duration, lock_delay: Durati
     return Safety(int(replicas), within_ms, milliseconds_or_none(lock_delay, "lock_delay"))
 
 
+class AsyncLock(AsyncFencedHandle):
+    """A lock by name, for asyncio."""
+
+    _is_exclusive = True
+    _hints = SHOWN_HINTS
+
+    def __init__(  # noqa: PLR0913  # options of one lock, given by name
+        self,
+        store: AsyncStore,
+        name: str,
+        *,
+        ttl: Duration = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
+        replicas: int = 0,
+        replicas_timeout: Duration = DEFAULT_REPLICAS_TIMEOUT,
+        lock_delay: Duration = 0.0,
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
+
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all. With
+        `replicas`, an acquire succeeds only if that number of replicas acknowledges it within `replicas_timeout`
+        seconds; otherwise it is undone and ReplicasMissing is raised. With `lock_delay`, the name stays closed for that
+        number of seconds after a lease expires, while its holder's late writes may still arrive; a release opens it at
+        once. `on_lost` is called once for each lease that is lost; see `AsyncLease.on_lost`.
+        """
+        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        self._safety = checked_safety(replicas, replicas_timeout, lock_delay)
+        self._on_lost = on_lost
+
+    def _claim(self, holder_id: str | None = None) -> LockClaim:
+        return LockClaim(self.name, new_holder_id() if holder_id is None else holder_id, self.ttl_ms, self._safety)
+
+    async def is_locked(self) -> bool:
+        """Return whether the name is held, or closed by a lock-delay. The answer may already be outdated."""
+        return await self._store.execute(ShowLock(self.name, 1)) is not None
+
+    async def adopt(self, holder_id: str) -> AsyncLease:
+        """Return the lease that `holder_id` has on this name, to continue it here. Raises LeaseLost if there is none.
+
+        Use it for a lease that one process acquires and another uses and releases: the other needs only `lease.name`
+        and `lease.holder_id`. The lease keeps its end; `renew()`, and the handle's `renew=True`, extend it. Create the
+        handle with the same options as the one that acquired.
+        """
+        claim = self._claim(checked_name(holder_id, "a holder"))
+        found = await run_async(adopt_plan(claim.adopting()), self._store)
+        lease = AsyncLease(self._store, claim, UNRENEWED, *found)
+        lease.ttl_ms = self.ttl_ms
+        lease.look_after(self._renewal)
+        if self._on_lost is not None:
+            lease.on_lost(self._on_lost)
+        return lease
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
 class Lock(FencedHandle):
     """A lock by name, for threads."""
 
@@ -152,49 +210,6 @@ class Lock(FencedHandle):
         claim = self._claim(checked_name(holder_id, "a holder"))
         found = run_sync(adopt_plan(claim.adopting()), self._store)
         lease = Lease(self._store, claim, UNRENEWED, *found)
-        lease.ttl_ms = self.ttl_ms
-        lease.look_after(self._renewal)
-        if self._on_lost is not None:
-            lease.on_lost(self._on_lost)
-        return lease
-
-
-class AsyncLock(AsyncFencedHandle):
-    """A lock by name, for asyncio."""
-
-    _is_exclusive = True
-    _hints = SHOWN_HINTS
-
-    def __init__(  # noqa: PLR0913  # options of one lock, given by name
-        self,
-        store: AsyncStore,
-        name: str,
-        *,
-        ttl: Duration = DEFAULT_TTL,
-        renew: bool = False,
-        renew_max: Duration = DEFAULT_RENEW_MAX,
-        replicas: int = 0,
-        replicas_timeout: Duration = DEFAULT_REPLICAS_TIMEOUT,
-        lock_delay: Duration = 0.0,
-        on_lost: Callable[[], None] | None = None,
-    ) -> None:
-        """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed. Options as for `Lock`."""
-        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._safety = checked_safety(replicas, replicas_timeout, lock_delay)
-        self._on_lost = on_lost
-
-    def _claim(self, holder_id: str | None = None) -> LockClaim:
-        return LockClaim(self.name, new_holder_id() if holder_id is None else holder_id, self.ttl_ms, self._safety)
-
-    async def is_locked(self) -> bool:
-        """Return whether the name is held, or closed by a lock-delay. The answer may already be outdated."""
-        return await self._store.execute(ShowLock(self.name, 1)) is not None
-
-    async def adopt(self, holder_id: str) -> AsyncLease:
-        """Return the lease that `holder_id` has on this name, to continue it here. See `Lock.adopt`."""
-        claim = self._claim(checked_name(holder_id, "a holder"))
-        found = await run_async(adopt_plan(claim.adopting()), self._store)
-        lease = AsyncLease(self._store, claim, UNRENEWED, *found)
         lease.ttl_ms = self.ttl_ms
         lease.look_after(self._renewal)
         if self._on_lost is not None:

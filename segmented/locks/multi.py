@@ -20,8 +20,11 @@ acquires another can still deadlock: put all the names into one MultiLock.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from functools import partial
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from segmented.errors import (
@@ -29,32 +32,253 @@ from segmented.errors import (
     InvalidInput,
     LeaseLost,
     LockUnreachable,
+    PartlyReleased,
     SegmentedError,
     StoreBusy,
     StoreUnavailable,
 )
 from segmented.locks.blocks import Blocks
 from segmented.locks.claim import new_holder_id
+from segmented.locks.dropped import LapsesWhenDropped
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
-from segmented.locks.hints import AcquireHinted
-from segmented.locks.keeper import async_release_later, release_later
-from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, Renewal, trusted_until
+from segmented.locks.hints import LEASE_HINTS, AcquireHinted, Hinted
+from segmented.locks.keeper import async_keeper, async_release_later, release_later, thread_keeper
+from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
+from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, LeaseState, Renewal, trusted_until
 from segmented.locks.lock import LockClaim
-from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
 from segmented.locks.outages import waited_out, waits_out
 from segmented.models import Acquired, Held, Lost, Renewed
 from segmented.plans import Batch, Now, Park, Plan, perform, run_async, run_sync, substituted
 from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.plans.waiting import ATTEMPT_SECONDS, UNDO_SECONDS
-from segmented.protocol.lock.operations import NEWCOMER
+from segmented.process import THIS
+from segmented.protocol.lock import NEWCOMER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from segmented.clock import Duration
+    from segmented.clock import Clock, Duration
+    from segmented.models import Released
     from segmented.plans.drivers import AsyncStore, Store
+
+ReleaseAnswers = list["Released | Lost | SegmentedError"]
+
+
+class Part(LeaseState):
+    """The lease of one of the names."""
+
+    def __init__(self, claim: LockClaim, found: Found, clock: Clock) -> None:
+        """Create the lease of one granted claim."""
+        acquired, asked_at = found
+        super().__init__(claim, acquired, asked_at, clock)
+        self.fencing_token = acquired.fencing_token
+
+
+class MultiLeaseState(Hinted, StaysInItsProcess):
+    """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
+
+    _hints = LEASE_HINTS
+
+    def __init__(self, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal, clock: Clock) -> None:
+        """Create the state of granted `claims`."""
+        self._process_id = THIS.process_id
+        self._parts = [Part(claim, one, clock) for claim, one in zip(claims, found, strict=True)]
+        for part in self._parts:
+            part.keep_renewed(renewal)
+        self.names = tuple(part.name for part in self._parts)
+        self.name = ", ".join(self.names)
+        self.fencing_tokens: Mapping[str, int] = MappingProxyType(
+            {part.name: part.fencing_token for part in self._parts}
+        )
+        """The fencing token of each name; give a resource the token of the name that protects it."""
+
+    @property
+    def holder_id(self) -> str:
+        """Return the holder's id, the same for all names. Another process may adopt the leases with it."""
+        (found,) = {part.holder_id for part in self._parts}
+        return found
+
+    @property
+    def trusted_until(self) -> float:
+        """Return the local time until which all leases may be trusted: the earliest end."""
+        return min(part.trusted_until for part in self._parts)
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether every name was released."""
+        return all(part.has_ended for part in self._parts)
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the holder knows that it no longer holds one of the names."""
+        return any(part.is_lost for part in self._parts)
+
+    @property
+    def is_trusted(self) -> bool:
+        """Return whether the holder may still act on the lease."""
+        return all(part.is_trusted for part in self._parts)
+
+    def remaining(self) -> float:
+        """Return the seconds for which all names may still be trusted, or 0 if one has ended."""
+        return min(part.remaining() for part in self._parts)
+
+    def require(self) -> None:
+        """Raise LeaseLost, with the lost name, unless all may be trusted now. Call it before each protected step."""
+        for part in self._parts:
+            part.require()
+
+    def _states(self) -> Sequence[LeaseState]:
+        return self._parts
+
+    def _call_when_lost(self, callback: Callable[[], None]) -> bool:
+        """Note a callback and return True; if one of the names is already lost, call it and return False."""
+        waiting = [callback]
+
+        def once() -> None:
+            try:
+                first = waiting.pop()
+            except IndexError:  # already called for another name
+                return
+            first()
+
+        return all(part.call_when_lost(once) for part in self._parts)
+
+    def _renewing(self, ttl: Duration | None) -> Plan[None]:
+        self.require()
+        ttl_ms = self._parts[0].ttl_ms if ttl is None else milliseconds(ttl, "ttl")
+        asked_at = yield from perform(Now())
+        operations = tuple(part.claim.renewing(ttl_ms) for part in self._parts)
+        for part in self._parts:
+            part.begin_renewal(ttl_ms, asked_at)
+        try:
+            answers = yield from perform(Batch(operations, self.trusted_until))
+        except BaseException:
+            for part in self._parts:
+                part.note_unanswered_renewal()
+            raise
+        for part, answer in zip(self._parts, answers, strict=True):
+            if isinstance(answer, SegmentedError):
+                part.note_unanswered_renewal()
+            else:
+                part.note_renewal(answer, asked_at)
+        for answer in answers:
+            if isinstance(answer, SegmentedError):
+                raise answer
+        self.require()
+
+    def _releasing(self) -> Plan[None]:
+        self._require_own_process()
+        pending = [part for part in self._parts if not part.has_ended]
+        if not pending:
+            return
+        deadline = max(part.release_deadline() for part in pending)
+        for part in pending:
+            part.note_release_asked()
+        answers = yield from perform(Batch(tuple(part.claim.releasing() for part in pending), deadline))
+        self._note_releases(pending, answers)
+
+    def _owing(self, failure: BaseException) -> list[Part]:
+        """Return the names whose release `failure` has ended, which a keeper repeats from now on."""
+        return [part for part in self._parts if part.owe_release(at_once=not isinstance(failure, SegmentedError))]
+
+    def _note_releases(self, pending: Sequence[Part], answers: ReleaseAnswers) -> None:
+        failures: dict[str, SegmentedError] = {}
+        lost: dict[str, SegmentedError] = {}
+        for part, answer in zip(pending, answers, strict=True):
+            if isinstance(answer, SegmentedError):
+                failures[part.name] = answer
+                continue
+            try:
+                part.note_release(answer)
+            except LeaseLost as error:
+                lost[part.name] = error
+        if len(failures) == len(pending):  # for example, the server is unreachable
+            raise next(iter(failures.values()))
+        if failures:
+            raise PartlyReleased(failures | lost)
+        if lost:
+            raise LeaseLost(", ".join(lost), self._parts[0].claim.holder_id)
+
+    def __repr__(self) -> str:
+        """Return the names and the state."""
+        state = "lost" if self.is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
+        return f"<{type(self).__name__} {self.name!r} {state}>"
+
+
+class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, LapsesWhenDropped):
+    """Several names held together, for asyncio. An `async with` statement releases them all.
+
+    The lease is lost as soon as one of the names is.
+    """
+
+    def __init__(
+        self, store: AsyncStore, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal
+    ) -> None:
+        """Create the lease of claims that `store` granted."""
+        self._store = store
+        super().__init__(claims, found, renewal, store.clock)
+        self._lost: asyncio.Event | None = None
+        self._is_watched = False
+        if renewal.is_wanted:
+            self._watch()
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Return the event that is set once one of the names is lost; reading it starts the watch."""
+        if self._lost is None:
+            self._lost = asyncio.Event()
+            self.on_lost(self._lost.set)
+        return self._lost
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when one of the names is lost, from the keeper, or at once if one is already lost."""
+        if self._call_when_lost(callback):
+            self._watch()
+
+    def cancel_scope(self) -> CancelScope:  # asyncio only
+        """Return a scope for `async with` that cancels its body when a name is lost, and raises LeaseLost."""
+        return CancelScope(self)
+
+    async def renew(self, *, ttl: Duration | None = None) -> None:
+        """Extend all names to `ttl` seconds from now (default: as acquired). Raises LeaseLost if it is too late.
+
+        If one cannot be renewed for another reason, that error is raised, and the others are renewed.
+        """
+        await run_async(self._renewing(ttl), self._store)
+        if self._is_watched:
+            self._watch()
+
+    async def release(self) -> None:
+        """Release every name, even if one fails; calling it again does nothing, or retries those that failed.
+
+        A release that fails, or is cancelled, is repeated in the background until the leases have ended.
+        Raises LeaseLost with the names that had already ended, and PartlyReleased if some could not be released.
+        """
+        try:
+            await run_async(self._releasing(), self._store)
+        except GeneratorExit:  # asyncio only: closed from outside, and no task could repeat it
+            raise
+        except BaseException as failure:
+            self.release_later(failure)
+            raise
+        finally:
+            if self._is_watched:
+                for part in self._parts:
+                    if part.has_ended:
+                        async_keeper(self._store).discard(part)
+
+    def release_later(self, failure: BaseException) -> None:
+        """Let the keeper repeat a release that `failure` ended, for the names that are still held."""
+        for part in self._owing(failure):
+            async_keeper(self._store).watch(part, self._store)
+
+    def _watch(self) -> None:
+        self._is_watched = True
+        for part in self._parts:
+            async_keeper(self._store).watch(part, self._store)
+
 
 OutcomeT = TypeVar("OutcomeT")
 
@@ -84,54 +308,8 @@ class _Names(AcquireHinted):
         return f"{type(self).__name__}({list(self.names)!r}, ttl={self.ttl_ms / 1000:g}{renewed})"
 
 
-class MultiLock(Entered[MultiLease], _Names):
-    """A lock on several names at once, for threads."""
-
-    _is_exclusive = True
-
-    def __init__(
-        self,
-        store: Store,
-        names: Iterable[str],
-        *,
-        ttl: Duration = DEFAULT_TTL,
-        renew: bool = False,
-        renew_max: Duration = DEFAULT_RENEW_MAX,
-    ) -> None:
-        """Create a lock on all `names` on `store`, given in any order; a lease lives `ttl` seconds unless renewed.
-
-        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
-        """
-        super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = checked_sync(store, type(self).__name__)
-        self._blocks = Blocks[MultiLease]()
-
-    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> MultiLease:
-        """Wait up to `timeout` seconds for all names together (default: 60; None: forever) and return the lease.
-
-        Raises AcquireTimeout, which names the one that was not free; then no name is held.
-        """
-        claims = self._claims()
-        try:
-            found = run_sync(multi_plan(claims, checked_timeout(timeout)), self._store)
-        except LockUnreachable:
-            for claim in claims:
-                release_later(claim, self._store)
-            raise
-        lease = MultiLease(self._store, claims, found, self._renewal)
-        lease.blocks = self._blocks
-        return lease
-
-    def try_acquire(self) -> MultiLease | None:
-        """Return the lease if all names are free now, otherwise None."""
-        try:
-            return self.acquire(timeout=0)
-        except AcquireTimeout:
-            return None
-
-
 class AsyncMultiLock(AsyncEntered[AsyncMultiLease], _Names):
-    """A lock on several names at once, for asyncio; otherwise as `MultiLock`."""
+    """A lock on several names at once, for asyncio."""
 
     _is_exclusive = True
 
@@ -146,17 +324,17 @@ class AsyncMultiLock(AsyncEntered[AsyncMultiLease], _Names):
     ) -> None:
         """Create a lock on all `names` on `store`, given in any order; a lease lives `ttl` seconds unless renewed.
 
-        Options as for `MultiLock`.
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
         """
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_async(store, type(self).__name__)
         self._blocks = Blocks[AsyncMultiLease]()
 
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncMultiLease]:
-        """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.
+        """Wait up to `timeout` seconds for all names together (default: 60; None: forever) and return the lease.
 
-        It waits up to `timeout` seconds for all names together (default: 60; None: forever), then raises
-        AcquireTimeout.
+        Raises AcquireTimeout, which names the one that was not free; then no name is held. Use it as
+        `lease = await lock.acquire()`, or as `async with lock.acquire() as lease`.
         """
         return Acquiring(self, checked_timeout(timeout))
 
@@ -321,3 +499,121 @@ def _given_back(claims: Sequence[LockClaim], deadline: float) -> Plan[None]:
     if claims:  # a failure is ignored: a lease that was not released expires
         soon = (yield from perform(Now())) + UNDO_SECONDS
         yield from perform(Batch(tuple(claim.releasing() for claim in claims), max(deadline, soon)))
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class MultiLease(EndsWithItsBlock, MultiLeaseState, LapsesWhenDropped):
+    """Several names held together, for threads. A `with` statement releases them all.
+
+    The lease is lost as soon as one of the names is.
+    """
+
+    def __init__(self, store: Store, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal) -> None:
+        """Create the lease of claims that `store` granted."""
+        self._store = store
+        super().__init__(claims, found, renewal, store.clock)
+        self._lost: threading.Event | None = None
+        self._is_watched = False
+        if renewal.is_wanted:
+            self._watch()
+
+    @property
+    def lost(self) -> threading.Event:
+        """Return the event that is set once one of the names is lost; reading it starts the watch."""
+        if self._lost is None:
+            self._lost = threading.Event()
+            self.on_lost(self._lost.set)
+        return self._lost
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when one of the names is lost, from the keeper, or at once if one is already lost."""
+        if self._call_when_lost(callback):
+            self._watch()
+
+    def renew(self, *, ttl: Duration | None = None) -> None:
+        """Extend all names to `ttl` seconds from now (default: as acquired). Raises LeaseLost if it is too late.
+
+        If one cannot be renewed for another reason, that error is raised, and the others are renewed.
+        """
+        run_sync(self._renewing(ttl), self._store)
+        if self._is_watched:
+            self._watch()
+
+    def release(self) -> None:
+        """Release every name, even if one fails; calling it again does nothing, or retries those that failed.
+
+        A release that fails, or is cancelled, is repeated in the background until the leases have ended.
+        Raises LeaseLost with the names that had already ended, and PartlyReleased if some could not be released.
+        """
+        try:
+            run_sync(self._releasing(), self._store)
+        except BaseException as failure:
+            self.release_later(failure)
+            raise
+        finally:
+            if self._is_watched:
+                for part in self._parts:
+                    if part.has_ended:
+                        thread_keeper(self._store).discard(part)
+
+    def release_later(self, failure: BaseException) -> None:
+        """Let the keeper repeat a release that `failure` ended, for the names that are still held."""
+        for part in self._owing(failure):
+            thread_keeper(self._store).watch(part, self._store)
+
+    def _watch(self) -> None:
+        self._is_watched = True
+        for part in self._parts:
+            thread_keeper(self._store).watch(part, self._store)
+
+
+class MultiLock(Entered[MultiLease], _Names):
+    """A lock on several names at once, for threads."""
+
+    _is_exclusive = True
+
+    def __init__(
+        self,
+        store: Store,
+        names: Iterable[str],
+        *,
+        ttl: Duration = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Create a lock on all `names` on `store`, given in any order; a lease lives `ttl` seconds unless renewed.
+
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
+        """
+        super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
+        self._store = checked_sync(store, type(self).__name__)
+        self._blocks = Blocks[MultiLease]()
+
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> MultiLease:
+        """Wait up to `timeout` seconds for all names together (default: 60; None: forever) and return the lease.
+
+        Raises AcquireTimeout, which names the one that was not free; then no name is held. Use it as
+        `lease = lock.acquire()`, or as `with lock.acquire() as lease`.
+        """
+        return self._acquired(checked_timeout(timeout))
+
+    def try_acquire(self) -> MultiLease | None:
+        """Return the lease if all names are free now, otherwise None."""
+        try:
+            return self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
+
+    def _acquired(self, timeout: float | None) -> MultiLease:
+        claims = self._claims()
+        try:
+            found = run_sync(multi_plan(claims, timeout), self._store)
+        except LockUnreachable:
+            for claim in claims:
+                release_later(claim, self._store)
+            raise
+        lease = MultiLease(self._store, claims, found, self._renewal)
+        lease.blocks = self._blocks
+        return lease

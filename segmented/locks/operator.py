@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from segmented.models.locks import LockState, Revoked
     from segmented.plans.drivers import AsyncStore, Store
-    from segmented.protocol.operator.operations import Place
+    from segmented.protocol.operator import Place
 
 PYTHON_REDIS_LOCK: Final = "lock:"
 """The prefix that python-redis-lock writes before a name."""
@@ -91,6 +91,47 @@ def list_plan(
     return LockNames(tuple(sorted(found)[:names_max]), is_complete=len(found) <= names_max)
 
 
+async def async_show(store: AsyncStore, name: str, *, holders_max: int = DEFAULT_HOLDERS_MAX) -> LockState | None:
+    """Return who holds the lock, for how long, and who waits, or None if nothing that was looked for is held.
+
+    Returns up to `holders_max` holders. Looks for locks of every kind of ours, of `segmented.compat`, redis-py,
+    python-redis-lock and Redisson on this server; the state's `kind` says which it is. Their keys have other names than
+    ours, and are passed over if the account may not read them. Raises WrongKind if other data has the key of a lock of
+    ours, and InvalidInput for an invalid name.
+    """
+    return await run_async(show_plan(name, holders_max), store)
+
+
+async def async_revoke(store: AsyncStore, name: str) -> Revoked | None:
+    """End every lease and a lock-delay on the name, and wake waiters. Return None if there was nothing to revoke.
+
+    Holders are not notified; their next renewal or release reports the loss. Raises WrongKind for a key that is not a
+    lock, or is one of python-redis-lock or Redisson, which have ways of their own to end it, and InvalidInput for an
+    invalid name.
+    """
+    return await run_async(revoke_plan(name), store)
+
+
+async def async_list_locks(store: AsyncStore, match: str = "*", *, names_max: int = DEFAULT_NAMES_MAX) -> LockNames:
+    """Return up to `names_max` names of held locks that match.
+
+    `*` matches anything, `?` one byte, `[abc]` one of these, `[^abc]` any other, and a backslash makes the next
+    character literal. The result is not a snapshot: the scan runs in small steps, on a cluster one master after the
+    other, and may miss locks that are acquired or released meanwhile.
+    """
+    return await run_async(list_plan(match, names_max), store)
+
+
+def _checked(number: int, what: str) -> int:
+    if not is_whole(number) or number < 1:
+        message = f"{what} is {number!r}: give a whole number of 1 or more"
+        raise InvalidInput(message)
+    return int(number)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
 def show(store: Store, name: str, *, holders_max: int = DEFAULT_HOLDERS_MAX) -> LockState | None:
     """Return who holds the lock, for how long, and who waits, or None if nothing that was looked for is held.
 
@@ -120,25 +161,3 @@ def list_locks(store: Store, match: str = "*", *, names_max: int = DEFAULT_NAMES
     other, and may miss locks that are acquired or released meanwhile.
     """
     return run_sync(list_plan(match, names_max), store)
-
-
-async def async_show(store: AsyncStore, name: str, *, holders_max: int = DEFAULT_HOLDERS_MAX) -> LockState | None:
-    """Return who holds the lock, as `show` does, on an async store."""
-    return await run_async(show_plan(name, holders_max), store)
-
-
-async def async_revoke(store: AsyncStore, name: str) -> Revoked | None:
-    """End every lease on the name, as `revoke` does, on an async store."""
-    return await run_async(revoke_plan(name), store)
-
-
-async def async_list_locks(store: AsyncStore, match: str = "*", *, names_max: int = DEFAULT_NAMES_MAX) -> LockNames:
-    """Return the names of held locks, as `list_locks` does, on an async store."""
-    return await run_async(list_plan(match, names_max), store)
-
-
-def _checked(number: int, what: str) -> int:
-    if not is_whole(number) or number < 1:
-        message = f"{what} is {number!r}: give a whole number of 1 or more"
-        raise InvalidInput(message)
-    return int(number)

@@ -31,7 +31,7 @@ from segmented.keys import lock_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncHandle, Found, SyncHandle
 from segmented.locks.lease import AsyncHeldLease, HeldLease
-from segmented.protocol.vote.operations import AcquireVote, ReleaseVote, RenewVote
+from segmented.protocol.vote import AcquireVote, ReleaseVote, RenewVote
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 
 if TYPE_CHECKING:
@@ -64,12 +64,53 @@ class QuorumClaim(Claim):
         return ReleaseVote(self.name, self.holder_id)
 
 
-class QuorumLease(HeldLease):
-    """A lock held on a majority of servers, for threads. It has no fencing token."""
-
-
 class AsyncQuorumLease(AsyncHeldLease):
     """A lock held on a majority of servers, for asyncio. It has no fencing token."""
+
+
+class AsyncQuorumLock(AsyncHandle[AsyncQuorumLease]):
+    """A lock by name on a majority of servers, for asyncio."""
+
+    _is_exclusive = True
+
+    def __init__(
+        self,
+        store: AsyncQuorumStore,
+        name: str,
+        *,
+        ttl: Duration = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
+        reestablish: bool = False,
+    ) -> None:
+        """Create a lock `name` on the servers of `store`; a lease lives `ttl` seconds unless it is renewed.
+
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all. A renewal
+        succeeds if a majority still had the lease. With `reestablish`, it also takes the vote of a server that has
+        none, because the server restarted or was away; such a vote counts from the next renewal.
+        """
+        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        _require_quorum(store, AsyncQuorumStore)
+        self._reestablish = reestablish
+
+    def _claim(self) -> QuorumClaim:
+        return QuorumClaim(self.name, new_holder_id(), self.ttl_ms, self._reestablish)
+
+    def _lease(self, claim: Claim, found: Found) -> AsyncQuorumLease:
+        return AsyncQuorumLease(self._store, claim, self._renewal, *found)
+
+
+def _require_quorum(store: object, kind: type) -> None:
+    if not isinstance(store, kind):
+        message = f"a quorum lock needs a {kind.__name__} of several servers, not {type(store).__name__}"
+        raise InvalidInput(message)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class QuorumLease(HeldLease):
+    """A lock held on a majority of servers, for threads. It has no fencing token."""
 
 
 class QuorumLock(SyncHandle[QuorumLease]):
@@ -102,39 +143,3 @@ class QuorumLock(SyncHandle[QuorumLease]):
 
     def _lease(self, claim: Claim, found: Found) -> QuorumLease:
         return QuorumLease(self._store, claim, self._renewal, *found)
-
-
-class AsyncQuorumLock(AsyncHandle[AsyncQuorumLease]):
-    """A lock by name on a majority of servers, for asyncio."""
-
-    _is_exclusive = True
-
-    def __init__(
-        self,
-        store: AsyncQuorumStore,
-        name: str,
-        *,
-        ttl: Duration = DEFAULT_TTL,
-        renew: bool = False,
-        renew_max: Duration = DEFAULT_RENEW_MAX,
-        reestablish: bool = False,
-    ) -> None:
-        """Create a lock `name` on the servers of `store`; a lease lives `ttl` seconds unless it is renewed.
-
-        Options as for `QuorumLock`.
-        """
-        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
-        _require_quorum(store, AsyncQuorumStore)
-        self._reestablish = reestablish
-
-    def _claim(self) -> QuorumClaim:
-        return QuorumClaim(self.name, new_holder_id(), self.ttl_ms, self._reestablish)
-
-    def _lease(self, claim: Claim, found: Found) -> AsyncQuorumLease:
-        return AsyncQuorumLease(self._store, claim, self._renewal, *found)
-
-
-def _require_quorum(store: object, kind: type) -> None:
-    if not isinstance(store, kind):
-        message = f"a quorum lock needs a {kind.__name__} of several servers, not {type(store).__name__}"
-        raise InvalidInput(message)

@@ -28,10 +28,9 @@ from weakref import ref
 from segmented.errors import AcquireTimeout
 from segmented.keys import read_write_keys
 from segmented.locks.claim import Claim, new_holder_id
-from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
 from segmented.locks.hints import OPTION_HINTS, SIDES_HINTS, Hinted, hinted_options
-from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
+from segmented.protocol.read_write import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
     from segmented.clock import Duration
@@ -126,23 +125,6 @@ class _Own:
         return tuple(one for one in self._leases if (lease := one()) is not None and not lease.has_ended)
 
 
-class _Side(FencedHandle):
-    """One side of a lock, for threads."""
-
-    @cached_property
-    def own(self) -> _Own:
-        """The leases of this lock object, of both sides."""
-        return _Own()
-
-    def _taken(self, claim: Claim, timeout: float | None) -> Lease:
-        try:
-            lease = super()._taken(claim, timeout)
-        except AcquireTimeout as error:
-            raise self.own.explained(error) from None
-        self.own.add(lease)
-        return lease
-
-
 class _AsyncSide(AsyncFencedHandle):
     """One side of a lock, for asyncio."""
 
@@ -160,31 +142,6 @@ class _AsyncSide(AsyncFencedHandle):
         return lease
 
 
-class ReadLock(_Side):
-    """The readers' side of a `ReadWriteLock`, for threads."""
-
-    def _claim(self) -> ReadClaim:
-        return ReadClaim(self.name, new_holder_id(), self.ttl_ms)
-
-
-class WriteLock(_Side):
-    """The writers' side of a `ReadWriteLock`, for threads."""
-
-    _is_exclusive = True
-
-    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Lease:
-        """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
-
-        While it waits, no new reader gets in.
-        """
-        seconds = checked_timeout(timeout)
-        claim = write_claim(self.name, self.ttl_ms, seconds)
-        return self._taken(claim, seconds)
-
-    def _claim(self) -> WriteTry:
-        return write_claim(self.name, self.ttl_ms, None)
-
-
 class AsyncReadLock(_AsyncSide):
     """The readers' side of an `AsyncReadWriteLock`, for asyncio."""
 
@@ -199,6 +156,76 @@ class AsyncWriteLock(_AsyncSide):
 
     async def _acquired(self, timeout: float | None) -> AsyncLease:
         return await self._taken(write_claim(self.name, self.ttl_ms, timeout), timeout)
+
+    def _claim(self) -> WriteTry:
+        return write_claim(self.name, self.ttl_ms, None)
+
+
+@hinted_options(OPTION_HINTS)
+class AsyncReadWriteLock(Hinted):
+    """A lock by name for many readers or one writer, for asyncio: `lock.read.acquire()`, `lock.write.acquire()`."""
+
+    _hints = SIDES_HINTS
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        name: str,
+        *,
+        ttl: Duration = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Create a lock `name` on `store`; each lease lives `ttl` seconds unless it is renewed.
+
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
+        """
+        self.read = AsyncReadLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        """For readers: `acquire`, `try_acquire`."""
+        self.write = AsyncWriteLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        """For writers: `acquire`, `try_acquire`."""
+        self.write.own = self.read.own
+        self.name = self.read.name
+
+    def __repr__(self) -> str:
+        """Return the class, the name, the time to live, and whether leases are renewed."""
+        return repr(self.read).replace("ReadLock", "ReadWriteLock", 1)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class _Side(FencedHandle):
+    """One side of a lock, for threads."""
+
+    @cached_property
+    def own(self) -> _Own:
+        """The leases of this lock object, of both sides."""
+        return _Own()
+
+    def _taken(self, claim: Claim, timeout: float | None) -> Lease:
+        try:
+            lease = super()._taken(claim, timeout)
+        except AcquireTimeout as error:
+            raise self.own.explained(error) from None
+        self.own.add(lease)
+        return lease
+
+
+class ReadLock(_Side):
+    """The readers' side of a `ReadWriteLock`, for threads."""
+
+    def _claim(self) -> ReadClaim:
+        return ReadClaim(self.name, new_holder_id(), self.ttl_ms)
+
+
+class WriteLock(_Side):
+    """The writers' side of a `ReadWriteLock`, for threads. While one waits, no new reader gets in."""
+
+    _is_exclusive = True
+
+    def _acquired(self, timeout: float | None) -> Lease:
+        return self._taken(write_claim(self.name, self.ttl_ms, timeout), timeout)
 
     def _claim(self) -> WriteTry:
         return write_claim(self.name, self.ttl_ms, None)
@@ -226,34 +253,6 @@ class ReadWriteLock(Hinted):
         self.read = ReadLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         """For readers: `acquire`, `try_acquire`."""
         self.write = WriteLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
-        """For writers: `acquire`, `try_acquire`."""
-        self.write.own = self.read.own
-        self.name = self.read.name
-
-    def __repr__(self) -> str:
-        """Return the class, the name, the time to live, and whether leases are renewed."""
-        return repr(self.read).replace("ReadLock", "ReadWriteLock", 1)
-
-
-@hinted_options(OPTION_HINTS)
-class AsyncReadWriteLock(Hinted):
-    """A lock by name for many readers or one writer, for asyncio; otherwise as `ReadWriteLock`."""
-
-    _hints = SIDES_HINTS
-
-    def __init__(
-        self,
-        store: AsyncStore,
-        name: str,
-        *,
-        ttl: Duration = DEFAULT_TTL,
-        renew: bool = False,
-        renew_max: Duration = DEFAULT_RENEW_MAX,
-    ) -> None:
-        """Create a lock `name` on `store`; each lease lives `ttl` seconds unless it is renewed. See `ReadWriteLock`."""
-        self.read = AsyncReadLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
-        """For readers: `acquire`, `try_acquire`."""
-        self.write = AsyncWriteLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         """For writers: `acquire`, `try_acquire`."""
         self.write.own = self.read.own
         self.name = self.read.name

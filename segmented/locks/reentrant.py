@@ -34,7 +34,7 @@ from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
 from segmented.process import after_fork_in_child
-from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant, RenewReentrant
+from segmented.protocol.reentrant import AcquireReentrant, ReleaseReentrant, RenewReentrant
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -83,54 +83,8 @@ class ReentrantClaim(Claim):
         return ReleaseReentrant(self.name, self.owner, self.holder_id)
 
 
-class ReentrantLock(FencedHandle):
-    """A reentrant lock by name, for threads."""
-
-    def __init__(
-        self,
-        store: Store,
-        name: str,
-        *,
-        owner: Owner | None = None,
-        ttl: Duration = DEFAULT_TTL,
-        renew: bool = False,
-        renew_max: Duration = DEFAULT_RENEW_MAX,
-    ) -> None:
-        """Create a lock `name` on `store` for `owner`: a name, or by default the current thread.
-
-        A lease lives `ttl` seconds unless it is renewed. With `renew`, it is renewed in the background every third of
-        `ttl`, for `renew_max` seconds in all.
-        """
-        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._owner = thread_owner if owner is None else owner
-
-    def _described(self) -> str:
-        return described_owner(self._owner)
-
-    def _for(self, owner: Owner | None) -> Self:
-        """Return a copy of this handle with the current owner's name."""
-        known = checked_owner(self._owner if owner is None else owner)
-        found = copy(self)
-        found._owner = known  # noqa: SLF001  # a handle of this class
-        return found
-
-    def _claim(self) -> ReentrantClaim:
-        return ReentrantClaim(self.name, new_holder_id(), self.ttl_ms, checked_owner(self._owner))
-
-    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT, *, owner: Owner | None = None) -> Lease:
-        """Enter as `owner` (default: the handle's), at once if it holds the lock, and return a new lease.
-
-        Otherwise wait up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout.
-        """
-        return super(ReentrantLock, self._for(owner)).acquire(timeout=timeout)
-
-    def try_acquire(self, *, owner: Owner | None = None) -> Lease | None:
-        """Return a lease if the lock is free or held by the owner, otherwise None."""
-        return super(ReentrantLock, self._for(owner)).try_acquire()
-
-
 class AsyncReentrantLock(AsyncFencedHandle):
-    """A reentrant lock by name, for asyncio; otherwise as `ReentrantLock`."""
+    """A reentrant lock by name, for asyncio."""
 
     def __init__(
         self,
@@ -144,7 +98,8 @@ class AsyncReentrantLock(AsyncFencedHandle):
     ) -> None:
         """Create a lock `name` on `store` for `owner`: a name, or by default the current task.
 
-        Options as for `ReentrantLock`.
+        A lease lives `ttl` seconds unless it is renewed. With `renew`, it is renewed in the background every third of
+        `ttl`, for `renew_max` seconds in all.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._owner = task_owner if owner is None else owner
@@ -165,9 +120,10 @@ class AsyncReentrantLock(AsyncFencedHandle):
     def acquire(
         self, timeout: Duration | None = DEFAULT_TIMEOUT, *, owner: Owner | None = None
     ) -> Acquiring[AsyncLease]:
-        """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`.
+        """Enter as `owner` (default: the handle's), at once if it holds the lock, and return a new lease.
 
-        The owner is the one at this call, even if another task awaits the acquire.
+        Otherwise wait up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout. This call fixes the
+        owner. Use it as `lease = await lock.acquire()`, or as `async with lock.acquire() as lease`.
         """
         return super(AsyncReentrantLock, self._for(owner)).acquire(timeout=timeout)
 
@@ -226,3 +182,53 @@ def _forget_parents() -> None:
 
 
 after_fork_in_child(_forget_parents)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class ReentrantLock(FencedHandle):
+    """A reentrant lock by name, for threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        owner: Owner | None = None,
+        ttl: Duration = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: Duration = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Create a lock `name` on `store` for `owner`: a name, or by default the current thread.
+
+        A lease lives `ttl` seconds unless it is renewed. With `renew`, it is renewed in the background every third of
+        `ttl`, for `renew_max` seconds in all.
+        """
+        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        self._owner = thread_owner if owner is None else owner
+
+    def _described(self) -> str:
+        return described_owner(self._owner)
+
+    def _for(self, owner: Owner | None) -> Self:
+        """Return a copy of this handle with the current owner's name."""
+        known = checked_owner(self._owner if owner is None else owner)
+        found = copy(self)
+        found._owner = known  # noqa: SLF001  # a handle of this class
+        return found
+
+    def _claim(self) -> ReentrantClaim:
+        return ReentrantClaim(self.name, new_holder_id(), self.ttl_ms, checked_owner(self._owner))
+
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT, *, owner: Owner | None = None) -> Lease:
+        """Enter as `owner` (default: the handle's), at once if it holds the lock, and return a new lease.
+
+        Otherwise wait up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout. This call fixes the
+        owner. Use it as `lease = lock.acquire()`, or as `with lock.acquire() as lease`.
+        """
+        return super(ReentrantLock, self._for(owner)).acquire(timeout=timeout)
+
+    def try_acquire(self, *, owner: Owner | None = None) -> Lease | None:
+        """Return a lease if the lock is free or held by the owner, otherwise None. This call fixes the owner."""
+        return super(ReentrantLock, self._for(owner)).try_acquire()

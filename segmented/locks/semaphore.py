@@ -23,7 +23,7 @@ from segmented.keys import lock_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import is_whole
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
-from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit, RenewPermit
+from segmented.protocol.semaphore import AcquirePermit, ReleasePermit, RenewPermit
 
 if TYPE_CHECKING:
     from segmented.clock import Duration
@@ -70,12 +70,12 @@ def checked_permits(permits: int) -> int:
     return int(permits)  # of an enumeration's member, the value
 
 
-class Semaphore(FencedHandle):
-    """A semaphore by name, for threads."""
+class AsyncSemaphore(AsyncFencedHandle):
+    """A semaphore by name, for asyncio."""
 
     def __init__(
         self,
-        store: Store,
+        store: AsyncStore,
         name: str,
         *,
         permits: int,
@@ -98,12 +98,15 @@ class Semaphore(FencedHandle):
         return PermitClaim(self.name, new_holder_id(), self.ttl_ms, self.permits)
 
 
-class AsyncSemaphore(AsyncFencedHandle):
-    """A semaphore by name, for asyncio; otherwise as `Semaphore`."""
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class Semaphore(FencedHandle):
+    """A semaphore by name, for threads."""
 
     def __init__(
         self,
-        store: AsyncStore,
+        store: Store,
         name: str,
         *,
         permits: int,
@@ -113,7 +116,8 @@ class AsyncSemaphore(AsyncFencedHandle):
     ) -> None:
         """Create a semaphore `name` on `store` with `permits` permits; each lives `ttl` seconds unless it is renewed.
 
-        Options as for `Semaphore`.
+        With `renew`, a permit is renewed in the background every third of `ttl`, for `renew_max` seconds in all. While
+        permits of a semaphore with another number are held, acquiring raises PermitsMismatch.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self.permits = checked_permits(permits)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from segmented.locks.claim import LeaseClaim
     from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore, Store
-    from segmented.protocol.sequencer.operations import Mode
+    from segmented.protocol.sequencer import Mode
 
 TOKEN_MAX: Final = 2**63 - 1
 SHOWN_MAX: Final = 80

@@ -16,24 +16,240 @@ holder's node by hand ends its lease, and the holder is notified within an eight
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, cast
 from uuid import uuid4
 
-from segmented.errors import AcquireTimeout
+from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
+from segmented.locks.dropped import WarnsWhenDropped, unreleased
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout
 from segmented.locks.handle import Acquiring
-from segmented.locks.hints import ENDLESS_HINTS, SESSION_HINTS, AcquireHinted
-from segmented.locks.zookeeper_lease import AsyncZooKeeperLease, ZooKeeperLease
-from segmented.locks.zookeeper_plan import Claim, acquire_plan, line_plan
+from segmented.locks.hints import ENDLESS_HINTS, SESSION_HINTS, SESSION_LEASE_HINTS, AcquireHinted, Hinted
+from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
+from segmented.locks.zookeeper_plan import Claim, acquire_plan, line_plan, release_plan
 from segmented.plans import run_async, run_sync
+from segmented.process import THIS
 from segmented.stores.zookeeper import session_of
 from segmented.stores.zookeeper.paths import checked_root, lock_path
+from segmented.stores.zookeeper.trust import Held
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kazoo.client import KazooClient
 
     from segmented.clock import Duration
-    from segmented.protocol.zookeeper.operations import Contender
+    from segmented.locks.lease import AsyncHeldLease
+    from segmented.locks.zookeeper_plan import Turn
+    from segmented.protocol.zookeeper import Contender
+    from segmented.stores.zookeeper.client import ZooKeeperSession
+
+_log = logging.getLogger("segmented.locks")
+
+
+class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
+    """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
+
+    _hints = SESSION_LEASE_HINTS
+    has_ended = True
+    """Whether the lease was released; until it is complete, there is nothing to release."""
+
+    def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
+        """Create a lease that `session` watches."""
+        self._process_id = THIS.process_id
+        self.name = claim.name
+        self.holder_id = claim.holder_id
+        self.fencing_token = turn.entered.fencing_token
+        """The zxid that created the holder's node: it grows with every grant, even if nodes are deleted in between."""
+        self.path = turn.entered.contender.path
+        """The lease's node; deleting it ends the lease."""
+        self._session = session
+        self._claim = claim
+        self._turn = turn
+        self._seen_link = turn.link
+        self._guard = threading.RLock()
+        self._is_gone = False
+        self._is_lost = False
+        self._is_releasing = False
+        self._on_lost: list[Callable[[], None]] = []
+        self.has_ended = False
+        session.caretaker.look_after(self)
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the holder knows, from ZooKeeper or its own clock, that it no longer holds the lock."""
+        if self.is_lost_untold():
+            self._lose()
+        return self._is_lost
+
+    @property
+    def is_trusted(self) -> bool:
+        """Return whether the holder may still act on the lease; False also while the connection is lost (in doubt)."""
+        return self.remaining() > 0
+
+    @property
+    def trusted_until(self) -> float:
+        """Return the local time until which it may be trusted; a confirmation of the session usually extends it."""
+        return self._session.trusted_until(self._turn.era, self._seen_link)
+
+    def remaining(self) -> float:
+        """Return the seconds for which it may be trusted without an answer from ZooKeeper, or 0 if it is in doubt."""
+        if not self._is_in_its_process() or self.is_lost or self.is_over():
+            return 0.0
+        return max(0.0, self.trusted_until - self._session.clock.now())
+
+    def require(self) -> None:
+        """Raise LeaseLost if it is lost or released, and StoreUnavailable while it is in doubt.
+
+        Call it before each protected step.
+        """
+        self._require_own_process()
+        if self.is_trusted:
+            return
+        if self.is_over():
+            raise LeaseLost(self.name, self.holder_id)
+        message = (
+            f"the lease on {self.name!r} is in doubt until ZooKeeper at {self._session.where} confirms its session"
+        )
+        raise StoreUnavailable(message)
+
+    # --- called by the session's caretaker, in its own threads ---
+
+    def is_lost_untold(self) -> bool:
+        """Return whether the lease is lost and the holder not yet notified."""
+        return not self.is_over() and (self._is_gone or self._session.is_over(self._turn.era))
+
+    def is_over(self) -> bool:
+        """Return whether it is released, or lost and the holder notified, so that it needs no more watching."""
+        return self.has_ended or self._is_releasing or self._is_lost
+
+    def tell(self) -> None:
+        """Notify the holder that the lease is lost."""
+        self._lose()
+
+    def note_seen(self, link: int) -> None:
+        """Note that the node existed, on connection `link`."""
+        self._seen_link = link
+
+    def note_gone(self) -> None:
+        """Note that the node is gone."""
+        self._is_gone = True
+
+    # --- pieces ---
+
+    def _add_callback(self, callback: Callable[[], None]) -> None:
+        if not self.is_lost:
+            with self._guard:
+                if not self._is_lost:
+                    self._on_lost.append(callback)
+                    return
+        callback()
+
+    def _lose(self) -> None:
+        with self._guard:
+            if self._is_lost:
+                return
+            self._is_lost = True
+            callbacks, self._on_lost = self._on_lost, []
+        self._session.abandon(self._claim.parent, self.holder_id)  # the server may keep the session for longer
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:  # noqa: BLE001  # a callback's error must not end the caretaker of all other leases
+                _log.exception("lease.callback_failed", extra={"lock": self.name})
+
+    def _is_to_be_released(self) -> bool:
+        """Begin a release and return True; return False if already released. Raises LeaseLost if the lease is lost."""
+        self._require_own_process()
+        if self.has_ended:
+            return False
+        if self.is_lost or self._session.is_over(self._turn.era):
+            self._end()
+            raise LeaseLost(self.name, self.holder_id)
+        return True
+
+    def _end(self) -> None:
+        self.has_ended = True
+        self._session.caretaker.let_go(self)
+
+    def _note_dropped(self) -> str | None:
+        if self.is_over() or self._is_gone or self._session.is_closed or not self._is_in_its_process():
+            return None
+        self._on_lost = []
+        return unreleased(self.name)
+
+    def _note_release(self, *, is_released: bool) -> None:
+        self._end()
+        if not is_released:
+            raise LeaseLost(self.name, self.holder_id)
+
+    def _note_failed_release(self, failure: BaseException) -> None:
+        self._session.abandon(self._claim.parent, self.holder_id)
+        if not isinstance(failure, StoreUnavailable):
+            return
+        if self._session.is_over(self._turn.era):
+            self._end()
+            raise LeaseLost(self.name, self.holder_id) from failure
+        message = f"whether lock {self.name!r} is released is unknown; the release continues in the background"
+        raise StoreUnavailable(message) from failure
+
+    def __repr__(self) -> str:
+        """Return the name, the token and the state."""
+        over = "lost" if self._is_lost else "ended" if self.has_ended else ""
+        state = over or ("trusted" if self.is_trusted else "in doubt")
+        return f"<{type(self).__name__} {self.name!r} token={self.fencing_token} {state}>"
+
+
+class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
+    """A held lock, for asyncio. An `async with` statement releases it.
+
+    At most one lease per name is trusted, as long as ZooKeeper keeps its promises and this machine's clock runs at the
+    right rate. This does not stop a holder that is paused past its lease's end: pass `fencing_token` to the protected
+    resource, which must refuse a lower token than the highest it has seen.
+    """
+
+    def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
+        """Create a lease that `session` watches."""
+        self._lost = asyncio.Event()
+        self._loop = asyncio.get_running_loop()  # asyncio only
+        super().__init__(session, claim, turn)
+        self._add_callback(self._lost.set)
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Return the event that is set as soon as the lease is lost."""
+        return self._lost
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the lease is lost, from its loop or another thread, or now if it is lost."""
+        self._add_callback(callback)
+
+    def cancel_scope(self) -> CancelScope:  # asyncio only
+        """Return a scope for `async with` that cancels its body when the lease is lost, and raises LeaseLost."""
+        return CancelScope(cast("AsyncHeldLease", self))  # it needs a name, a holder id, `require` and `on_lost`
+
+    async def release(self) -> None:
+        """Release within 5 s. Raises LeaseLost if the lease had already ended; calling it again does nothing.
+
+        Raises StoreUnavailable if ZooKeeper does not answer in that time: the node is then deleted in the background.
+        """
+        if not self._is_to_be_released():
+            return
+        was_tried, self._is_releasing = self._is_releasing, True
+        try:
+            with self._session.async_store() as store:
+                is_released = await run_async(release_plan(self._claim, self._turn, was_tried=was_tried), store)
+        except BaseException as failure:
+            self._note_failed_release(failure)
+            raise
+        self._note_release(is_released=is_released)
+
+    def tell(self) -> None:  # asyncio only
+        """Notify the holder that the lease is lost. This happens in its event loop."""
+        self._session.post(self._loop, self._lose)
+
 
 DEFAULT_ROOT: Final = "/segmented/locks"
 
@@ -62,40 +278,16 @@ class _Handle(AcquireHinted):
         return f"{type(self).__name__}({self.name!r}, path={self.path!r})"
 
 
-class ZooKeeperLock(_Handle):
-    """A lock by name, for threads."""
+class AsyncZooKeeperLock(_Handle):
+    """A lock by name, for asyncio. kazoo works in its own threads, for which an event loop never waits."""
 
-    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> ZooKeeperLease:
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncZooKeeperLease]:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease.
 
         Raises AcquireTimeout if others hold the lock for longer, StoreUnavailable if ZooKeeper cannot be reached in
-        that time or the session ends, and StoreRefused if the client is closed.
+        that time or the session ends, and StoreRefused if the client is closed. Use it as
+        `lease = await lock.acquire()`, or as `async with lock.acquire() as lease`.
         """
-        timeout = checked_timeout(timeout)
-        claim = self._claim()
-        with self._session.store() as store:
-            lease = ZooKeeperLease(self._session, claim, run_sync(acquire_plan(claim, timeout), store))
-            store.keep(claim.holder_id)
-            return lease
-
-    def try_acquire(self) -> ZooKeeperLease | None:
-        """Return the lease if the lock is free now, otherwise None."""
-        try:
-            return self.acquire(timeout=0)
-        except AcquireTimeout:
-            return None
-
-    def contenders(self) -> tuple[Contender, ...]:
-        """Return the queue in order: the first holds the lock, the others wait."""
-        with self._session.store() as store:
-            return run_sync(line_plan(self._claim()), store)
-
-
-class AsyncZooKeeperLock(_Handle):
-    """A lock by name, for asyncio. kazoo works in its own threads; the event loop never waits for them."""
-
-    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncZooKeeperLease]:
-        """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`; see `ZooKeeperLock`."""
         return Acquiring(self, checked_timeout(timeout))
 
     async def try_acquire(self) -> AsyncZooKeeperLease | None:
@@ -114,5 +306,80 @@ class AsyncZooKeeperLock(_Handle):
         claim = self._claim()
         with self._session.async_store() as store:
             lease = AsyncZooKeeperLease(self._session, claim, await run_async(acquire_plan(claim, timeout), store))
+            store.keep(claim.holder_id)
+            return lease
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class ZooKeeperLease(EndsWithItsBlock, ZooKeeperLeaseState):
+    """A held lock, for threads. A `with` statement releases it.
+
+    At most one lease per name is trusted, as long as ZooKeeper keeps its promises and this machine's clock runs at the
+    right rate. This does not stop a holder that is paused past its lease's end: pass `fencing_token` to the protected
+    resource, which must refuse a lower token than the highest it has seen.
+    """
+
+    def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
+        """Create a lease that `session` watches."""
+        self._lost = threading.Event()
+        super().__init__(session, claim, turn)
+        self._add_callback(self._lost.set)
+
+    @property
+    def lost(self) -> threading.Event:
+        """Return the event that is set as soon as the lease is lost."""
+        return self._lost
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the lease is lost, from its loop or another thread, or now if it is lost."""
+        self._add_callback(callback)
+
+    def release(self) -> None:
+        """Release within 5 s. Raises LeaseLost if the lease had already ended; calling it again does nothing.
+
+        Raises StoreUnavailable if ZooKeeper does not answer in that time: the node is then deleted in the background.
+        """
+        if not self._is_to_be_released():
+            return
+        was_tried, self._is_releasing = self._is_releasing, True
+        try:
+            with self._session.sync_store() as store:
+                is_released = run_sync(release_plan(self._claim, self._turn, was_tried=was_tried), store)
+        except BaseException as failure:
+            self._note_failed_release(failure)
+            raise
+        self._note_release(is_released=is_released)
+
+
+class ZooKeeperLock(_Handle):
+    """A lock by name, for threads. kazoo works in its own threads, for which an event loop never waits."""
+
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> ZooKeeperLease:
+        """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease.
+
+        Raises AcquireTimeout if others hold the lock for longer, StoreUnavailable if ZooKeeper cannot be reached in
+        that time or the session ends, and StoreRefused if the client is closed. Use it as
+        `lease = lock.acquire()`, or as `with lock.acquire() as lease`.
+        """
+        return self._acquired(checked_timeout(timeout))
+
+    def try_acquire(self) -> ZooKeeperLease | None:
+        """Return the lease if the lock is free now, otherwise None."""
+        try:
+            return self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
+
+    def contenders(self) -> tuple[Contender, ...]:
+        """Return the queue in order: the first holds the lock, the others wait."""
+        with self._session.sync_store() as store:
+            return run_sync(line_plan(self._claim()), store)
+
+    def _acquired(self, timeout: float | None) -> ZooKeeperLease:
+        claim = self._claim()
+        with self._session.sync_store() as store:
+            lease = ZooKeeperLease(self._session, claim, run_sync(acquire_plan(claim, timeout), store))
             store.keep(claim.holder_id)
             return lease

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented.errors import AcquireTimeout, LeaseError, LeaseLost, StoreError, StoreUnavailable
 from segmented.plans import Join, Leave, Now, Park, Plan, Within, perform
-from segmented.protocol.zookeeper.operations import (
+from segmented.protocol.zookeeper import (
     ConfirmSession,
     Contender,
     CreateContender,

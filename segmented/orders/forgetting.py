@@ -28,7 +28,7 @@ from segmented.errors import InvalidInput
 from segmented.ledger_lines import parse_record
 from segmented.orders.tables import CONFIRMED
 from segmented.orders.verifying import own_totals, when_verified
-from segmented.protocol.archive.operations import cannot_forget
+from segmented.protocol.archive import cannot_forget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from segmented.models import Inspected
     from segmented.orders.answers import OrderRow
     from segmented.orders.database import OrderDatabase
-    from segmented.protocol.archive.operations import Forgot
+    from segmented.protocol.archive import Forgot
     from segmented.stock import Pool
 
 DEFAULT_GRACE: Final = 86_400.0

@@ -25,7 +25,7 @@ from segmented.ledger_lines import step_digest
 from segmented.models import shortened
 from segmented.orders.ledger import LastRow
 from segmented.orders.verifying import check_sale, when_verified
-from segmented.protocol.archive.operations import ledger_diverged
+from segmented.protocol.archive import ledger_diverged
 from segmented.stock import ShardedPool
 
 if TYPE_CHECKING:

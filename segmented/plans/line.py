@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.protocol.lock.operations import ALL, FIRST, LEFT_MS, TAKEN, TURN
+from segmented.protocol.lock import ALL, FIRST, LEFT_MS, TAKEN, TURN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

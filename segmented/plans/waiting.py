@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from segmented.errors import SegmentedError, StockError, StoreUnavailable
 from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
 from segmented.plans.line import AT_ONCE
-from segmented.protocol.lock.operations import NEWCOMER
+from segmented.protocol.lock import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

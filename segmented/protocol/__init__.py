@@ -12,55 +12,55 @@ from segmented.imports import from_modules, late
 from segmented.protocol.base import Effect as Effect, Operation as Operation
 
 if TYPE_CHECKING:
-    from segmented.protocol.archive.operations import *
-    from segmented.protocol.audit.operations import *
-    from segmented.protocol.cache.operations import *
-    from segmented.protocol.carts.operations import *
-    from segmented.protocol.dedup.operations import *
-    from segmented.protocol.fair.operations import *
-    from segmented.protocol.freezing.operations import *
-    from segmented.protocol.get_set.operations import *
-    from segmented.protocol.lock.operations import *
-    from segmented.protocol.operator.operations import *
-    from segmented.protocol.outbox.operations import *
-    from segmented.protocol.pool.operations import *
+    from segmented.protocol.archive import *
+    from segmented.protocol.audit import *
+    from segmented.protocol.cache import *
+    from segmented.protocol.carts import *
+    from segmented.protocol.dedup import *
+    from segmented.protocol.fair import *
+    from segmented.protocol.freezing import *
+    from segmented.protocol.get_set import *
+    from segmented.protocol.lock import *
+    from segmented.protocol.operator import *
+    from segmented.protocol.outbox import *
+    from segmented.protocol.pool import *
     from segmented.protocol.pool.orders import *
     from segmented.protocol.pool.standing import *
-    from segmented.protocol.read_write.operations import *
-    from segmented.protocol.reentrant.operations import *
-    from segmented.protocol.semaphore.operations import *
-    from segmented.protocol.sequencer.operations import *
-    from segmented.protocol.shards.operations import *
-    from segmented.protocol.vote.operations import *
+    from segmented.protocol.read_write import *
+    from segmented.protocol.reentrant import *
+    from segmented.protocol.semaphore import *
+    from segmented.protocol.sequencer import *
+    from segmented.protocol.shards import *
+    from segmented.protocol.vote import *
 
 LATE: Final = from_modules(
     {
-        "segmented.protocol.archive.operations": (
+        "segmented.protocol.archive": (
             "AbandonArchive ArchiveDirectory BeginArchive CompleteExport DropOutbox ForgetOrders NoteRelayed "
             "RemovePool RemoveRecords ScanLedger ScanRecords TrimLedger"
         ),
-        "segmented.protocol.cache.operations": "ForgetCached ReadCached ReadOrAcquire WriteCached",
-        "segmented.protocol.carts.operations": (
+        "segmented.protocol.cache": "ForgetCached ReadCached ReadOrAcquire WriteCached",
+        "segmented.protocol.carts": (
             "DecideCart FinishCart InspectCarts ListCarts ListDueCarts OpenCart PinOrder ReadCart ScanCarts ScanPinned"
         ),
-        "segmented.protocol.dedup.operations": (
+        "segmented.protocol.dedup": (
             "AbandonRun BeginRun CallNext CancelMessage ClaimKey DoubtRun FinishRun FinishRunWithEffect FreeKey "
             "ListClaims ListNamespaces ReadRecord ReapKey RenewRun SettleRun"
         ),
-        "segmented.protocol.fair.operations": "AcquireFair FairTimes ReleaseFair RenewFair",
-        "segmented.protocol.freezing.operations": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",
-        "segmented.protocol.get_set.operations": "DeleteValue GetSet GetValue SetNx",
-        "segmented.protocol.lock.operations": "AcquireLock AdoptLock LeaveLine ReleaseLock RenameHolder RenewLock",
-        "segmented.protocol.operator.operations": "ListLocks ListMasters RevokeLock ShowLock SlotRanges",
-        "segmented.protocol.outbox.operations": (
+        "segmented.protocol.fair": "AcquireFair FairTimes ReleaseFair RenewFair",
+        "segmented.protocol.freezing": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",
+        "segmented.protocol.get_set": "DeleteValue GetSet GetValue SetNx",
+        "segmented.protocol.lock": "AcquireLock AdoptLock LeaveLine ReleaseLock RenameHolder RenewLock",
+        "segmented.protocol.operator": "ListLocks ListMasters RevokeLock ShowLock SlotRanges",
+        "segmented.protocol.outbox": (
             "DropMessage KeepMessage ListDead ListMessages ListOutboxes NoteOutbox PutOff QueueOrders ReadOutbox "
             "ReadSubmitted RenewWork ReplayDead SweepOutbox TakeOrders"
         ),
-        "segmented.protocol.audit.operations": (
+        "segmented.protocol.audit": (
             "InspectOrders KeepAudit MendLedger MendNumber MendRecord ReadAudit ReadCustomers ReadLedgerStart "
             "ScanChanges ScanIds"
         ),
-        "segmented.protocol.pool.operations": (
+        "segmented.protocol.pool": (
             "AssignPool CheckAssignment CheckProfile ClosePool ListDue OpenPool ReadActivity ReadLedger ReadOrders "
             "ReadPool ReadSteps Resize Restock ScanOrders Withdraw"
         ),
@@ -69,12 +69,12 @@ LATE: Final = from_modules(
             "SettleMany"
         ),
         "segmented.protocol.pool.standing": "ChangeQuantity ExtendHold ReturnUnits",
-        "segmented.protocol.vote.operations": "AcquireVote IdentifyServer ReleaseVote RenewVote",
-        "segmented.protocol.read_write.operations": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",
-        "segmented.protocol.reentrant.operations": "AcquireReentrant ReleaseReentrant RenewReentrant",
-        "segmented.protocol.semaphore.operations": "AcquirePermit ReleasePermit RenewPermit",
-        "segmented.protocol.sequencer.operations": "CheckSequencer FencedSet",
-        "segmented.protocol.shards.operations": (
+        "segmented.protocol.vote": "AcquireVote IdentifyServer ReleaseVote RenewVote",
+        "segmented.protocol.read_write": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",
+        "segmented.protocol.reentrant": "AcquireReentrant ReleaseReentrant RenewReentrant",
+        "segmented.protocol.semaphore": "AcquirePermit ReleasePermit RenewPermit",
+        "segmented.protocol.sequencer": "CheckSequencer FencedSet",
+        "segmented.protocol.shards": (
             "AcknowledgeUnits LookAtShard NoteEpoch ReadDirectory ReceiveUnits SendUnits WriteDirectory"
         ),
     }

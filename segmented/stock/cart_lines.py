@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.models import Cart, CartFate, CartRecord, LineRefusal, PoolState, Settled, Superseded, Taken
-    from segmented.protocol.carts.operations import CartMove
+    from segmented.protocol.carts import CartMove
     from segmented.stock.async_pool_gate import AsyncPoolGate
     from segmented.stock.pool_gate import PoolGate
 

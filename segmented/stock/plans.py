@@ -27,7 +27,7 @@ from segmented.models.submitted import BegunOrder, TakenOrders
 from segmented.plans import Now, Offer, Plan, Try, pause, perform, undo_after, wait_in_line
 from segmented.plans.line import AT_ONCE
 from segmented.plans.waiting import GONE_SECONDS, MILLISECOND, undone
-from segmented.protocol.lock.operations import NEWCOMER
+from segmented.protocol.lock import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

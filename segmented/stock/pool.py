@@ -149,7 +149,7 @@ class Pool:
     ) -> Grant | Refusal:
         """Take units and a free segment's lock, waiting up to `timeout` seconds (default: 60; None: forever) for it.
 
-        In an `with` statement the order is confirmed at the end of the body, or cancelled if the body raises; a
+        In a `with` statement the order is confirmed at the end of the body, or cancelled if the body raises; a
         refusal raises NotGranted there. Pass the same `holder_id` again to repeat a call. `keep_refusal` stores a
         sold-out answer as the order's final state. `partial` accepts fewer units if fewer are left. `fair` serves
         callers in order of arrival across processes, at the cost of two more round trips. `keep_on` has the errors

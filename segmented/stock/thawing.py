@@ -30,7 +30,7 @@ from segmented.errors import PoolGated, PoolNotFrozen
 from segmented.models.pools import latest_epoch
 from segmented.models.shards import Shard, note_of
 from segmented.plans import Plan, perform
-from segmented.protocol.freezing.operations import TooManySold, counted_before
+from segmented.protocol.freezing import TooManySold, counted_before
 from segmented.stock.sharded.opening import all_plan, directory_plan
 
 if TYPE_CHECKING:

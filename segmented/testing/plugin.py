@@ -10,6 +10,7 @@ import itertools
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Protocol
@@ -18,6 +19,7 @@ import pytest
 
 from segmented.errors import InvalidInput
 from segmented.imports import needs
+from segmented.models.ids import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -26,8 +28,47 @@ if TYPE_CHECKING:
     from segmented.servers import PostgresServer, ValkeyServer
     from segmented.stock import Pool
     from segmented.stores.redis import RedisStore
-    from segmented.testing.books import Book
     from segmented.testing.worker_process import WorkerProcess
+
+NAMED_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """A pool, with its order database if it has one."""
+
+    pool: Pool
+    gate: Gate | None
+
+    def faults(self) -> list[str]:
+        """Return the faults, one sentence each. Orders in progress are not faults."""
+        report = self.pool.audit()
+        found = [str(drift) for drift in report.drift[:NAMED_MAX]]
+        if report.drift_count > NAMED_MAX:
+            found.append(f"and {report.drift_count - NAMED_MAX} more")
+        if report.oversold:
+            found.append(f"{report.oversold} {plural(report.oversold, 'unit')} oversold")
+        if report.refused_wrongly:
+            orders = plural(report.refused_wrongly, "order")
+            found.append(f"{report.refused_wrongly} {orders} refused although there were enough units")
+        if self.gate is not None:
+            sold = self.gate.totals(self.pool.sku).sold
+            state = self.pool.state()
+            if not state.confirmed <= sold <= state.confirmed + state.reserved:
+                found.append(
+                    f"the order database has {sold} {plural(sold, 'unit')} sold, the pool {state.confirmed} confirmed "
+                    f"and {state.reserved} reserved"
+                )
+        return found
+
+
+def unbalanced(books: list[Book]) -> str:
+    """Return one text about all pools whose books do not balance, or nothing."""
+    faults = {book.pool.sku: book.faults() for book in books}
+    return "\n".join(
+        f"the books of pool {sku!r} do not balance: {'; '.join(found)}" for sku, found in faults.items() if found
+    )
+
 
 CONNECTIONS_MAX: Final = 100
 PREFIX: Final = "SEGMENTED_"
@@ -189,7 +230,7 @@ def segmented_pool(request: pytest.FixtureRequest, segmented_store: RedisStore) 
             orders = import_module("segmented.orders")
             orders.open_gated(pool, gate, stock=stock, segments=segments, limit_per_customer=limit_per_customer)
         if audited:
-            books.append(import_module("segmented.testing.books").Book(pool, gate))
+            books.append(import_module("segmented.testing.plugin").Book(pool, gate))
         return pool
 
     return make
@@ -201,7 +242,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     result = yield
     books = item.stash.get(_books_key, [])
     if books:
-        found = import_module("segmented.testing.books").unbalanced(books)
+        found = import_module("segmented.testing.plugin").unbalanced(books)
         if found:
             pytest.fail(found, pytrace=False)
     return result

@@ -22,7 +22,7 @@ from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans import Batch, Join, Leave, Line, Listen, Now, Park, Plan, Try, Within, perform, substituted
 from segmented.plans.drivers import attempt_deadline
 from segmented.protocol import Effect, Operation
-from segmented.protocol.lock.operations import FIRST, TAKEN, TURN
+from segmented.protocol.lock import FIRST, TAKEN, TURN
 from segmented.stores.memory import MemoryModel
 
 if TYPE_CHECKING:

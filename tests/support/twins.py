@@ -12,7 +12,10 @@ import inspect
 import pkgutil
 import re
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tests.support import sync_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,6 +108,13 @@ def pairs(found: list[ModuleType]) -> tuple[list[Twins], list[str]]:
             else:
                 alone.append(f"{module}.{name}")
     return twins, alone
+
+
+def are_by_hand(twins: Twins) -> bool:
+    """Return whether both are written by hand; otherwise `make sync` writes the one for threads."""
+    text = Path(inspect.getfile(twins.sync)).read_text()
+    line = text.partition(f"\n{sync_of.MARK}")[0].count("\n")
+    return not text.startswith("# Written by `make sync`") and inspect.getsourcelines(twins.sync)[1] <= line + 1
 
 
 def members(kind: type) -> dict[str, Member]:

@@ -16,8 +16,8 @@ from segmented.keys import fair_keys
 from segmented.models import ORDER_ID_BYTES_MAX, Cart, Order, Shard
 from segmented.models.dedup import RecordName
 from segmented.once_keys import once_partition
-from segmented.protocol.dedup.operations import ClaimKey, ListClaims
-from segmented.protocol.fair.operations import AcquireFair, FairTimes, ReleaseFair
+from segmented.protocol.dedup import ClaimKey, ListClaims
+from segmented.protocol.fair import AcquireFair, FairTimes, ReleaseFair
 from segmented.stock.plans import LISTED_MAX
 
 if TYPE_CHECKING:

@@ -1,1 +1,95 @@
-"""The fair lock: a queue, and direct hand-off."""
+"""Operations on fair locks: a queue in the store, and a lock that is handed over to its head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from segmented.errors import WrongKind
+from segmented.keys import fair_keys
+from segmented.models import Acquired, Held
+from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
+from segmented.protocol.lock import FENCE_IDLE_MS
+from segmented.protocol.wire import Call, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.wire import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class FairTimes:
+    """The timeouts of a fair lock's waiters, in milliseconds."""
+
+    presence_ms: int
+    """How long a waiter counts as alive after each attempt."""
+    look_ms: int
+    """Time after which a waiter checks again, whatever messages it gets."""
+    claim_ms: int
+    """How long the lock, once handed over, waits for its new holder to claim it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireFair(Operation[Acquired | Held]):
+    """Take the lock for `ttl_ms` if it was handed to this holder, or is free without an earlier live waiter.
+
+    Otherwise wait in the queue, or keep the place in it; a caller that does not wait leaves no trace. `Held.free_in_ms`
+    says when to check again.
+    """
+
+    name: str
+    holder_id: str
+    process: str
+    """The process of this holder: waiters of one process die, and pause, together."""
+    ttl_ms: int
+    times: FairTimes
+    waits: bool = True
+
+    def call(self) -> Call:
+        times = self.times
+        return script_call(
+            "acquire_fair",
+            fair_keys(self.name).listed(),
+            self.holder_id,
+            self.process,
+            self.ttl_ms,
+            "1" if self.waits else "0",
+            times.presence_ms,
+            times.look_ms,
+            times.claim_ms,
+            FENCE_IDLE_MS + self.ttl_ms,
+        )
+
+    def answer(self, reply: Reply) -> Acquired | Held:
+        match text(reply[0]):
+            case "wrong_kind":
+                message = f"the name {self.name!r} belongs to another kind of lock, not to a fair lock"
+                raise WrongKind(message)
+            case "held":
+                return Held(int(reply[1]))
+        return Acquired(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1")
+
+
+@dataclass(frozen=True, slots=True)
+class RenewFair(LeaseRenewal):
+    """Extend the lease to `ttl_ms` from now, if it is still the holder's. Never re-creates it."""
+
+    name: str
+    holder_id: str
+    ttl_ms: int
+
+    def call(self) -> Call:
+        keys, fence_ttl_ms = fair_keys(self.name).listed(), FENCE_IDLE_MS + self.ttl_ms
+        return script_call("renew_fair", keys, self.holder_id, self.ttl_ms, fence_ttl_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFair(LeaseRelease):
+    """End the lease and hand the lock to the head of the queue; for a waiter, give up its place."""
+
+    name: str
+    holder_id: str
+    times: FairTimes
+
+    def call(self) -> Call:
+        keys, claim_ms = fair_keys(self.name).listed(), self.times.claim_ms
+        return script_call("release_fair", keys, self.holder_id, claim_ms, FENCE_IDLE_MS + claim_ms)

@@ -1,1 +1,511 @@
-"""Stock pools: opened, reserved from, granted, settled, restocked, resized."""
+"""Operations on stock pools."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from redis.exceptions import ResponseError
+
+from segmented.errors import (
+    AssignedElsewhere,
+    ChangeMismatch,
+    EpochEnded,
+    InvalidInput,
+    OrderUnknown,
+    PoolDrifted,
+    PoolGated,
+    PoolInShards,
+    PoolVanished,
+    StoreRefused,
+)
+from segmented.keys import KEPT_MAX, cart_keys, shard_keys
+from segmented.ledger_lines import entries_of, parse_parts
+from segmented.models import (
+    AlreadyOpen,
+    Closed,
+    LedgerEntry,
+    Opened,
+    OrderRecord,
+    OrderState,
+    PoolClosed,
+    PoolState,
+    Resized,
+    Restocked,
+    TooFew,
+)
+from segmented.models.assignments import UNASSIGNED, Assignment
+from segmented.models.ids import counted, plural
+from segmented.models.orders import ended_as
+from segmented.models.pools import Assigned, LedgerStep, PoolActivity
+from segmented.models.profiles import DATABASE, MEMORY, pool_profile
+from segmented.models.shards import no_keys_of
+from segmented.protocol.acknowledging import profile_wait
+from segmented.protocol.base import AnswerT_co, Operation
+from segmented.protocol.pool.foreign import NAMES, moment, pool_state
+from segmented.protocol.wire import (
+    Call,
+    Send,
+    always,
+    optional_number,
+    pairs_in,
+    plain_call,
+    readable,
+    scan_call,
+    script_call,
+    text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from segmented.models.profiles import Profile
+    from segmented.protocol.wire import Command, Finish, Reply, Sight
+
+EVEN: Final = ("even", b"even")
+"""Stands for the units of segments that were just split evenly, as text and as bytes."""
+STATES: Final[dict[str, OrderState]] = {
+    "r": "reserved",
+    "s": "confirmed",
+    "c": "confirmed",
+    "v": "cancelled",
+    "x": "cancelled",
+    "e": "expired",
+    "f": "refused",
+}
+"""States of orders by the scripts' abbreviations. An order that an earlier epoch sold is sold (`s`).
+
+The last abbreviation of a state is the one that is written.
+"""
+NOT_WAITED_FOR: Final = frozenset({str(MEMORY), str(DATABASE)})
+"""Profiles whose changes are acknowledged by the script alone, as it returns."""
+
+
+def sight_of_state(_: object, reply: Reply, answer: Any) -> Sight:  # noqa: ARG001  # a method of the operations
+    """Return what the state of a pool tells of its progress; its changes may be lost before they are acknowledged."""
+    state = answer if isinstance(answer, PoolState) else answer.state
+    return state.epoch, state.sequence if state.profile in NOT_WAITED_FOR else 0, 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPool(Operation[Opened | AlreadyOpen]):
+    """Open a pool with `stock` units, split evenly over `segment_count` segments."""
+
+    sku: str
+    stock: int
+    segment_count: int
+    gated: bool
+    epoch: int = 1
+    limit_per_customer: int | None = None
+    """Maximum units of one customer, over all orders; None for no limit."""
+    profile: Profile | None = None
+    """None for the default: `database` if the pool is gated, otherwise `memory`."""
+    sale_id: str = ""
+    """Identity of the sale in its order database; empty if there is none."""
+    assignment: Assignment = UNASSIGNED
+    """The workers that take its submitted orders."""
+
+    def call(self) -> Call:
+        gated = "1" if self.gated else "0"
+        numbers = (self.stock, self.segment_count, gated, self.epoch, self.limit_per_customer or 0)
+        profile = self.profile or pool_profile(self.sku, None, gated=self.gated)
+        kept = cart_keys(self.sku)
+        place = shard_keys(self.sku)
+        keys = [*keys_of(self.sku), kept.carts, kept.unfinished, place.directory]
+        return script_call("open_pool", keys, *numbers, str(profile), self.sale_id, *self.assignment.texts)
+
+    def answer(self, reply: Reply) -> Opened | AlreadyOpen:
+        kind = text(reply[0])
+        if kind == "remains":
+            message = f"pool {self.sku!r} lost some of its keys; opening it again could sell its units twice"
+            raise StoreRefused(message)
+        if kind == "in_shards":
+            raise PoolInShards(self.sku)
+        if kind == "vanished":
+            raise PoolVanished(self.sku, int(reply[1]))
+        state = _state(self.sku, reply[1])
+        return Opened(state) if kind == "opened" else AlreadyOpen(state)
+
+    sight = sight_of_state
+
+
+@dataclass(frozen=True, slots=True)
+class CheckProfile(Operation[None]):
+    """Check that the server of a pool that is to be opened can keep to the profile; changes nothing."""
+
+    sku: str
+    profile: Profile
+
+    def call(self) -> Call:
+        return plain_call("EXISTS", shard_keys(self.sku).meta)  # its key decides which server of a cluster is asked
+
+    def answer(self, __: Reply) -> None:
+        """Ignore whether the pool is there."""
+
+    def continued(self, _: None) -> Finish:
+        """Ask the server for its state, for its configuration, and whether it knows and allows the waiting command."""
+        profile = self.profile
+        name, *_rest = profile_wait(profile)
+        nothing: Command = (name, 0, 1) if name == "WAIT" else (name, 0, 0, 1)  # returns at once
+        commands = (("INFO",), ("CONFIG", "GET", "appendfsync"), nothing)
+        said, configured, waited = yield Send(commands)
+        if isinstance(said, ResponseError):
+            _refuse(self, f"the server's state is unknown, because the account may not run INFO: {said}", "allow +info")
+        if isinstance(waited, ResponseError):
+            cure = f"allow +{str(name).lower()}, or use Valkey, or Redis 7.2 or newer"
+            _refuse(self, f"the server does not run {name} for this account: {waited}", cure)
+        info = dict(line.partition(":")[::2] for line in text(said).splitlines() if not line.startswith("#"))
+        if info.get("redis_mode") == "memory":  # the small Redis of a MemoryStore says so
+            _refuse(self, "a memory store has no replicas and no disk", "leave the profile out, or use a RedisStore")
+        if profile.kind == "fsync":
+            _check_disk(self, info, configured)
+        else:
+            _check_replicas(self, info)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPool(Operation[PoolState]):
+    """Read totals and units by segment, in one step."""
+
+    sku: str
+
+    def call(self) -> Call:
+        return script_call("read_pool", keys_of(self.sku))
+
+    def answer(self, reply: Reply) -> PoolState:
+        return _state(self.sku, reply)
+
+    sight = sight_of_state
+
+
+@dataclass(frozen=True, slots=True)
+class _Change(Operation[AnswerT_co]):
+    sku: str
+    change_id: str
+    units: int
+    epoch: int | None = None
+    """The epoch in which an order database has begun the change: raises EpochEnded if the pool is in another one."""
+
+    def _call(self, kind: str) -> Call:
+        epoch = "" if self.epoch is None else self.epoch
+        return script_call("restock", keys_of(self.sku), self.change_id, kind, self.units, epoch)
+
+    def _answer(self, reply: Reply) -> Restocked | None:
+        kind = text(reply[0])
+        if kind == "mismatch":
+            raise ChangeMismatch(self.sku, self.change_id)
+        if kind == "full":
+            raise too_many_units(self.sku, self.units, int(reply[1]))
+        if kind_of(self.sku, reply) != "done":
+            return None
+        units, sequence, available = int(reply[1]), int(reply[2]), int(reply[3])
+        return Restocked(self.change_id, units, sequence, available, replay=text(reply[4]) == "1")
+
+    acknowledges = always
+
+    def sight(self, reply: Reply, answer: Any) -> Sight | None:
+        return (int(reply[5]), answer.sequence, 0) if isinstance(answer, Restocked) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Restock(_Change[Restocked | Closed]):
+    """Add units, once for each change id."""
+
+    def call(self) -> Call:
+        return self._call("restocked")
+
+    def answer(self, reply: Reply) -> Restocked | Closed:
+        return self._answer(reply) or Closed(self.change_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw(_Change[Restocked | TooFew]):
+    """Remove free units, all or none, once for each change id."""
+
+    def call(self) -> Call:
+        return self._call("withdrawn")
+
+    def answer(self, reply: Reply) -> Restocked | TooFew:
+        return self._answer(reply) or TooFew(self.change_id, self.units, int(reply[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Operation[Resized]):
+    """Change the number of segments, and redistribute the free units evenly."""
+
+    sku: str
+    segment_count: int
+
+    def call(self) -> Call:
+        return script_call("resize", keys_of(self.sku), self.segment_count)
+
+    def answer(self, reply: Reply) -> Resized:
+        kind_of(self.sku, reply)
+        state, place = list(reply[1]), len(NAMES) + 1
+        if state[place] in EVEN:
+            base, extra = divmod(int(state[1 + NAMES.index("available")]), self.segment_count)
+            units = (base + (segment < extra) for segment in range(self.segment_count))
+            state[place] = [number for pair in enumerate(units) for number in pair]
+        return Resized(_state(self.sku, state), replay=text(reply[2]) == "1")
+
+    acknowledges = always
+
+    sight = sight_of_state
+
+
+@dataclass(frozen=True, slots=True)
+class ClosePool(Operation[PoolClosed]):
+    """Stop taking new orders."""
+
+    sku: str
+
+    def call(self) -> Call:
+        return script_call("close_pool", keys_of(self.sku))
+
+    def answer(self, reply: Reply) -> PoolClosed:
+        kind_of(self.sku, reply)
+        return PoolClosed(_state(self.sku, reply[1]), replay=text(reply[2]) == "1")
+
+    acknowledges = always
+
+    sight = sight_of_state
+
+
+@dataclass(frozen=True, slots=True)
+class ListDue(Operation[tuple[str, ...]]):
+    """List up to `limit` orders whose hold has expired, longest ago first."""
+
+    sku: str
+    limit: int
+
+    def call(self) -> Call:
+        return script_call("list_due", keys_of(self.sku), self.limit)
+
+    def answer(self, reply: Reply) -> tuple[str, ...]:
+        kind_of(self.sku, reply)
+        return tuple(text(order_id) for order_id in reply[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadActivity(Operation[PoolActivity]):
+    """Read which segments are held, which processes wait, which holds end within `soon_ms`, and the outbox."""
+
+    sku: str
+    soon_ms: int
+
+    def call(self) -> Call:
+        return script_call("read_activity", keys_of(self.sku), self.soon_ms)
+
+    def answer(self, reply: Reply) -> PoolActivity:
+        kind_of(self.sku, reply)
+        return PoolActivity(tuple(digit == "1" for digit in text(reply[1])), *(int(part) for part in reply[2:9]))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOrders(Operation[tuple[OrderRecord | None, ...]]):
+    """Read the records of up to 1,000 orders, in the order asked."""
+
+    sku: str
+    order_ids: tuple[str, ...]
+
+    def call(self) -> Call:
+        return script_call("read_orders", keys_of(self.sku), *self.order_ids)
+
+    def answer(self, reply: Reply) -> tuple[OrderRecord | None, ...]:
+        found = zip(self.order_ids, reply[1], reply[2], strict=False)  # maybe of the first orders only
+        return tuple(
+            None if raw is None else order_record(order_id, raw, None if until is None else moment(until))
+            for order_id, raw, until in found
+        )
+
+    def continued(self, answers: tuple[OrderRecord | None, ...]) -> Finish:
+        """Read the records that one page was too short for."""
+        while left := self.order_ids[len(answers) :]:
+            answers += yield replace(self, order_ids=left)
+        return answers
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOrders(Operation[tuple[int, tuple[OrderRecord, ...]]]):
+    """Read some records and the next cursor (0 at the end); a record may appear twice while the sale runs."""
+
+    sku: str
+    cursor: int
+
+    def call(self) -> Call:
+        return scan_call("HSCAN", shard_keys(self.sku).orders, self.cursor)
+
+    def answer(self, reply: Reply) -> tuple[int, tuple[OrderRecord, ...]]:
+        return int(reply[0]), tuple(order_record(text(order_id), raw, None) for order_id, raw in pairs_in(reply[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ledger(Operation[AnswerT_co]):
+    sku: str
+    after: int
+    limit: int
+    epoch: int | None = None
+    """The epoch of `after`, to read those of an earlier one as well; None: the pool's."""
+
+    def call(self) -> Call:
+        epoch = "" if self.epoch is None else self.epoch
+        return script_call("read_ledger", keys_of(self.sku), self.after, self.limit, epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLedger(_Ledger[tuple[LedgerEntry, ...]]):
+    """Read the changes of up to `limit` sequence numbers after `after`, oldest first."""
+
+    def answer(self, reply: Reply) -> tuple[LedgerEntry, ...]:
+        found: list[LedgerEntry] = []
+        for step in _steps(self.sku, reply):
+            with suppress(ValueError):  # another program's entry; the audit reports the missing one of the pool
+                found += entries_of(step)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSteps(_Ledger[tuple[LedgerStep, ...]]):
+    """Read the same changes as `ReadLedger`, those of each sequence number in one piece."""
+
+    def answer(self, reply: Reply) -> tuple[LedgerStep, ...]:
+        return tuple(_steps(self.sku, reply))
+
+
+@dataclass(frozen=True, slots=True)
+class AssignPool(Operation[Assigned]):
+    """Name the queue and the step of the workers that take the pool's submitted orders from now on."""
+
+    sku: str
+    assignment: Assignment
+
+    def call(self) -> Call:
+        return script_call("assign_pool", keys_of(self.sku), *self.assignment.texts)
+
+    def answer(self, reply: Reply) -> Assigned:
+        kind_of(self.sku, reply)
+        return Assigned(pool_state(self.sku, reply[1]), replay=text(reply[2]) == "1")
+
+    acknowledges = always
+
+    sight = sight_of_state
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAssignment(Operation[None]):
+    """Raise AssignedElsewhere for a pool whose orders a worker with this queue and step must not take."""
+
+    sku: str
+    assignment: Assignment
+
+    def call(self) -> Call:
+        return plain_call("HMGET", shard_keys(self.sku).meta, "queue", "step")
+
+    def answer(self, reply: Reply) -> None:
+        queue, step = ("" if value is None else readable(value) for value in reply)
+        if not self.assignment.takes(queue or None, step or None):
+            raise AssignedElsewhere(self.sku, queue, step)
+
+
+@lru_cache(KEPT_MAX)
+def keys_of(sku: str) -> tuple[str, ...]:
+    """Return KEYS of every pool script; cached, because each call needs them."""
+    return tuple(shard_keys(sku).listed())
+
+
+def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
+    """Return the kind of the answer, and raise for failures."""
+    kind = text(reply[0])
+    if kind == "missing":
+        raise no_keys_of(sku)
+    if kind == "elsewhere":
+        raise AssignedElsewhere(sku, readable(reply[1]), readable(reply[2]))
+    if kind == "unknown":
+        raise OrderUnknown(order_id)
+    if kind == "drifted":
+        raise PoolDrifted(sku)
+    if kind == "gated":
+        raise PoolGated(sku, order_id or None)
+    if kind == "late":
+        raise EpochEnded(sku, int(reply[1]))
+    return kind
+
+
+def _state(sku: str, reply: Reply) -> PoolState:
+    kind_of(sku, reply)
+    return pool_state(sku, reply)
+
+
+def order_record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord:
+    """Read a record."""
+    fields = text(raw).split("\t")
+    state, quantity, segment, sequence = fields[0], int(fields[1]), optional_number(fields[2]), int(fields[3])
+    parts, customer, asked, holder, fence, home = (*fields[4:], "", "", "", "", "", "")[:6]
+    return OrderRecord(
+        order_id=order_id,
+        state=ended_as(STATES[state], quantity, segment),
+        quantity=quantity,
+        segment=-1 if segment is None else segment,
+        parts=parse_parts(parts, segment=segment, quantity=quantity),
+        holder_id=holder or None,
+        fencing_token=int(fence) if fence else None,
+        hold_until_ms=hold_until_ms,
+        customer_id=customer or None,
+        sequence=sequence,
+        asked=int(asked) if asked else quantity,
+        cart_home=home or None,
+    )
+
+
+def _steps(sku: str, reply: Reply) -> Iterator[LedgerStep]:
+    kind_of(sku, reply)
+    for entry_id, flat in reply[1]:
+        epoch, _, sequence = text(entry_id).partition("-")
+        found: dict[str, Any] = {readable(flat[index]): readable(flat[index + 1]) for index in range(0, len(flat), 2)}
+        with suppress(KeyError, ValueError):  # another program's entry
+            at_us = int(found["at_us"])
+            yield LedgerStep(int(epoch), int(sequence), found["kind"], at_us, found["lines"], found["chain"])
+
+
+def too_many_units(sku: str, units: int, left: int) -> InvalidInput:
+    """Return the error for a restock that the pool's numbers cannot count."""
+    message = (
+        f"{counted(units, 'unit', 'is')} too many to restock {sku!r} by: with what it was given before, {left:,} more "
+        f"{plural(left, 'is')} possible"
+    )
+    return InvalidInput(message)
+
+
+def _check_disk(operation: CheckProfile, info: Mapping[str, str], configured: Reply) -> None:
+    """Refuse a server that does not sync each change before it answers.
+
+    With `appendfsync everysec` WAITAOF cannot be relied on: Valkey 9.1 acknowledges changes that are not synced yet.
+    """
+    if info.get("aof_enabled") != "1":
+        _refuse(operation, "the server writes no append-only file", "set appendonly yes and appendfsync always")
+    if isinstance(configured, ResponseError):  # as on a managed server
+        why = "the server writes an append-only file, but how it syncs it is unknown, because it forbids CONFIG"
+        _refuse(operation, f"{why}: {configured}", "allow +config|get, or use an order database")
+    fsync = {text(name): text(value) for name, value in pairs_in(configured)}.get("appendfsync", "unknown")
+    if fsync != "always":
+        why = f"the server has appendfsync {fsync}, so WAITAOF may count a change that is not on the disk"
+        _refuse(operation, why, "set appendfsync always")
+
+
+def _check_replicas(operation: CheckProfile, info: Mapping[str, str]) -> None:
+    lines = [value for name, value in info.items() if name.startswith("slave") and "=" in value]
+    online = sum("state=online" in line.split(",") for line in lines)
+    wanted = operation.profile.replicas
+    if online < wanted:
+        _refuse(
+            operation,
+            f"the server has {online} connected replicas of the {wanted} wanted",
+            "connect more, or ask for fewer",
+        )
+
+
+def _refuse(operation: CheckProfile, why: str, cure: str) -> NoReturn:
+    message = f"pool {operation.sku!r} cannot be opened with profile {operation.profile}: {why}; {cure}"
+    raise InvalidInput(message)

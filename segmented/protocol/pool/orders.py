@@ -29,8 +29,8 @@ from segmented.models import (
 from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.orders import ANOTHER, decided_as, ended_as, mismatch_of, took_segment
 from segmented.protocol.base import AnswerT_co, LeaseRelease, Operation, Release
-from segmented.protocol.lock.operations import NEWCOMER, asked_of, leaving_call
-from segmented.protocol.pool.operations import STATES, keys_of, kind_of
+from segmented.protocol.lock import NEWCOMER, asked_of, leaving_call
+from segmented.protocol.pool import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, always, json_text, load_script, optional_number, text
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from segmented.ledger_lines import parse_parts
 from segmented.models import Reserved, Returned, Settled
 from segmented.models.ids import plural
 from segmented.protocol.base import Operation
-from segmented.protocol.pool.operations import keys_of, kind_of
+from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.pool.orders import settled_line
 from segmented.protocol.wire import Call, Reply, Sight, always, load_script, text
 

@@ -1,1 +1,95 @@
-"""The read-write lock."""
+"""Operations on locks of readers and writers, and how each is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from segmented.errors import WrongKind
+from segmented.keys import lock_keys, read_write_keys
+from segmented.models import Acquired, Held
+from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
+from segmented.protocol.lock import FENCE_IDLE_MS, asked_of
+from segmented.protocol.wire import (
+    Call,
+    optional_number,
+    script_call,
+    text,
+)
+
+if TYPE_CHECKING:
+    from segmented.protocol.wire import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireRead(Operation[Acquired | Held]):
+    """Read for `ttl_ms`, unless a writer holds the lock or waits for it. Readers of one phase share a token."""
+
+    name: str
+    holder_id: str
+    ttl_ms: int
+
+    def call(self) -> Call:
+        keys = read_write_keys(self.name).listed()
+        fence_ttl_ms = FENCE_IDLE_MS + self.ttl_ms
+        return script_call("acquire_read", keys, self.holder_id, self.ttl_ms, fence_ttl_ms)
+
+    def answer(self, reply: Reply) -> Acquired | Held:
+        return _decoded(self, reply, next_in_ms=0)
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireWrite(Operation[Acquired | Held]):
+    """Write for `ttl_ms`, if no other holder reads or writes.
+
+    Otherwise new readers are blocked for `presence_ms`, again with each repeat; 0 does not block them. With a `party`,
+    the caller obeys the line of processes of writers and has a place in it, as with AcquireLock.
+    """
+
+    name: str
+    holder_id: str
+    ttl_ms: int
+    presence_ms: int = 0
+    party: str = ""
+
+    def call(self) -> Call:
+        keys = [*read_write_keys(self.name).listed(), lock_keys(self.name).line]
+        fence_ttl_ms, how = FENCE_IDLE_MS + self.ttl_ms, (self.presence_ms, asked_of(self.party))
+        return script_call("acquire_write", keys, self.holder_id, self.ttl_ms, fence_ttl_ms, *how)
+
+    def answer(self, reply: Reply) -> Acquired | Held:
+        return _decoded(self, reply, next_in_ms=None)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewReadWrite(LeaseRenewal):
+    """Extend a reader's or the writer's lease to `ttl_ms` from now. Never re-creates it."""
+
+    name: str
+    holder_id: str
+    ttl_ms: int
+
+    def call(self) -> Call:
+        keys = read_write_keys(self.name).listed()
+        return script_call("renew_read_write", keys, self.holder_id, self.ttl_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseReadWrite(LeaseRelease):
+    """End a reader's or the writer's lease, or a writer's waiting, and wake those that may now enter."""
+
+    name: str
+    holder_id: str
+
+    def call(self) -> Call:
+        return script_call("release_read_write", read_write_keys(self.name).listed(), self.holder_id)
+
+
+def _decoded(operation: AcquireRead | AcquireWrite, reply: Reply, *, next_in_ms: int | None) -> Acquired | Held:
+    match text(reply[0]):
+        case "wrong_kind":
+            message = f"the name {operation.name!r} belongs to another kind of lock, not to a read-write lock"
+            raise WrongKind(message)
+        case "held":
+            return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
+    return Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1", next_in_ms=next_in_ms)

@@ -1,1 +1,83 @@
-"""The reentrant lock: a holder and its count."""
+"""Operations on reentrant locks: an owner holds the name with one entry per lease."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from segmented.errors import WrongKind
+from segmented.keys import lock_keys, reentrant_keys
+from segmented.models import Acquired, Held
+from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
+from segmented.protocol.lock import FENCE_IDLE_MS, asked_of
+from segmented.protocol.wire import (
+    Call,
+    optional_number,
+    script_call,
+    text,
+)
+
+if TYPE_CHECKING:
+    from segmented.protocol.wire import Reply
+
+OWNER_FIELD: Final = "owner:"
+"""Prefix of owners in the hash, so that no owner's name equals a field of another kind of lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireReentrant(Operation[Acquired | Held]):
+    """Enter for at least `ttl_ms`, if the name is free or the owner's already; each `holder_id` enters once.
+
+    With `only_again`, only an owner that already holds the name enters; a free name is left alone. With a `party`, the
+    caller obeys the line of processes and has a place in it, as with AcquireLock.
+    """
+
+    name: str
+    owner: str
+    holder_id: str
+    ttl_ms: int
+    only_again: bool = False
+    party: str = ""
+
+    def call(self) -> Call:
+        keys = [*reentrant_keys(self.name).listed(), lock_keys(self.name).line]
+        owner, fence_ttl_ms = OWNER_FIELD + self.owner, FENCE_IDLE_MS + self.ttl_ms
+        how = ("1" if self.only_again else "0", asked_of(self.party))
+        return script_call("acquire_reentrant", keys, owner, self.holder_id, self.ttl_ms, fence_ttl_ms, *how)
+
+    def answer(self, reply: Reply) -> Acquired | Held:
+        match text(reply[0]):
+            case "wrong_kind":
+                message = f"the name {self.name!r} belongs to another kind of lock, not to a reentrant lock"
+                raise WrongKind(message)
+            case "held":
+                return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
+        return Acquired(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1")
+
+
+@dataclass(frozen=True, slots=True)
+class RenewReentrant(LeaseRenewal):
+    """Extend the lock to `ttl_ms` from now, or longer if another entry needs it. Never re-creates it."""
+
+    name: str
+    owner: str
+    holder_id: str
+    ttl_ms: int
+
+    def call(self) -> Call:
+        keys = reentrant_keys(self.name).listed()
+        owner, fence_ttl_ms = OWNER_FIELD + self.owner, FENCE_IDLE_MS + self.ttl_ms
+        return script_call("renew_reentrant", keys, owner, self.holder_id, self.ttl_ms, fence_ttl_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseReentrant(LeaseRelease):
+    """Remove this entry from the owner's count, once; the last one frees the lock and wakes a waiter."""
+
+    name: str
+    owner: str
+    holder_id: str
+
+    def call(self) -> Call:
+        keys = reentrant_keys(self.name).listed()
+        return script_call("release_reentrant", keys, OWNER_FIELD + self.owner, self.holder_id)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from segmented.errors import SegmentedError, StoreUnavailable, WrongKind
 from segmented.models import Acquired, Held, HeldBy, Lost, Released, Renewed, ServerIdentity
 from segmented.protocol import AcquireVote, IdentifyServer, ReleaseVote, RenewVote
-from segmented.protocol.vote.operations import ROUND_REESTABLISHED
+from segmented.protocol.vote import ROUND_REESTABLISHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,31 +1,35 @@
-"""The link of a store to a cluster, for asyncio: as `cluster_link`, with the same map, ways and exchanges.
+"""The link of a store to a cluster, for asyncio: one link per node, and the way of each request between them.
 
-redis-py's asyncio nodes keep connections without a pool; our connections are created from the node's settings.
+The nodes' connections have the settings, credentials and TLS of the client's own nodes. This module keeps the map of
+the slots (`cluster_map`) itself instead of using the client's, so that deadlines hold while nodes are unreachable.
 """
 
 from __future__ import annotations
 
 import asyncio
+
+# threads: import time
 from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import RedisError, ResponseError
 
-from segmented.errors import SegmentedError
+from segmented.errors import SegmentedError, StoreBusy
 from segmented.plans.tasks import OfOneLoop, begun, to_the_end
 from segmented.protocol.base import Release
 from segmented.protocol.wire import PUBLISH, SHARDED
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_link import AsyncLink
-from segmented.stores.redis.batches import perform_all
+from segmented.stores.redis.batches import BATCH_MAX, PUBLISH_SECONDS, perform_all
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
     may_have_moved,
     node_named,
+    # threads: part_of,
     perform_again,
     reading_slots,
     remapped,
@@ -33,15 +37,17 @@ from segmented.stores.redis.cluster_exchange import (
     shares,
     slot_for,
 )
-from segmented.stores.redis.cluster_link import LOOK_SECONDS
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, slot_of, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_like, publishing
+
+# threads: from segmented.stores.redis.connections import connections_of, pinging
+# threads: from segmented.process import Guard
+# threads: from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.edge import Translated, our_error
 from segmented.stores.redis.exchange import CALLS, Seen, perform_one
-from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from redis import asyncio as redis_asyncio
     from redis.asyncio.client import PubSub
@@ -49,9 +55,12 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.protocol import Operation
     from segmented.protocol.wire import Dialect, MakeExchange
-    from segmented.stores.redis.addresses import Host
+    from segmented.stores.redis.addresses import Host  # asyncio only
 
 AnswerT = TypeVar("AnswerT")
+
+LOOK_SECONDS: Final = 1.0
+"""Seconds for one node to report the map; after that the next node is asked."""
 
 
 class AsyncClusterLink(OfOneLoop):
@@ -77,67 +86,83 @@ class AsyncClusterLink(OfOneLoop):
         self._wanted = dialect
         self._patience = patience
         self._links: dict[Host, AsyncLink] = {}
+        # threads: self._nodes: dict[Host, Any] = {}
+        # threads: self._looking = Guard()
         self._is_closed = False
         self.map = ClusterMap(seeds_of(client), remap=partial(remapped, client))
-        self._start_anew()
+        self._start_anew()  # asyncio only
 
-    def _start_anew(self) -> None:
+    def _start_anew(self) -> None:  # asyncio only
         self._looking = asyncio.Lock()
 
     @property
     def dialect(self) -> Dialect | None:
         """How the first node that was asked compares and deletes; each other node is asked separately."""
-        return next((link.dialect for link in self._links.values() if link.dialect is not None), self._wanted)
+        return next((link.dialect for link in list(self._links.values()) if link.dialect is not None), self._wanted)
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation on the node that serves its keys."""
         exchange = partial(perform_one, operation, self.seen, next(CALLS))
-        run = partial(self._run, exchange, slot_for(operation), deadline, is_release=isinstance(operation, Release))
-        return await (to_the_end(run) if isinstance(operation, Release) else run())
+        # threads: return self._run(exchange, slot_for(operation), deadline)
+        is_release = isinstance(operation, Release)  # asyncio only
+        run = partial(self._run, exchange, slot_for(operation), deadline, is_release=is_release)  # asyncio only
+        return await (to_the_end(run) if is_release else run())  # asyncio only
 
     async def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Perform independent operations, many per round trip to a node; one answer each.
 
-        The nodes work in parallel, each of them on one batch after the other.
+        With asyncio the nodes work in parallel, each of them on one batch after the other.
         """
         answers: dict[int, AnswerT | SegmentedError] = {}
         numbers = [next(CALLS) for _ in operations]
         unsure: set[int] = set()  # may have run: the replies were lost
-        is_release = any(isinstance(one, Release) for one in operations)
+        is_release = any(isinstance(one, Release) for one in operations)  # asyncio only
         give_up = min(deadline, self._clock.now() + self._patience)
-        divided: dict[Host | None, list[tuple[int, list[int]]]] = defaultdict(list)
-        for slot, places in shares(self.map, operations, size_max=BATCH_MAX):
-            divided[self.map.owner(slot)].append((slot, places))
+        divided = shares(self.map, operations, size_max=BATCH_MAX)
 
-        async def ask_one(batches: list[tuple[int, list[int]]]) -> None:
-            for slot, places in batches:
-                batch = [operations[place] for place in places]
-                exchange = partial(perform_all, batch, where, self.seen, [numbers[place] for place in places])
-                found: list[Any]
-                try:
-                    found = await self._run(exchange, slot, deadline, is_release=is_release)
-                except SegmentedError as error:
-                    found = [error] * len(batch)
-                    unsure.update(places)
-                except (RedisError, OSError) as error:
-                    found = [our_error(error, where)] * len(batch)
-                    unsure.update(() if isinstance(error, ResponseError) else places)
-                answers.update(zip(places, found, strict=True))
+        async def ask(slot: int, places: list[int], until: float) -> None:
+            batch = [operations[place] for place in places]
+            exchange = partial(perform_all, batch, where, self.seen, [numbers[place] for place in places])
+            found: list[Any]
+            try:
+                found = await self._run(exchange, slot, until, is_release=is_release)
+            except SegmentedError as error:
+                found = [error] * len(batch)
+                unsure.update(() if isinstance(error, StoreBusy) else places)
+            except (RedisError, OSError) as error:
+                found = [our_error(error, where)] * len(batch)
+                unsure.update(() if isinstance(error, ResponseError) else places)
+            answers.update(zip(places, found, strict=True))
 
-        if len(divided) == 1:
-            await ask_one(*divided.values())
-        else:
-            async with asyncio.TaskGroup() as nodes:
-                for batches in divided.values():
-                    nodes.create_task(begun(partial(ask_one, batches)))
+        # threads: for left, (slot, places) in zip(range(len(divided), 0, -1), divided, strict=True):
+        # threads:     ask(slot, places, part_of(deadline, left, now=self._clock.now()))
+        await self._each_node(divided, lambda slot, places: ask(slot, places, deadline))  # asyncio only
         for place, operation in enumerate(operations):
             if may_have_moved(answers[place]) and self._clock.now() < give_up:
                 performing = perform_again if place in unsure else perform_one
                 trying = partial(performing, operation, self.seen, numbers[place])
                 answers[place] = await self._performed(trying, slot_for(operation), where, give_up)
         return [answers[place] for place in range(len(operations))]
+
+    async def _each_node(  # asyncio only
+        self, divided: list[tuple[int, list[int]]], ask: Callable[[int, list[int]], Coroutine[Any, Any, None]]
+    ) -> None:
+        by_node: dict[Host | None, list[tuple[int, list[int]]]] = defaultdict(list)
+        for slot, places in divided:
+            by_node[self.map.owner(slot)].append((slot, places))
+
+        async def ask_one(batches: list[tuple[int, list[int]]]) -> None:
+            for slot, places in batches:
+                await ask(slot, places)
+
+        if len(by_node) == 1:
+            await ask_one(*by_node.values())
+        else:
+            async with asyncio.TaskGroup() as nodes:
+                for batches in by_node.values():
+                    nodes.create_task(begun(partial(ask_one, batches)))
 
     async def free(
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
@@ -177,10 +202,20 @@ class AsyncClusterLink(OfOneLoop):
         """Return a subscription at a node. It does not reconnect, because the next one may be at another node."""
         return self._connections(home or self.map.hosts()[0]).async_subscription(retries=0)
 
+    # threads: def check(self, deadline: float) -> None:
+    # threads:     """Check every master that the client knows."""
+    # threads:     for node in self._client.get_primaries():
+    # threads:         self._link(Host(node.host, int(node.port))).run(pinging, deadline=deadline)
+
     async def close(self) -> None:
         """Disconnect all wires for good. It waits for the sockets of the unused ones."""
         self._is_closed = True
-        await asyncio.gather(*(begun(link.close) for link in list(self._links.values())))
+        await asyncio.gather(*(begun(link.close) for link in list(self._links.values())))  # asyncio only
+        # threads: for link in list(self._links.values()):
+        # threads:     link.close()
+        # threads: for node in list(self._nodes.values()):  # the client does not know them
+        # threads:     if node.redis_connection is not None:
+        # threads:         node.redis_connection.close()
 
     async def _run(
         self, make_exchange: MakeExchange[AnswerT], slot: int, deadline: float, *, is_release: bool = False
@@ -208,28 +243,44 @@ class AsyncClusterLink(OfOneLoop):
                     step = next(going)
 
     async def _look(self, look: Look, give_up: float) -> None:
-        """Read the map from the first node that answers; one task does it for all."""
-        self._enter_loop()
-        async with self._looking:
-            for host in self.map.hosts(last=look.apart_from):
-                now = self._clock.now()
-                if self.map.version != look.version or now >= give_up:
-                    return
-                try:
-                    rows = await self._link(host).run(reading_slots, deadline=min(give_up, now + LOOK_SECONDS))
-                except (RedisError, OSError):
-                    continue
-                self.map.replace(rows, asked=host)
+        """Read the map, unless another task or thread has read it meanwhile."""
+        self._enter_loop()  # asyncio only
+        async with self._looking:  # asyncio only
+            await self._read_map(look, give_up)
+        # threads: looking = self._looking.lock
+        # threads: is_ours = looking.acquire(timeout=max(0.0, min(LOOK_SECONDS, give_up - self._clock.now())))
+        # threads: try:
+        # threads:     self._read_map(look, give_up)
+        # threads: finally:
+        # threads:     if is_ours:
+        # threads:         looking.release()
+
+    async def _read_map(self, look: Look, give_up: float) -> None:
+        """Read the map from the first node that answers."""
+        for host in self.map.hosts(last=look.apart_from):
+            now = self._clock.now()
+            if self.map.version != look.version or now >= give_up:
+                return
+            try:
+                rows = await self._link(host).run(reading_slots, deadline=min(give_up, now + LOOK_SECONDS))
+            except (RedisError, OSError):
+                continue
+            self.map.replace(rows, asked=host)
 
     def _link(self, host: Host) -> AsyncLink:
         link = self._links.get(host)
         if link is None:
             check = None if self._is_checked else ServerCheck(node_named(host), self.seen.eviction, Deployment.CLUSTER)
-            link = AsyncLink(self._connections(host), self._clock, dialect=self._wanted, check=check, tries=1)
-            link.is_closed = self._is_closed
-            self._links[host] = link
+            made = AsyncLink(self._connections(host), self._clock, dialect=self._wanted, check=check, tries=1)
+            link = self._links.setdefault(host, made)
+            link.is_closed = self._is_closed  # asyncio only
+            # threads: if self._is_closed:  # asked last: `close` may have looked for links before this one was there
+            # threads:     link.close()
         return link
 
     def _connections(self, host: Host) -> Connections:
-        node = self._client.get_node(*host) or ClusterNode(*host, **self._client.connection_kwargs)
-        return connections_like(node.connection_class, node.connection_kwargs, node.max_connections)
+        # redis-py's own asyncio nodes keep connections without a pool; ours are made from the node's settings
+        node = self._client.get_node(*host) or ClusterNode(*host, **self._client.connection_kwargs)  # asyncio only
+        return connections_like(node.connection_class, node.connection_kwargs, node.max_connections)  # asyncio only
+        # threads: node = self._client.get_node(*host) or self._nodes.setdefault(host, ClusterNode(*host))
+        # threads: return connections_of(self._client.get_redis_connection(node).connection_pool)

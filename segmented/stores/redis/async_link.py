@@ -12,32 +12,23 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
-from segmented.errors import StoreBusy
 from segmented.plans.tasks import Alarm, OfOneLoop, begun, to_the_end, until_loop_ends
 from segmented.protocol.acknowledging import bounded
-from segmented.protocol.base import Release
-from segmented.protocol.wire import PUBLISH
-from segmented.stores.redis.batches import perform_all
-from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, greeted, greeting, publishing
+from segmented.stores.redis.batches import TRANSPORT_ERRORS, AsyncRequests
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, greeted, greeting
 from segmented.stores.redis.driver import NO_REPLY
-from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
+from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES
 from segmented.stores.redis.exchange import (
-    CALLS,
     TOO_LATE,
-    Seen,
     packed,
-    perform_one,
 )
-from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, TRANSPORT_ERRORS, none_free
+from segmented.stores.redis.link import none_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from segmented.clock import Clock
-    from segmented.errors import SegmentedError
-    from segmented.protocol import Operation
     from segmented.protocol.wire import Command, Dialect, Exchange, MakeExchange, Peer, Reply, Send
-    from segmented.stores.redis.addresses import Host
     from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
@@ -125,7 +116,7 @@ class AsyncWire:
         await self.connection.disconnect(nowait=nowait)
 
 
-class AsyncLink(OfOneLoop):
+class AsyncLink(AsyncRequests, OfOneLoop):
     """Up to `connections.wires_max` wires to one server; further tasks wait for a free one."""
 
     def __init__(
@@ -138,12 +129,11 @@ class AsyncLink(OfOneLoop):
         tries: int = TRIES,
     ) -> None:
         """Create a link that does not connect yet. With a `check`, it checks the server before the first operation."""
+        AsyncRequests.__init__(self, clock)
         self._connections = connections
-        self._clock = clock
         self._wanted = dialect
         self._check = check
         self._tries = tries
-        self.seen = Seen()
         self._is_failing = False
         self.is_closed = False
         """Whether a wire that comes back is disconnected."""
@@ -153,45 +143,6 @@ class AsyncLink(OfOneLoop):
         self._turns = Turns(self._connections.wires_max)
         self._free: deque[AsyncWire] = deque()
         self.dialect = self._wanted
-
-    async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Perform one operation."""
-        exchange = partial(perform_one, operation, self.seen, next(CALLS))
-        return await self.run(exchange, deadline=deadline, is_release=isinstance(operation, Release))
-
-    async def perform_all(
-        self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
-    ) -> list[AnswerT | SegmentedError]:
-        """Perform independent operations, many per round trip; one answer or error each."""
-        answers: list[AnswerT | SegmentedError] = []
-        is_release = any(isinstance(one, Release) for one in operations)
-        for start in range(0, len(operations), BATCH_MAX):
-            batch = operations[start : start + BATCH_MAX]
-            exchange = partial(perform_all, batch, where, self.seen, [next(CALLS) for _ in batch])
-            try:
-                answers += await self.run(exchange, deadline=deadline, is_release=is_release)
-            except TRANSPORT_ERRORS as error:
-                answers += [our_error(error, where)] * len(batch)
-            except StoreBusy as error:
-                answers += [error] * len(batch)
-        return answers
-
-    async def free(
-        self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
-    ) -> list[Any]:
-        """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        exchange = partial(perform_all, (operation, behind), where, self.seen, (next(CALLS), next(CALLS)))
-        return await self.run(exchange, deadline=deadline, is_release=True)
-
-    async def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:  # noqa: ARG002  # as `AsyncClusterLink` has it
-        """Return where to subscribe to each channel: None is the one server."""
-        return dict.fromkeys(channels)
-
-    async def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as above
-        """Send a message within a short time or not at all."""
-        await self.run(
-            partial(publishing, PUBLISH, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS)
-        )
 
     async def run(
         self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf, is_release: bool = False

@@ -1,33 +1,40 @@
-"""Wake-ups from Redis for asyncio: as `listener`, with a task instead of its thread.
+"""Wake-ups from Redis for asyncio: one subscription connection per process and server, opened by the first wait.
 
-One event loop runs everything, so no guard is needed. Still, only the listener's task uses the subscription, because a
-redis-py PubSub that two tasks reconnect at once loses track of its channels.
+Only the listener's task or thread uses the subscription, because a redis-py PubSub must not be shared: one that two
+tasks reconnect at once loses track of its channels. A waiter that needs a channel puts it on a list and wakes the
+listener with a message on the listener's private channel. The listener unsubscribes from channels that nobody has
+waited on for a while, so that a thousand locks do not leave a thousand subscriptions.
+
+A node of a cluster sends the messages of a slot only to its own subscribers (SSUBSCRIBE), so each node has a listener
+of its own. When a node fails, or says that a slot has moved (by MOVED, or because it ends a subscription), its listener
+reads the map again. It gives each of its channels to the listener of the node that now serves it, which may be itself.
+A listener without channels then ends.
+
+The state has a guard, which threads need; a task holds it over no `await`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+import logging
+import threading
 
-from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
+# threads: import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from uuid import uuid4
+
+from redis.exceptions import ConnectionError as RedisConnectionError, NoPermissionError, RedisError
 
 from segmented.errors import SegmentedError, StoreUnavailable
+from segmented.keys import listener_channel
 from segmented.plans.tasks import Alarm, begun
-from segmented.protocol.wire import readable, text
-from segmented.stores.redis.listener import (
-    LINGER_SECONDS,
-    LISTEN_TIMEOUT,
-    MOVED,
-    PING_SECONDS,
-    POLL_SECONDS,
-    RECONNECT_SECONDS,
-    SILENT,
-    Listener,
-    Warned,
-)
+from segmented.protocol.wire import UNKNOWN_COMMAND, readable, text
 from segmented.stores.wakeups import AsyncioWakeups
+
+# threads: from segmented.stores.wakeups import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +46,53 @@ if TYPE_CHECKING:
     from segmented.stores.redis.async_cluster_link import AsyncClusterLink
     from segmented.stores.redis.async_link import AsyncLink
 
-CLOSE_SECONDS: Final = 3.0
-CANCEL_SECONDS: Final = 0.1
+Confirmed = asyncio.Event  # asyncio only
+# threads: Confirmed = Wake
+CLOSE_SECONDS: Final = 3.0  # asyncio only
+CANCEL_SECONDS: Final = 0.1  # asyncio only
+POLL_SECONDS: Final = 1.0
+"""Longest time that the listener blocks before it checks its duties; a message wakes it immediately."""
+LINGER_SECONDS: Final = 5.0
+LISTEN_TIMEOUT: Final = 10.0
+RECONNECT_SECONDS: Final = 0.2
+PING_SECONDS: Final = 3.0
+"""Seconds without a message after which a waiting process checks that its connection is still alive."""
+SILENT: Final = "the subscription's server no longer answers"
+MOVED: Final = "the server has ended the subscription, as it does when another node serves its slot"
+REFUSED: Final = (
+    f"the server refuses subscriptions, so a waiting call notices a release up to {LISTEN_TIMEOUT:g} s late; "
+    "an account needs +subscribe and &seg:listener:*"
+)
+LOGGER: Final = logging.getLogger("segmented.stores")
+RunnerT = TypeVar("RunnerT")
+
+
+@dataclass(slots=True, eq=False)
+class Listener(Generic[RunnerT]):
+    """One subscription: at which server it is, and the thread or task that reads it."""
+
+    home: Host | None
+    """A node of a cluster; None is the one server."""
+    next_sweep: float
+    own_channel: str = field(default_factory=lambda: listener_channel(uuid4().hex))
+    heard_at: float = 0.0
+    pinged_at: float = 0.0
+    runner: RunnerT | None = None
+
+
+class Warned:
+    """Logs once that the server refuses subscriptions, if it did not tell so at the first contact."""
+
+    def __init__(self) -> None:
+        """Create it before the first refusal."""
+        self._has_warned = False
+
+    def note(self, error: Exception) -> None:
+        """Log a refusal, unless one was logged."""
+        is_refused = isinstance(error, NoPermissionError) or UNKNOWN_COMMAND.match(str(error)) is not None
+        if is_refused and not self._has_warned:
+            self._has_warned = True
+            LOGGER.warning("%s: %s", REFUSED, error)
 
 
 class AsyncRedisWakeups(AsyncioWakeups):
@@ -57,78 +109,93 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     def _start_anew(self) -> None:
         super()._start_anew()
+        self._state = threading.RLock()
         self._listeners: dict[Host | None, Listener[asyncio.Task[None]]] = {}
         self._listener_of: dict[str, Listener[asyncio.Task[None]]] = {}
-        self._wanted: dict[str, asyncio.Event] = {}
+        self._wanted: dict[str, list[Confirmed]] = {}
         self._asked: set[str] = set()
         self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Return once the server has confirmed the subscription; at once, without one, if this is closed."""
-        self._enter_loop()
+        self._enter_loop()  # asyncio only
         if self._is_closed:
             return
-        self._used_at[channel] = self._clock.now()
-        if channel in self._confirmed:
-            return
-        is_first = channel not in self._wanted
-        confirmed = self._wanted.setdefault(channel, asyncio.Event())
-        homes = await self._link.homes([channel])
-        listener = self._assign(channel, homes[channel])
+        homes = {} if channel in self._confirmed else await self._link.homes([channel])
+        with self._state:
+            self._used_at[channel] = self._clock.now()
+            if channel in self._confirmed:
+                return
+            confirmed = Confirmed()
+            waiting = self._wanted.setdefault(channel, [])
+            is_first = not waiting
+            waiting.append(confirmed)
+            listener = self._assign(channel, homes.get(channel))
         if is_first:
-            await self._call(listener, deadline)
-        try:
-            with Alarm(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
-                await confirmed.wait()
-        except TimeoutError as error:
-            if channel in self._wanted:
-                self._missed.add(channel)  # the caller may continue without it
+            await self._call(listener, "look", deadline)
+        if not await _is_set(confirmed, min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
+            with self._state:
+                if channel in self._wanted:
+                    self._missed.add(channel)  # the caller may continue without it
             if self._clock.now() >= deadline:
                 return  # the wait is over: the parked waiter finds its own deadline passed
             message = f"no subscription to {channel} within {LISTEN_TIMEOUT:g} s"
-            raise StoreUnavailable(message) from error
+            raise StoreUnavailable(message)
 
     async def close(self) -> None:
         """End the listeners and their connections, for good."""
-        self._enter_loop()
+        self._enter_loop()  # asyncio only
         self.close_soon()
-        tasks = [listener.runner for listener in self._listeners.values() if listener.runner is not None]
-        self._listeners, self._listener_of = {}, {}
-        end = self._clock.now() + CLOSE_SECONDS
-        while (living := [task for task in tasks if not task.done()]) and self._clock.now() < end:
+        with self._state:
+            listeners = list(self._listeners.values())
+        tasks = [listener.runner for listener in listeners if listener.runner is not None]  # asyncio only
+        self._listeners, self._listener_of = {}, {}  # asyncio only
+        end = self._clock.now() + CLOSE_SECONDS  # asyncio only
+        while (living := [task for task in tasks if not task.done()]) and self._clock.now() < end:  # asyncio only
             for task in living:
                 task.cancel()  # repeatedly: a driver timeout at the same moment may swallow a cancellation
             await asyncio.wait(living, timeout=CANCEL_SECONDS)
+        # threads: for listener in listeners:
+        # threads:     thread = listener.runner
+        # threads:     if thread is not None:
+        # threads:         self._call(listener, "stop", self._clock.now() + POLL_SECONDS)
+        # threads:         thread.join(POLL_SECONDS * 3)
 
     def close_soon(self) -> None:
         """Let the listeners end when they next look, within POLL_SECONDS. A finalizer may call it at any point."""
         self._is_closed = True
 
-    async def _call(self, listener: Listener[Any], deadline: float) -> None:
+    async def _call(self, listener: Listener[Any], word: str, deadline: float) -> None:
         with suppress(RedisError, OSError, SegmentedError):  # the listener checks its list a little later anyway
-            await self._link.publish(listener.own_channel, "look", deadline=deadline, at=listener.home)
+            await self._link.publish(listener.own_channel, word, deadline=deadline, at=listener.home)
 
     def _assign(self, channel: str, home: Host | None) -> Listener[asyncio.Task[None]]:
         """Return the running listener of a channel: its own, or that of its server."""
         listener = self._listener_of.get(channel) or self._listeners.get(home)
-        if listener is None:
-            listener = self._listeners[home] = Listener(home, self._clock.now() + LINGER_SECONDS)
+        if listener is None:  # in one step, because a signal handler may come here, too
+            listener = self._listeners.setdefault(home, Listener(home, self._clock.now() + LINGER_SECONDS))
         self._listener_of[channel] = listener
-        if listener.runner is None:
+        is_dead = listener.runner is None  # asyncio only
+        # threads: is_dead = listener.runner is None or not listener.runner.is_alive()
+        if is_dead:
             self._start(listener)
         return listener
 
-    # --- the listener's task ---
+    # --- the listener's task or thread ---
 
     def _start(self, listener: Listener[asyncio.Task[None]]) -> None:
-        listener.runner = asyncio.create_task(begun(partial(self._run, listener)), name="segmented-listener")
-        listener.runner.add_done_callback(partial(self._note_end, listener))
+        run = begun(partial(self._run, listener))  # asyncio only
+        listener.runner = asyncio.create_task(run, name="segmented-listener")  # asyncio only
+        listener.runner.add_done_callback(partial(self._note_end, listener))  # asyncio only
+        # threads: thread = threading.Thread(target=self._run, args=(listener,), name="segmented-listener", daemon=True)
+        # threads: listener.runner = thread
+        # threads: thread.start()
 
-    def _note_end(self, listener: Listener[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+    def _note_end(self, listener: Listener[asyncio.Task[None]], task: asyncio.Task[None]) -> None:  # asyncio only
         """Start again if somebody cancelled the task, as a program does that cancels all tasks it finds."""
         listener.runner = None
-        if not self._is_needed(listener):
+        if self._is_closed or self._listeners.get(listener.home) is not listener:
             return
         self._lose(listener)
         if self._lines and not task.get_loop().is_closed():
@@ -137,16 +204,12 @@ class AsyncRedisWakeups(AsyncioWakeups):
     async def _run(self, listener: Listener[asyncio.Task[None]]) -> None:
         warned = Warned()
         subscription: PubSub | None = None
-        this = asyncio.current_task()
         try:
-            # the driver may treat a cancellation as its own error; the task would then outlive the event loop
-            while this is not None and not this.cancelling() and self._is_needed(listener):
-                if subscription is None and self._is_over(listener):
-                    break
+            while self._is_needed(listener) and (subscription or not self._is_over(listener)):
                 try:
                     subscription = subscription or self._subscribe(listener.home)
                     await self._listen_once(listener, subscription)
-                except Exception as error:  # noqa: BLE001  # even an unreadable message: all waiters depend on this task
+                except Exception as error:  # noqa: BLE001  # even an unreadable message: all waiters depend on it
                     warned.note(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
                     await _closed(subscription)
@@ -154,25 +217,40 @@ class AsyncRedisWakeups(AsyncioWakeups):
                     await self._ask_again(listener)
         finally:
             await _closed(subscription)
+            # threads: if self._is_needed(listener):
+            # threads:     self._lose(listener)  # something ended the thread: start again
+            # threads:     with self._state:
+            # threads:         listener.runner = None
+            # threads:         if self._lines:
+            # threads:             self._start(listener)
 
-    def _is_needed(self, listener: Listener[Any]) -> bool:
-        return not self._is_closed and self._listeners.get(listener.home) is listener
+    def _is_needed(self, listener: Listener[asyncio.Task[None]]) -> bool:
+        """Return whether its task or thread is to go on. A signal handler may have started another one meanwhile."""
+        this = asyncio.current_task()
+        if listener.runner is not this or self._listeners.get(listener.home) is not listener:
+            return False
+        # The driver may treat a cancellation as its own error; the task would then outlive the event loop.
+        if this is not None and this.cancelling():  # asyncio only
+            return False
+        return not self._is_closed
 
     def _is_over(self, listener: Listener[Any]) -> bool:
         """Return whether a node's listener has no channels; nothing finds it any more."""
-        if listener.home is None or listener in self._listener_of.values():
-            return False
-        if self._listeners.get(listener.home) is listener:
-            del self._listeners[listener.home]
+        with self._state:
+            if listener.home is None or listener in self._listener_of.values():
+                return False
+            if self._listeners.get(listener.home) is listener:
+                del self._listeners[listener.home]
         return True
 
     async def _listen_once(self, listener: Listener[Any], subscription: PubSub) -> None:
-        channels = [
-            channel
-            for channel in self._wanted
-            if channel not in self._asked and self._listener_of.get(channel) is listener
-        ]
-        self._asked.update(channels)
+        with self._state:
+            channels = [
+                channel
+                for channel in self._wanted
+                if channel not in self._asked and self._listener_of.get(channel) is listener
+            ]
+            self._asked.update(channels)
         if listener.home is None:
             if not subscription.subscribed or channels:
                 await subscription.subscribe(listener.own_channel, *channels)
@@ -215,14 +293,17 @@ class AsyncRedisWakeups(AsyncioWakeups):
         elif message["type"] in {"unsubscribe", "sunsubscribe"}:
             if channel in self._confirmed:  # otherwise this process has asked for it
                 raise RedisConnectionError(MOVED)
-        elif message["type"] in {"subscribe", "ssubscribe"} and self._is_ours(listener, channel):
-            self._confirmed.add(channel)
-            self._asked.discard(channel)
-            confirmed = self._wanted.pop(channel, None)
-            is_missed = confirmed is None or channel in self._missed  # None: the driver has reconnected
-            self._missed.discard(channel)
-            if confirmed is not None:
-                confirmed.set()
+        elif message["type"] in {"subscribe", "ssubscribe"}:
+            with self._state:
+                if not self._is_ours(listener, channel):
+                    return
+                self._confirmed.add(channel)
+                self._asked.discard(channel)
+                confirmed = self._wanted.pop(channel, None)
+                is_missed = confirmed is None or channel in self._missed  # None: the driver has reconnected
+                self._missed.discard(channel)
+            for each in confirmed or ():
+                each.set()
             if is_missed:  # a release may have been missed; otherwise the caller of `listen` tries now anyway
                 self.signal(channel)
 
@@ -234,41 +315,45 @@ class AsyncRedisWakeups(AsyncioWakeups):
     def _lose(self, listener: Listener[asyncio.Task[None]]) -> list[str]:
         """Note that its subscriptions are gone; return the channels to which it must subscribe again."""
         listener.heard_at = self._clock.now()
-        channels = {channel for channel, its in self._listener_of.items() if its is listener}
-        self._asked -= channels
-        self._confirmed -= channels
-        waited_for = channels & self._lines.keys()
-        for channel in waited_for:
-            self._wanted.setdefault(channel, asyncio.Event())
-        self._missed |= waited_for
-        for channel in channels - self._wanted.keys():
-            del self._listener_of[channel]
-        return [channel for channel in channels if channel in self._wanted]
+        with self._guard, self._state:
+            channels = {channel for channel, its in self._listener_of.items() if its is listener}
+            self._asked -= channels
+            self._confirmed -= channels
+            waited_for = channels & self._lines.keys()
+            for channel in waited_for:
+                self._wanted.setdefault(channel, [])
+            self._missed |= waited_for
+            for channel in channels - self._wanted.keys():
+                del self._listener_of[channel]
+            return [channel for channel in channels if channel in self._wanted]
 
     async def _ask_again(self, listener: Listener[asyncio.Task[None]]) -> None:
         """Give each lost channel to the listener of the server that now has it."""
         others = set()
         if lost := self._lose(listener):
-            for channel, home in (await self._link.homes(lost, apart_from=listener.home)).items():
-                if self._listener_of.get(channel) is listener:
-                    del self._listener_of[channel]
-                    others.add(self._assign(channel, home))
+            homes = await self._link.homes(lost, apart_from=listener.home)
+            with self._state:
+                for channel, home in homes.items():
+                    if self._listener_of.get(channel) is listener:
+                        del self._listener_of[channel]
+                        others.add(self._assign(channel, home))
         for other in others - {listener}:
-            await self._call(other, self._clock.now() + POLL_SECONDS)
+            await self._call(other, "look", self._clock.now() + POLL_SECONDS)
 
     async def _give_up_idle(self, listener: Listener[Any], subscription: PubSub) -> None:
         oldest = self._clock.now() - LINGER_SECONDS
-        idle = [
-            channel
-            for channel in self._confirmed
-            if channel not in self._lines
-            and self._listener_of.get(channel) is listener
-            and self._used_at.get(channel, 0.0) < oldest
-        ]
-        self._confirmed.difference_update(idle)
-        for channel in idle:
-            self._used_at.pop(channel, None)
-            del self._listener_of[channel]
+        with self._guard, self._state:
+            idle = [
+                channel
+                for channel in self._confirmed
+                if channel not in self._lines
+                and self._listener_of.get(channel) is listener
+                and self._used_at.get(channel, 0.0) < oldest
+            ]
+            self._confirmed.difference_update(idle)
+            for channel in idle:
+                self._used_at.pop(channel, None)
+                del self._listener_of[channel]
         if listener.home is None and idle:
             await subscription.unsubscribe(*idle)
         for channel in idle if listener.home is not None else ():
@@ -279,3 +364,14 @@ async def _closed(subscription: PubSub | None) -> None:
     if subscription is not None:
         with suppress(RedisError, OSError):
             await subscription.aclose()
+
+
+async def _is_set(confirmed: Confirmed, seconds: float) -> bool:
+    """Wait up to some seconds, and return whether it was set."""
+    try:  # asyncio only
+        with Alarm(seconds):
+            await confirmed.wait()
+    except TimeoutError:
+        return False
+    return True  # asyncio only
+    # threads: return confirmed.wait(seconds)

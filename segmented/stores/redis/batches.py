@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+    NoScriptError,
+    ResponseError,
+    TimeoutError as RedisTimeoutError,
+)
 
-from segmented.errors import SegmentedError
+from segmented.errors import SegmentedError, StoreBusy
 from segmented.protocol.acknowledging import profile_wait, shortfall, unknown
-from segmented.protocol.wire import Dialect, Send, sharded
+from segmented.protocol.base import Release
+from segmented.protocol.wire import PUBLISH, Dialect, Send, sharded
+from segmented.stores.redis.connections import publishing
 from segmented.stores.redis.edge import our_error
-from segmented.stores.redis.exchange import by_digest, finished, named, whole
+from segmented.stores.redis.exchange import CALLS, Seen, by_digest, finished, named, perform_one, whole
 from segmented.stores.redis.pool_errors import raise_misread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from segmented.clock import Clock
     from segmented.models.profiles import Profile
     from segmented.protocol import Operation
-    from segmented.protocol.wire import Call, Command, Exchange, Peer, Reply
-    from segmented.stores.redis.exchange import Seen
+    from segmented.protocol.wire import Call, Command, Exchange, MakeExchange, Peer, Reply
+    from segmented.stores.redis.addresses import Host
 
 AnswerT = TypeVar("AnswerT")
+
+BATCH_MAX: Final = 500
+"""Maximum number of operations sent together, so that the server answers other clients in between."""
+PUBLISH_SECONDS: Final = 1.0
+"""Timeout in seconds for a message that is only an optimization."""
+TRANSPORT_ERRORS: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 
 
 def perform_all(
@@ -136,3 +152,111 @@ class _Request:
         """Read the answer as one to a repeat."""
         if not isinstance(self.answer, SegmentedError):
             self.answer = self.operation.doubt(self.answer)
+
+
+class AsyncRequests:
+    """The requests of a link to one server, for asyncio."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Create the memory of what was seen on the server."""
+        self.seen = Seen()
+        self._clock = clock
+
+    async def run(
+        self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf, is_release: bool = False
+    ) -> AnswerT:
+        """Run an exchange; each attempt creates a new one. Raises one of TRANSPORT_ERRORS, or the server's refusal."""
+        raise NotImplementedError
+
+    async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation."""
+        exchange = partial(perform_one, operation, self.seen, next(CALLS))
+        return await self.run(exchange, deadline=deadline, is_release=isinstance(operation, Release))
+
+    async def perform_all(
+        self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform independent operations, many per round trip; one answer or error each."""
+        answers: list[AnswerT | SegmentedError] = []
+        is_release = any(isinstance(one, Release) for one in operations)  # asyncio only
+        for start in range(0, len(operations), BATCH_MAX):
+            batch = operations[start : start + BATCH_MAX]
+            exchange = partial(perform_all, batch, where, self.seen, [next(CALLS) for _ in batch])
+            try:
+                answers += await self.run(exchange, deadline=deadline, is_release=is_release)
+            except TRANSPORT_ERRORS as error:
+                answers += [our_error(error, where)] * len(batch)
+            except StoreBusy as error:
+                answers += [error] * len(batch)
+        return answers
+
+    async def free(
+        self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
+    ) -> list[Any]:
+        """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
+        exchange = partial(perform_all, (operation, behind), where, self.seen, (next(CALLS), next(CALLS)))
+        return await self.run(exchange, deadline=deadline, is_release=True)
+
+    async def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:  # noqa: ARG002  # as `AsyncClusterLink` has it
+        """Return where to subscribe to each channel: None is the one server."""
+        return dict.fromkeys(channels)
+
+    async def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as above
+        """Send a message within a short time or not at all."""
+        await self.run(
+            partial(publishing, PUBLISH, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS)
+        )
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class Requests:
+    """The requests of a link to one server, for threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Create the memory of what was seen on the server."""
+        self.seen = Seen()
+        self._clock = clock
+
+    def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Run an exchange; each attempt creates a new one. Raises one of TRANSPORT_ERRORS, or the server's refusal."""
+        raise NotImplementedError
+
+    def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation."""
+        exchange = partial(perform_one, operation, self.seen, next(CALLS))
+        return self.run(exchange, deadline=deadline)
+
+    def perform_all(
+        self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform independent operations, many per round trip; one answer or error each."""
+        answers: list[AnswerT | SegmentedError] = []
+        for start in range(0, len(operations), BATCH_MAX):
+            batch = operations[start : start + BATCH_MAX]
+            exchange = partial(perform_all, batch, where, self.seen, [next(CALLS) for _ in batch])
+            try:
+                answers += self.run(exchange, deadline=deadline)
+            except TRANSPORT_ERRORS as error:
+                answers += [our_error(error, where)] * len(batch)
+            except StoreBusy as error:
+                answers += [error] * len(batch)
+        return answers
+
+    def free(
+        self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
+    ) -> list[Any]:
+        """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
+        exchange = partial(perform_all, (operation, behind), where, self.seen, (next(CALLS), next(CALLS)))
+        return self.run(exchange, deadline=deadline)
+
+    def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:  # noqa: ARG002  # as `ClusterLink` has it
+        """Return where to subscribe to each channel: None is the one server."""
+        return dict.fromkeys(channels)
+
+    def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as above
+        """Send a message within a short time or not at all."""
+        self.run(
+            partial(publishing, PUBLISH, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS)
+        )

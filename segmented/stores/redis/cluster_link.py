@@ -1,3 +1,4 @@
+# Written by `make sync` from async_cluster_link.py: change that module.
 """The link of a store to a cluster, for threads: one link per node, and the way of each request between them.
 
 The nodes' connections have the settings, credentials and TLS of the client's own nodes. This module keeps the map of
@@ -19,7 +20,7 @@ from segmented.errors import SegmentedError, StoreBusy
 from segmented.process import Guard
 from segmented.protocol.wire import PUBLISH, SHARDED
 from segmented.stores.redis.addresses import Deployment, Host
-from segmented.stores.redis.batches import perform_all
+from segmented.stores.redis.batches import BATCH_MAX, PUBLISH_SECONDS, perform_all
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
     may_have_moved,
@@ -33,10 +34,16 @@ from segmented.stores.redis.cluster_exchange import (
     slot_for,
 )
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, slot_of, way
-from segmented.stores.redis.connections import Connections, ServerCheck, connections_of, pinging, publishing
+from segmented.stores.redis.connections import (
+    Connections,
+    ServerCheck,
+    connections_of,
+    pinging,
+    publishing,
+)
 from segmented.stores.redis.edge import Translated, our_error
 from segmented.stores.redis.exchange import CALLS, Seen, perform_one
-from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
+from segmented.stores.redis.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -89,29 +96,38 @@ class ClusterLink:
 
     def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation on the node that serves its keys."""
-        return self._run(partial(perform_one, operation, self.seen, next(CALLS)), slot_for(operation), deadline)
+        exchange = partial(perform_one, operation, self.seen, next(CALLS))
+        return self._run(exchange, slot_for(operation), deadline)
 
     def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform independent operations, many per round trip to a node; one answer each."""
+        """Perform independent operations, many per round trip to a node; one answer each.
+
+        With asyncio the nodes work in parallel, each of them on one batch after the other.
+        """
         answers: dict[int, AnswerT | SegmentedError] = {}
         numbers = [next(CALLS) for _ in operations]
         unsure: set[int] = set()  # may have run: the replies were lost
         give_up = min(deadline, self._clock.now() + self._patience)
         divided = shares(self.map, operations, size_max=BATCH_MAX)
-        for left, (slot, places) in zip(range(len(divided), 0, -1), divided, strict=True):
+
+        def ask(slot: int, places: list[int], until: float) -> None:
             batch = [operations[place] for place in places]
             exchange = partial(perform_all, batch, where, self.seen, [numbers[place] for place in places])
-            until = part_of(deadline, left, now=self._clock.now())
+            found: list[Any]
             try:
                 found = self._run(exchange, slot, until)
-            except StoreBusy as error:
+            except SegmentedError as error:
                 found = [error] * len(batch)
+                unsure.update(() if isinstance(error, StoreBusy) else places)
             except (RedisError, OSError) as error:
                 found = [our_error(error, where)] * len(batch)
                 unsure.update(() if isinstance(error, ResponseError) else places)
             answers.update(zip(places, found, strict=True))
+
+        for left, (slot, places) in zip(range(len(divided), 0, -1), divided, strict=True):
+            ask(slot, places, part_of(deadline, left, now=self._clock.now()))
         for place, operation in enumerate(operations):
             if may_have_moved(answers[place]) and self._clock.now() < give_up:
                 performing = perform_again if place in unsure else perform_one
@@ -163,11 +179,11 @@ class ClusterLink:
             self._link(Host(node.host, int(node.port))).run(pinging, deadline=deadline)
 
     def close(self) -> None:
-        """Disconnect all wires for good. The nodes that the client does not know end too."""
+        """Disconnect all wires for good. It waits for the sockets of the unused ones."""
         self._is_closed = True
         for link in list(self._links.values()):
             link.close()
-        for node in list(self._nodes.values()):
+        for node in list(self._nodes.values()):  # the client does not know them
             if node.redis_connection is not None:
                 node.redis_connection.close()
 
@@ -195,22 +211,26 @@ class ClusterLink:
                     step = next(going)
 
     def _look(self, look: Look, give_up: float) -> None:
-        """Read the map from the first node that answers; one thread does it for all."""
+        """Read the map, unless another task or thread has read it meanwhile."""
         looking = self._looking.lock
         is_ours = looking.acquire(timeout=max(0.0, min(LOOK_SECONDS, give_up - self._clock.now())))
         try:
-            for host in self.map.hosts(last=look.apart_from):
-                now = self._clock.now()
-                if self.map.version != look.version or now >= give_up:
-                    return
-                try:
-                    rows = self._link(host).run(reading_slots, deadline=min(give_up, now + LOOK_SECONDS))
-                except (RedisError, OSError):
-                    continue
-                self.map.replace(rows, asked=host)
+            self._read_map(look, give_up)
         finally:
             if is_ours:
                 looking.release()
+
+    def _read_map(self, look: Look, give_up: float) -> None:
+        """Read the map from the first node that answers."""
+        for host in self.map.hosts(last=look.apart_from):
+            now = self._clock.now()
+            if self.map.version != look.version or now >= give_up:
+                return
+            try:
+                rows = self._link(host).run(reading_slots, deadline=min(give_up, now + LOOK_SECONDS))
+            except (RedisError, OSError):
+                continue
+            self.map.replace(rows, asked=host)
 
     def _link(self, host: Host) -> Link:
         link = self._links.get(host)
@@ -223,8 +243,6 @@ class ClusterLink:
         return link
 
     def _connections(self, host: Host) -> Connections:
-        return connections_of(self._client.get_redis_connection(self._node(host)).connection_pool)
-
-    def _node(self, host: Host) -> ClusterNode:
-        found: ClusterNode | None = self._client.get_node(*host)
-        return found or self._nodes.setdefault(host, ClusterNode(*host))
+        # redis-py's own asyncio nodes keep connections without a pool; ours are made from the node's settings
+        node = self._client.get_node(*host) or self._nodes.setdefault(host, ClusterNode(*host))
+        return connections_of(self._client.get_redis_connection(node).connection_pool)

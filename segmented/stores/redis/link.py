@@ -13,41 +13,29 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import suppress
-from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import ref
 
-from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeoutError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
 from segmented.process import BeginsAnew
-from segmented.protocol.wire import PUBLISH
-from segmented.stores.redis.batches import perform_all
-from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging, publishing
-from segmented.stores.redis.edge import TRIES, our_error
-from segmented.stores.redis.exchange import CALLS, Seen, Wire, perform_one
+from segmented.stores.redis.batches import TRANSPORT_ERRORS, Requests
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging
+from segmented.stores.redis.edge import TRIES
+from segmented.stores.redis.exchange import Wire
 from segmented.stores.wakeups import Wake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from segmented.clock import Clock
-    from segmented.errors import SegmentedError
-    from segmented.protocol import Operation
     from segmented.protocol.wire import Dialect, MakeExchange
-    from segmented.stores.redis.addresses import Host
     from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
 
-BATCH_MAX: Final = 500
-"""Maximum number of operations sent together, so that the server answers other clients in between."""
-PUBLISH_SECONDS: Final = 1.0
-"""Timeout in seconds for a message that is only an optimization."""
 LOOK_SECONDS: Final = 0.5
 """Seconds after which a thread that waits for a wire checks on its own, should a wire have been lost."""
-TRANSPORT_ERRORS: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 
 
 def none_free(wires_max: int, *, is_failing: bool) -> Exception:
@@ -56,7 +44,7 @@ def none_free(wires_max: int, *, is_failing: bool) -> Exception:
     return RedisTimeoutError(message) if is_failing else StoreBusy(message + "; allow more, or wait longer")
 
 
-class Link(BeginsAnew):
+class Link(BeginsAnew, Requests):
     """Up to `connections.wires_max` wires to one server; further threads wait for a free one."""
 
     def __init__(
@@ -69,12 +57,11 @@ class Link(BeginsAnew):
         tries: int = TRIES,
     ) -> None:
         """Create a link that does not connect yet. With a `check`, it checks the server before the first operation."""
+        Requests.__init__(self, clock)
         self._connections = connections
-        self._clock = clock
         self._wanted = dialect
         self._check = check
         self._tries = tries
-        self.seen = Seen()
         self._is_failing = False
         self.is_closed = False
         """Whether a wire that comes back is disconnected."""
@@ -87,43 +74,6 @@ class Link(BeginsAnew):
         self._making = threading.RLock()
         self._waiting: deque[Wake] = deque()
         self.dialect = self._wanted
-
-    def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Perform one operation."""
-        return self.run(partial(perform_one, operation, self.seen, next(CALLS)), deadline=deadline)
-
-    def perform_all(
-        self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
-    ) -> list[AnswerT | SegmentedError]:
-        """Perform independent operations, many per round trip; one answer or error each."""
-        answers: list[AnswerT | SegmentedError] = []
-        for start in range(0, len(operations), BATCH_MAX):
-            batch = operations[start : start + BATCH_MAX]
-            exchange = partial(perform_all, batch, where, self.seen, [next(CALLS) for _ in batch])
-            try:
-                answers += self.run(exchange, deadline=deadline)
-            except TRANSPORT_ERRORS as error:
-                answers += [our_error(error, where)] * len(batch)
-            except StoreBusy as error:
-                answers += [error] * len(batch)
-        return answers
-
-    def free(
-        self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
-    ) -> list[Any]:
-        """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
-        numbers = (next(CALLS), next(CALLS))
-        return self.run(partial(perform_all, (operation, behind), where, self.seen, numbers), deadline=deadline)
-
-    def homes(self, channels: Iterable[str], *, apart_from: Host | None = None) -> dict[str, Host | None]:  # noqa: ARG002  # as `ClusterLink` has it
-        """Return where to subscribe to each channel: None is the one server."""
-        return dict.fromkeys(channels)
-
-    def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as above
-        """Send a message within a short time or not at all."""
-        self.run(
-            partial(publishing, PUBLISH, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS)
-        )
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Run an exchange; each attempt creates a new one. Raises one of TRANSPORT_ERRORS, or the server's refusal."""

@@ -49,60 +49,12 @@ AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
-    """The parts that a store for threads gets from a client."""
-
-    link: Link | ClusterLink
-    subscribe: Callable[[Host | None], PubSub]
-    where: str
-
-
-@dataclass(frozen=True, slots=True)
 class AsyncLinked:
     """The parts that a store for asyncio gets from a client."""
 
     link: AsyncLink | AsyncClusterLink
     subscribe: Callable[[Host | None], AsyncPubSub]
     where: str
-
-
-def linked(
-    client: redis.Redis | redis.RedisCluster,
-    clock: Clock,
-    *,
-    dialect: Dialect | None,
-    patience: Duration,
-    is_checked: bool = False,
-    owns_client: bool = False,
-    eviction: Eviction,
-) -> Linked:
-    """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
-
-    With `owns_client`, a closed link leaves no connection of the client to a Sentinel either. Raises InvalidInput for a
-    patience that is not a number of seconds.
-    """
-    patience = checked_seconds(patience, "patience")
-    if isinstance(client, redis.RedisCluster):
-        cluster = ClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
-        cluster.seen.eviction = eviction
-        return Linked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
-    pool = client.connection_pool
-    connections, where = connections_of(pool), where_of(pool)
-    if isinstance(pool, SentinelConnectionPool):
-        check = None if is_checked else ServerCheck(where, eviction, Deployment.SENTINEL)
-        link: Link = SentinelLink(
-            connections,
-            clock,
-            dialect=dialect,
-            patience=patience,
-            watchers=pool.sentinel_manager,
-            owns_watchers=owns_client,
-            check=check,
-        )
-    else:
-        link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where, eviction))
-    link.seen.eviction = eviction
-    return Linked(link, lambda _: connections.subscription(), where)
 
 
 def async_linked(
@@ -115,10 +67,14 @@ def async_linked(
     owns_client: bool = False,
     eviction: Eviction,
 ) -> AsyncLinked:
-    """Do the same as `linked` for asyncio."""
+    """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
+
+    With `owns_client`, a closed link leaves no connection of the client to a Sentinel either. Raises InvalidInput for a
+    patience that is not a number of seconds.
+    """
     patience = checked_seconds(patience, "patience")
     if isinstance(client, redis_asyncio.RedisCluster):
-        if not LISTENS_TO_SHARDS:
+        if not LISTENS_TO_SHARDS:  # asyncio only
             message = "with asyncio, a store on a cluster needs redis-py 8 or newer, to hear of releases"
             raise InvalidInput(message)
         cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
@@ -174,47 +130,6 @@ def pauses() -> Iterator[float]:
         pause = min(2 * pause, PAUSE_MAX)
 
 
-class SentinelLink(Link):
-    """A link that survives a failover, for threads."""
-
-    def __init__(
-        self,
-        connections: Connections,
-        clock: Clock,
-        *,
-        dialect: Dialect | None,
-        patience: float,
-        watchers: Any,  # noqa: ANN401  # a Sentinel of redis-py
-        owns_watchers: bool,
-        check: ServerCheck | None = None,
-    ) -> None:
-        """Ask again for up to `patience` seconds. Once closed, disconnect its own `watchers` too after each use."""
-        super().__init__(connections, clock, dialect=dialect, check=check)
-        self._patience = patience
-        self._watchers = watchers
-        self._owns_watchers = owns_watchers
-
-    def disconnect(self) -> None:
-        """Disconnect all unused wires, which connect again on their next use, by way of the Sentinels."""
-        super().disconnect()
-        if self.is_closed and self._owns_watchers:
-            close_watchers(self._watchers)
-
-    def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Run an exchange on the current master."""
-        attempts = Attempts(make_exchange)
-        give_up = min(deadline, self._clock.now() + self._patience)
-        for pause in pauses():
-            try:
-                return super().run(attempts.direct, deadline=deadline)
-            except (RedisError, OSError) as error:
-                attempts.failed(error)
-                if not passes(error) or self._clock.now() + pause >= give_up:
-                    raise
-            time.sleep(pause)
-        raise AssertionError  # pauses do not end
-
-
 class AsyncSentinelLink(AsyncLink):
     """A link that survives a failover, for asyncio."""
 
@@ -235,7 +150,7 @@ class AsyncSentinelLink(AsyncLink):
         super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
 
-    def _start_anew(self) -> None:
+    def _start_anew(self) -> None:  # asyncio only
         super()._start_anew()
         if self._loop is not None:  # and has ended, with the connections to the Sentinels
             for one in self._watchers.sentinels:
@@ -261,4 +176,96 @@ class AsyncSentinelLink(AsyncLink):
                 if not passes(error) or self._clock.now() + pause >= give_up:
                     raise
             await asyncio.sleep(pause)
+        raise AssertionError  # pauses do not end
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """The parts that a store for threads gets from a client."""
+
+    link: Link | ClusterLink
+    subscribe: Callable[[Host | None], PubSub]
+    where: str
+
+
+def linked(
+    client: redis.Redis | redis.RedisCluster,
+    clock: Clock,
+    *,
+    dialect: Dialect | None,
+    patience: Duration,
+    is_checked: bool = False,
+    owns_client: bool = False,
+    eviction: Eviction,
+) -> Linked:
+    """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
+
+    With `owns_client`, a closed link leaves no connection of the client to a Sentinel either. Raises InvalidInput for a
+    patience that is not a number of seconds.
+    """
+    patience = checked_seconds(patience, "patience")
+    if isinstance(client, redis.RedisCluster):
+        cluster = ClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
+        cluster.seen.eviction = eviction
+        return Linked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
+    pool = client.connection_pool
+    connections, where = connections_of(pool), where_of(pool)
+    if isinstance(pool, SentinelConnectionPool):
+        check = None if is_checked else ServerCheck(where, eviction, Deployment.SENTINEL)
+        link: Link = SentinelLink(
+            connections,
+            clock,
+            dialect=dialect,
+            patience=patience,
+            watchers=pool.sentinel_manager,
+            owns_watchers=owns_client,
+            check=check,
+        )
+    else:
+        link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where, eviction))
+    link.seen.eviction = eviction
+    return Linked(link, lambda _: connections.subscription(), where)
+
+
+class SentinelLink(Link):
+    """A link that survives a failover, for threads."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        clock: Clock,
+        *,
+        dialect: Dialect | None,
+        patience: float,
+        watchers: Any,  # noqa: ANN401  # a Sentinel of redis-py
+        owns_watchers: bool,
+        check: ServerCheck | None = None,
+    ) -> None:
+        """Ask again for up to `patience` seconds. Once closed, disconnect its own `watchers` too after each use."""
+        self._watchers = watchers
+        self._owns_watchers = owns_watchers
+        super().__init__(connections, clock, dialect=dialect, check=check)
+        self._patience = patience
+
+    def disconnect(self) -> None:
+        """Disconnect all unused wires, which connect again on their next use, by way of the Sentinels."""
+        super().disconnect()
+        if self.is_closed and self._owns_watchers:
+            close_watchers(self._watchers)
+
+    def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Run an exchange on the current master."""
+        attempts = Attempts(make_exchange)
+        give_up = min(deadline, self._clock.now() + self._patience)
+        for pause in pauses():
+            try:
+                return super().run(attempts.direct, deadline=deadline)
+            except (RedisError, OSError) as error:
+                attempts.failed(error)
+                if not passes(error) or self._clock.now() + pause >= give_up:
+                    raise
+            time.sleep(pause)
         raise AssertionError  # pauses do not end

@@ -1,14 +1,17 @@
+# Written by `make sync` from async_listener.py: change that module.
 """Wake-ups from Redis for threads: one subscription connection per process and server, opened by the first wait.
 
-Only the listener's thread uses the subscription, because a redis-py PubSub must not be shared. A waiter that needs a
-channel puts it on a list and wakes the listener with a message on the listener's private channel. The listener
-unsubscribes from channels that nobody has waited on for a while, so that a thousand locks do not leave a thousand
-subscriptions.
+Only the listener's task or thread uses the subscription, because a redis-py PubSub must not be shared: one that two
+tasks reconnect at once loses track of its channels. A waiter that needs a channel puts it on a list and wakes the
+listener with a message on the listener's private channel. The listener unsubscribes from channels that nobody has
+waited on for a while, so that a thousand locks do not leave a thousand subscriptions.
 
 A node of a cluster sends the messages of a slot only to its own subscribers (SSUBSCRIBE), so each node has a listener
 of its own. When a node fails, or says that a slot has moved (by MOVED, or because it ends a subscription), its listener
 reads the map again. It gives each of its channels to the listener of the node that now serves it, which may be itself.
 A listener without channels then ends.
+
+The state has a guard, which threads need; a task holds it over no `await`.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from segmented.stores.redis.cluster_link import ClusterLink
     from segmented.stores.redis.link import Link
 
+Confirmed = Wake
 POLL_SECONDS: Final = 1.0
 """Longest time that the listener blocks before it checks its duties; a message wakes it immediately."""
 LINGER_SECONDS: Final = 5.0
@@ -98,7 +102,7 @@ class RedisWakeups(ThreadWakeups):
         self._state = threading.RLock()
         self._listeners: dict[Host | None, Listener[threading.Thread]] = {}
         self._listener_of: dict[str, Listener[threading.Thread]] = {}
-        self._wanted: dict[str, list[Wake]] = {}
+        self._wanted: dict[str, list[Confirmed]] = {}
         self._asked: set[str] = set()
         self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
@@ -112,14 +116,14 @@ class RedisWakeups(ThreadWakeups):
             self._used_at[channel] = self._clock.now()
             if channel in self._confirmed:
                 return
-            confirmed = Wake()
+            confirmed = Confirmed()
             waiting = self._wanted.setdefault(channel, [])
             is_first = not waiting
             waiting.append(confirmed)
             listener = self._assign(channel, homes.get(channel))
         if is_first:
             self._call(listener, "look", deadline)
-        if not confirmed.wait(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
+        if not _is_set(confirmed, min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
             with self._state:
                 if channel in self._wanted:
                     self._missed.add(channel)  # the caller may continue without it
@@ -153,11 +157,12 @@ class RedisWakeups(ThreadWakeups):
         if listener is None:  # in one step, because a signal handler may come here, too
             listener = self._listeners.setdefault(home, Listener(home, self._clock.now() + LINGER_SECONDS))
         self._listener_of[channel] = listener
-        if listener.runner is None or not listener.runner.is_alive():
+        is_dead = listener.runner is None or not listener.runner.is_alive()
+        if is_dead:
             self._start(listener)
         return listener
 
-    # --- the listener's thread ---
+    # --- the listener's task or thread ---
 
     def _start(self, listener: Listener[threading.Thread]) -> None:
         thread = threading.Thread(target=self._run, args=(listener,), name="segmented-listener", daemon=True)
@@ -172,14 +177,14 @@ class RedisWakeups(ThreadWakeups):
                 try:
                     subscription = subscription or self._subscribe(listener.home)
                     self._listen_once(listener, subscription)
-                except Exception as error:  # noqa: BLE001  # even an unreadable message: all waiters depend on this thread
+                except Exception as error:  # noqa: BLE001  # even an unreadable message: all waiters depend on it
                     warned.note(error)
                     time.sleep(RECONNECT_SECONDS)
-                    _close(subscription)
+                    _closed(subscription)
                     subscription = None
                     self._ask_again(listener)
         finally:
-            _close(subscription)
+            _closed(subscription)
             if self._is_needed(listener):
                 self._lose(listener)  # something ended the thread: start again
                 with self._state:
@@ -187,17 +192,21 @@ class RedisWakeups(ThreadWakeups):
                     if self._lines:
                         self._start(listener)
 
-    def _is_needed(self, listener: Listener[Any]) -> bool:
-        """Return whether this thread is to go on. A signal handler may have started another one meanwhile."""
-        is_current = listener.runner is threading.current_thread() and self._listeners.get(listener.home) is listener
-        return is_current and not self._is_closed
+    def _is_needed(self, listener: Listener[threading.Thread]) -> bool:
+        """Return whether its task or thread is to go on. A signal handler may have started another one meanwhile."""
+        this = threading.current_thread()
+        if listener.runner is not this or self._listeners.get(listener.home) is not listener:
+            return False
+        # The driver may treat a cancellation as its own error; the task would then outlive the event loop.
+        return not self._is_closed
 
     def _is_over(self, listener: Listener[Any]) -> bool:
         """Return whether a node's listener has no channels; nothing finds it any more."""
         with self._state:
             if listener.home is None or listener in self._listener_of.values():
                 return False
-            del self._listeners[listener.home]
+            if self._listeners.get(listener.home) is listener:
+                del self._listeners[listener.home]
         return True
 
     def _listen_once(self, listener: Listener[Any], subscription: PubSub) -> None:
@@ -297,7 +306,7 @@ class RedisWakeups(ThreadWakeups):
         for other in others - {listener}:
             self._call(other, "look", self._clock.now() + POLL_SECONDS)
 
-    def _give_up_idle(self, listener: Listener[threading.Thread], subscription: PubSub) -> None:
+    def _give_up_idle(self, listener: Listener[Any], subscription: PubSub) -> None:
         oldest = self._clock.now() - LINGER_SECONDS
         with self._guard, self._state:
             idle = [
@@ -317,7 +326,12 @@ class RedisWakeups(ThreadWakeups):
             subscription.sunsubscribe(channel)
 
 
-def _close(subscription: PubSub | None) -> None:
+def _closed(subscription: PubSub | None) -> None:
     if subscription is not None:
         with suppress(RedisError, OSError):
             subscription.close()
+
+
+def _is_set(confirmed: Confirmed, seconds: float) -> bool:
+    """Wait up to some seconds, and return whether it was set."""
+    return confirmed.wait(seconds)

@@ -28,7 +28,7 @@ class ZooKeeperSession(Session):
         """Listen to the client; the caller starts and stops it."""
         super().__init__(client, clock, Caretaker)
 
-    def store(self) -> ZooKeeperStore:
+    def sync_store(self) -> ZooKeeperStore:
         """Create a store for one plan, in this thread."""
         return ZooKeeperStore(self)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from segmented.errors import InvalidInput
-from segmented.protocol.zookeeper.operations import Contender
+from segmented.protocol.zookeeper import Contender
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,7 +21,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.process import THIS
-from segmented.protocol.zookeeper.operations import SessionSeen
+from segmented.protocol.zookeeper import SessionSeen
 from segmented.stores.zookeeper.trust import Trust
 
 if TYPE_CHECKING:

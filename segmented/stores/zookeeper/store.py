@@ -19,7 +19,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 from segmented.errors import InvalidInput, SegmentedError, StoreRefused
 from segmented.plans.store_kinds import NotPickled
 from segmented.plans.tasks import Alarm
-from segmented.protocol.zookeeper.operations import (
+from segmented.protocol.zookeeper import (
     ConfirmSession,
     Contender,
     CreateContender,

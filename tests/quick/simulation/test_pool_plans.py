@@ -16,7 +16,7 @@ from segmented.errors import StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Granted, Order, Settled, SoldOut
 from segmented.plans import Join, Leave, Now, Park, Plan, perform
-from segmented.protocol.lock.operations import LEFT_MS, NEWCOMERS_MAX
+from segmented.protocol.lock import LEFT_MS, NEWCOMERS_MAX
 from segmented.stock import LedgerFold
 from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan, grant_plan

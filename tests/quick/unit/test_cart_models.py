@@ -22,7 +22,7 @@ from segmented.models import (
     cart_of,
 )
 from segmented.models.ids import checked_id, is_unseen
-from segmented.protocol.carts.operations import _refusal, refusal_text
+from segmented.protocol.carts import _refusal, refusal_text
 
 TEXTS = st.text(st.characters(codec="utf-8").filter(lambda one: not is_unseen(one)), min_size=1, max_size=20)
 LINES = st.lists(st.tuples(st.sampled_from(["a", "b", "c", "ü", "Z", "{"]), st.integers(1, 1_000)), min_size=1)

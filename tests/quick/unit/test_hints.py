@@ -13,7 +13,7 @@ import pytest
 import segmented
 from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks, stock
 from segmented.dedup import celery
-from segmented.locks import get_set, multi_lease, read_write, sql_row, zookeeper_lease
+from segmented.locks import get_set, multi, read_write, sql_row, zookeeper
 
 LOCK: Any = Lock(MemoryStore(), "door")
 ASYNC_LOCK: Any = AsyncLock(AsyncMemoryStore(), "door")
@@ -57,8 +57,8 @@ LOCK_KINDS = [
     for prefix in ("", "Async")
 ]
 LEASE_KINDS = [
-    *(locks.Lease, locks.AsyncLease, multi_lease.MultiLease, multi_lease.AsyncMultiLease),
-    *(zookeeper_lease.ZooKeeperLease, zookeeper_lease.AsyncZooKeeperLease),
+    *(locks.Lease, locks.AsyncLease, multi.MultiLease, multi.AsyncMultiLease),
+    *(zookeeper.ZooKeeperLease, zookeeper.AsyncZooKeeperLease),
     *(get_set.GetSetLease, get_set.AsyncGetSetLease, sql_row.HeldRow),
 ]
 CALLS = re.compile(r"(await )?\b(lock|lease)\.(?:read\.|write\.)?(acquire|try_acquire|is_locked|release|renew)\(")

@@ -12,7 +12,7 @@ from segmented.locks.reentrant import ReentrantClaim
 from segmented.models import Acquired, Held
 from segmented.plans import Join, Leave, Line, Listen, Now, Park, Try, Within
 from segmented.protocol import AcquireReentrant
-from segmented.protocol.lock.operations import NEWCOMER
+from segmented.protocol.lock import NEWCOMER
 
 if TYPE_CHECKING:
     from segmented.locks.handle import Found

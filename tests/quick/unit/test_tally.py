@@ -10,7 +10,7 @@ import pytest
 from segmented.errors import InvalidInput, StoreUnavailable, WrongKind
 from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
 from segmented.protocol import AcquireLock, AcquireVote, ReleaseVote, RenewVote
-from segmented.protocol.vote.operations import ROUND_REESTABLISHED
+from segmented.protocol.vote import ROUND_REESTABLISHED
 from segmented.stores.quorum.tally import (
     AcquireTally,
     Poll,

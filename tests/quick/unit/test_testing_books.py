@@ -13,7 +13,7 @@ from segmented.models import Order, Reserved
 from segmented.orders import finish_reserved, open_gated
 from segmented.stock import Pool
 from segmented.stores.memory import MemoryStore
-from segmented.testing.books import Book, unbalanced
+from segmented.testing.plugin import Book, unbalanced
 
 if TYPE_CHECKING:
     from collections.abc import Callable

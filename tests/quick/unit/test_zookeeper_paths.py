@@ -12,7 +12,7 @@ import pytest
 from segmented.errors import InvalidInput
 from segmented.imports import install
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
-from segmented.protocol.zookeeper.operations import Contender
+from segmented.protocol.zookeeper import Contender
 from segmented.stores.zookeeper.paths import checked_root, contender, in_order, lock_path
 from tests.support.rings import require_module
 

@@ -20,7 +20,7 @@ import pytest
 from segmented.clock import SystemClock
 from segmented.keys import fair_keys
 from segmented.locks.fair import TIMES, AsyncFairLock, FairLock
-from segmented.protocol.fair.operations import ReleaseFair
+from segmented.protocol.fair import ReleaseFair
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
 from tests.support.paths import ROOT

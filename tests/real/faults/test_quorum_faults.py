@@ -12,7 +12,7 @@ from segmented import protocol as op
 from segmented.errors import LeaseLost, StoreUnavailable
 from segmented.models import Lost, Released
 from segmented.servers import ValkeyServer
-from segmented.stores.quorum import asynchronous, lane
+from segmented.stores.quorum import async_lane, lane
 from tests.fixtures.stores_quorum import standing_still
 from tests.support.contract.parking import scripts_run, wait_until
 from tests.support.long_run import in_the_long_run
@@ -58,7 +58,7 @@ def servers(fleet: list[ValkeyServer]) -> list[ValkeyServer]:
 @pytest.fixture(autouse=True)
 def _unhurried_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no request fail because the machine stood still for a second."""
-    for module in (lane, asynchronous):
+    for module in (lane, async_lane):
         monkeypatch.setattr(module, "PATIENCE", SOON)
 
 

@@ -10,7 +10,7 @@ import pytest
 from segmented.keys import fair_keys
 from segmented.locks import AsyncFairLock, AsyncReentrantLock, FairLock, ReentrantLock
 from segmented.locks.fair import FairClaim, FairTry
-from segmented.protocol.fair.operations import FairTimes
+from segmented.protocol.fair import FairTimes
 from tests.fixtures.stores_deployed import deployed_side
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
 from tests.support.long_run import in_the_long_run

@@ -81,7 +81,7 @@ def replicated(request: pytest.FixtureRequest, replica_pair: ReplicaPair) -> Ite
 @pytest.fixture(autouse=True)
 def _long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take a while to let the replica go on."""
-    monkeypatch.setattr("segmented.protocol.shards.operations.REPLICA_MS", 20_000)
+    monkeypatch.setattr("segmented.protocol.shards.REPLICA_MS", 20_000)
 
 
 def test_sent_units_are_answered_when_the_replica_has_them(replicated: Replicated) -> None:
@@ -98,7 +98,7 @@ def failing(replicated: Replicated, ask: Callable[[], object]) -> str:
     """Ask while the replica hears nothing, with the usual time to wait for it; return what was said."""
     replicated.pair.replica.pause()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("segmented.protocol.shards.operations.REPLICA_MS", 1_000)
+        patch.setattr("segmented.protocol.shards.REPLICA_MS", 1_000)
         with pytest.raises(StoreUnavailable) as caught:
             ask()
     replicated.pair.replica.resume()

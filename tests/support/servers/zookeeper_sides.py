@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
-from segmented.locks.zookeeper_lease import AsyncZooKeeperLease
+from segmented.locks.zookeeper import AsyncZooKeeperLease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

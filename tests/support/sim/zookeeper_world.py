@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from segmented.errors import StoreUnavailable
 from segmented.plans import Plan, perform
-from segmented.protocol.zookeeper.operations import (
+from segmented.protocol.zookeeper import (
     Contender,
     CreateContender,
     DeleteContender,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.protocol.dedup.operations import FinishRun
+from segmented.protocol.dedup import FinishRun
 from segmented.stores.redis.exchange import Seen
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import protocol as op
 from segmented.models import Assignment, Cached, Cart, Order, Shard, ShardDirectory
 from segmented.models.dedup import RecordName
-from segmented.protocol.fair.operations import FairTimes
+from segmented.protocol.fair import FairTimes
 
 if TYPE_CHECKING:
     from segmented.protocol import Operation

@@ -16,7 +16,7 @@ from tests.support.pools.carting import ending_before, reserved_and_ended
 
 if TYPE_CHECKING:
     from segmented.models import Cart
-    from segmented.protocol.carts.operations import CartMove
+    from segmented.protocol.carts import CartMove
     from segmented.stock import AuditReport, Pool
     from tests.fixtures.stores import Side
 

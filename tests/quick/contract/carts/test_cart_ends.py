@@ -14,7 +14,7 @@ from tests.support.contract.carts.carts import SHORT, SHORT_MS, CartPools
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.protocol.carts.operations import CartMove
+    from segmented.protocol.carts import CartMove
     from tests.fixtures.stores import Side
 
 

@@ -23,9 +23,9 @@ from segmented.protocol import (
     ReleaseLock,
     ReleaseReadWrite,
 )
-from segmented.protocol.lock.operations import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
-from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant
-from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit
+from segmented.protocol.lock import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
+from segmented.protocol.reentrant import AcquireReentrant, ReleaseReentrant
+from segmented.protocol.semaphore import AcquirePermit, ReleasePermit
 from tests.fixtures.suite import let_bounds_be
 from tests.support.contract.parking import wait_until
 
@@ -327,7 +327,7 @@ def test_readers_enter_while_a_line_of_writers_is_forgotten_and_its_keys_end(val
 def test_a_multi_lock_that_would_wait_leaves_a_name_to_the_process_whose_turn_it_is(
     valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segmented.protocol.lock.operations.LINE", "2 15 0 60000 60000")  # it is its turn at once
+    monkeypatch.setattr("segmented.protocol.lock.LINE", "2 15 0 60000 60000")  # it is its turn at once
     with RedisStore.from_url(valkey.url) as store:
         store.execute(AcquireLock("a", "holder", 60_000))
         store.execute(AcquireLock("a", "first", 60_000, party="first"))

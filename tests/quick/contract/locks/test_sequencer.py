@@ -12,7 +12,7 @@ from segmented.keys import lock_keys
 from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.sequencer import Sequencer
 from segmented.models import Acquired, Standing
-from segmented.protocol.fair.operations import FairTimes
+from segmented.protocol.fair import FairTimes
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side

@@ -9,7 +9,7 @@ import pytest
 from segmented import protocol as op
 from segmented.keys import fair_keys, read_write_keys, reentrant_keys
 from segmented.models import Acquired, Held
-from segmented.protocol.fair.operations import FairTimes
+from segmented.protocol.fair import FairTimes
 from tests.fixtures.stores import another_process
 
 if TYPE_CHECKING:

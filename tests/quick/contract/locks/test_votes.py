@@ -10,7 +10,7 @@ from segmented import protocol as op
 from segmented.errors import WrongKind
 from segmented.keys import lock_keys
 from segmented.models import Acquired, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
-from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
+from segmented.protocol.vote import ROUND_MAX, ROUND_REESTABLISHED
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side

@@ -8,7 +8,7 @@ import pytest
 
 from segmented import LimitReached, Reserved, protocol as op
 from segmented.errors import InvalidInput, PoolFrozen, PoolMissing
-from segmented.protocol.archive.operations import Forgot
+from segmented.protocol.archive import Forgot
 from segmented.stock.ledger import trim_plan
 from tests.support.contract.pools.shop import Shop
 

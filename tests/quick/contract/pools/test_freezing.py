@@ -18,7 +18,7 @@ from segmented.errors import (
 )
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Frozen, Granted, Opened, Order, Reserved, Settled
-from segmented.protocol.freezing.operations import TooManySold
+from segmented.protocol.freezing import TooManySold
 from tests.support.contract.pools.shop import Shop, frozen, verified
 
 if TYPE_CHECKING:

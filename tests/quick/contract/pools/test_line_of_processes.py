@@ -11,7 +11,7 @@ from segmented.clock import ManualClock
 from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Order, SoldOut
 from segmented.models.submitted import BegunOrder
-from segmented.protocol.lock.operations import (
+from segmented.protocol.lock import (
     LEFT_MS,
     LINE_TTL_MS,
     NEWCOMER,

@@ -12,7 +12,7 @@ import pytest
 from segmented.clock import SystemClock
 from segmented.keys import fair_keys
 from segmented.locks.fair import AsyncFairLock, FairClaim, FairLock, FairTry
-from segmented.protocol.fair.operations import FairTimes
+from segmented.protocol.fair import FairTimes
 from segmented.protocol.wire import text
 from segmented.stores.redis import AsyncRedisStore
 from tests.fixtures.stores import FEW_REDIS, Side, make_side

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from segmented.locks.fair import TIMES, AsyncFairLock, FairLock
-from segmented.protocol.fair.operations import AcquireFair, ReleaseFair, RenewFair
+from segmented.protocol.fair import AcquireFair, ReleaseFair, RenewFair
 from tests.support.contract.locks.kinds import EVERY_LEASE, LONG_MS, Handles, Use
 
 USES: Final = (

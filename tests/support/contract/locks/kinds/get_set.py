@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from segmented.locks import AsyncGetSetLock, GetSetLock
-from segmented.protocol.get_set.operations import DeleteValue, GetSet
+from segmented.protocol.get_set import DeleteValue, GetSet
 from tests.support.contract.locks.kinds import Handles
 
 LONG_AGO: Final = "1.000000"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from segmented.locks import AsyncQuorumLock, QuorumLock
-from segmented.protocol.vote.operations import AcquireVote, ReleaseVote, RenewVote
+from segmented.protocol.vote import AcquireVote, ReleaseVote, RenewVote
 from tests.support.contract.locks.kinds import EVERY_LEASE, HERD, LONG_MS, Handles, Use
 
 USES: Final = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from segmented.locks import AsyncReadWriteLock, ReadWriteLock
-from segmented.protocol.read_write.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
+from segmented.protocol.read_write import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 from tests.support.contract.locks.kinds import EVERY_LEASE, LONG_MS, Handles, Use
 
 

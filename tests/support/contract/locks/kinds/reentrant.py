@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from segmented.locks import AsyncReentrantLock, ReentrantLock, task_owner, thread_owner
-from segmented.protocol.reentrant.operations import AcquireReentrant, ReleaseReentrant, RenewReentrant
+from segmented.protocol.reentrant import AcquireReentrant, ReleaseReentrant, RenewReentrant
 from tests.support.contract.locks.kinds import EVERY_LEASE, LONG_MS, Handles, Use
 
 BY_THREAD: Final = {"owner": thread_owner, "renew": False}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from segmented.locks import AsyncSemaphore, Semaphore
-from segmented.protocol.semaphore.operations import AcquirePermit, ReleasePermit, RenewPermit
+from segmented.protocol.semaphore import AcquirePermit, ReleasePermit, RenewPermit
 from tests.support.contract.locks.kinds import EVERY_LEASE, LONG_MS, Handles, Use
 
 USES: Final = (
