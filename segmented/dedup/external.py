@@ -131,8 +131,155 @@ class EffectBase:
         return not isinstance((yield from perform(operation)), NotUnknown)
 
 
+def _options(keep: Duration, ttl: Duration, form: OutcomeForm) -> DedupOptions:
+    return DedupOptions(keep, 0.0, ttl, form.dump, form.load, form.size_max)
+
+
+def _checked_policy(policy: Policy, resolver: object, certain: object) -> Policy:
+    if policy not in get_args(Policy):
+        message = f"the policy of an effect is one of {', '.join(get_args(Policy))}, not {policy!r}"
+        raise InvalidInput(message)
+    if resolver is not None and not callable(resolver):
+        message = f"the resolver of an effect is a callable that is given key and provider key, not {resolver!r}"
+        raise InvalidInput(message)
+    is_types = isinstance(certain, tuple) and all(
+        isinstance(one, type) and issubclass(one, BaseException) for one in certain
+    )
+    if not is_types:
+        message = f"the certain errors of an effect are a tuple of exception types, not {certain!r}"
+        raise InvalidInput(message)
+    if policy != "at_most_once" and (resolver is not None or certain):
+        message = f"resolver and certain belong to at_most_once: under {policy} nothing is unknown"
+        raise InvalidInput(message)
+    return policy
+
+
+def _checked(found: object) -> Resolution:
+    if not isinstance(found, Resolution):
+        message = f"the resolver of an effect answers with Done(result), NotDone() or StillUnknown(), not {found!r:.80}"
+        raise InvalidInput(message)
+    return found
+
+
+class AsyncExternalEffect(EffectBase):
+    """Calls a provider outside under a stated policy, for asyncio.
+
+    ```python
+    sms = AsyncExternalEffect(store, "order-sms", policy="at_most_once", certain=(ConnectionRefusedError,))
+    await sms.perform(order.id, lambda provider_key: provider.send(order.mobile, text, reference=provider_key))
+    ```
+
+    Guaranteed, by the store's clock and for `keep` seconds: at most one call per key is under way, and once a call has
+    returned, repeats get its result without a call. The policy decides what a death or an error in the call means; see
+    this module. Not guaranteed, because nobody can: that the provider does it exactly once.
+    """
+
+    def __init__(
+        self,
+        store: AsyncStore | Callable[[], AsyncStore],
+        namespace: str,
+        *,
+        policy: Policy,
+        resolver: Callable[[str, str], Awaitable[Resolution]] | None = None,
+        certain: tuple[type[BaseException], ...] = (),
+        ttl: Duration = DEFAULT_TTL,
+        keep: Duration = DAY,
+        form: OutcomeForm = JSON,
+    ) -> None:
+        """Create an effect that keeps its records on `store`; `namespace` names the effect and is part of its keys.
+
+        With `at_most_once`, errors of the `certain` types prove that nothing was sent, so they free the key.
+        `resolver(key, provider_key)` asks the provider what became of an unknown call, and returns `Done(result)`,
+        `NotDone()` or `StillUnknown()`. A call whose process dies keeps its key for `ttl` seconds. Results are kept
+        for `keep` seconds, written by `form` (default: JSON). After that the key counts as new, so choose `keep` longer
+        than the latest time at which a repeat may arrive.
+        """
+        super().__init__(namespace, _options(keep, ttl, form), policy, resolver, certain)
+        if resolver is not None and not iscoroutinefunction(resolver):  # asyncio only
+            message = "the resolver of an AsyncExternalEffect is a coroutine function"
+            raise InvalidInput(message)
+        # threads: if iscoroutinefunction(resolver):
+        # threads:     message = "the resolver of an ExternalEffect is a function, not a coroutine_function"
+        # threads:     raise InvalidInput(message)
+        check_given(store, WHO, is_async=True)
+        self._given = store
+        self._resolver = resolver
+
+    async def perform(
+        self,
+        key: str,
+        function: Callable[[str], Awaitable[V]],
+        *,
+        payload: object = NOTHING,
+        timeout: Duration | None = 0.0,
+    ) -> V:
+        """Return the result of `function`, or the kept result of its first call; `function` gets the provider's key.
+
+        An error in the call is raised unchanged; cancelling the call counts as one. Waits up to `timeout` seconds for a
+        call in flight. Raises InFlight, EffectUnknown (at_most_once), OtherPayload if the key was used with another
+        `payload`, and RunLost if the call was made but its result could not be kept.
+        """
+        # threads: if iscoroutinefunction(function):
+        # threads:     message = f"an ExternalEffect calls a function, and {name_of(function)} is a coroutine_function"
+        # threads:     raise InvalidInput(message)
+        seen = "" if payload is NOTHING else payload_print(payload)
+        for _ in range(SETTLED_MAX):
+            try:
+                run = await async_begun(self._store(), self._claim(key), seen, timeout, self._form)
+            except EffectUnknown as unknown:
+                await self._resolve(key, unknown)
+            else:
+                return await self._called(run, key, function)
+        raise EffectUnknown(key, "?")
+
+    async def settle(self, key: str, *, done: object) -> bool:
+        """Settle the unknown call as made, with the result `done` for repeats. Returns False if nothing was unknown."""
+        return await run_async(self._settling(key, Done(done)), self._store())
+
+    async def settle_not_done(self, key: str) -> bool:
+        """Settle the unknown call as never made, so the next perform calls. Returns False if nothing was unknown."""
+        return await run_async(self._settling(key, NotDone()), self._store())
+
+    async def read(self, key: str) -> RecordState | None:
+        """Return the record of a key, or None if the key was never used or is forgotten."""
+        return await run_async(perform(ReadRecord(self._record(key))), self._store())
+
+    def _store(self) -> AsyncStore:
+        return async_store(self._given, WHO)
+
+    async def _resolve(self, key: str, unknown: EffectUnknown) -> None:
+        found: Resolution = StillUnknown()
+        if self._resolver is not None:
+            found = _checked(await self._resolver(key, self.provider_key(key)))
+        if isinstance(found, StillUnknown):
+            raise unknown
+        await run_async(self._settling(key, found, unknown.message_id), self._store())
+
+    async def _called(self, run: AsyncRun | Replay, key: str, function: Callable[[str], Awaitable[V]]) -> V:
+        if isinstance(run, Replay):
+            return run.result  # type: ignore[no-any-return]  # what the function gave
+        try:
+            result = await function(self.provider_key(key))  # asyncio only
+            # threads: result = awaited(function(self.provider_key(key)), function)
+        except BaseException as error:
+            try:
+                await (run.doubt() if self._is_in_doubt(error) else run.abandon())
+            except SegmentedError as failure:
+                error.add_note(f"and afterwards: {failure}")
+            raise
+        try:
+            await run.finish(result)
+        except SegmentedError as failure:
+            failure.add_note(CALLED)
+            raise
+        return result
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
 class ExternalEffect(EffectBase):
-    """Calls a provider outside under a stated policy, for threads; see `AsyncExternalEffect` for asyncio.
+    """Calls a provider outside under a stated policy, for threads.
 
     ```python
     sms = ExternalEffect(store, "order-sms", policy="at_most_once", certain=(ConnectionRefusedError,))
@@ -173,13 +320,18 @@ class ExternalEffect(EffectBase):
         self._resolver = resolver
 
     def perform(
-        self, key: str, function: Callable[[str], V], *, payload: object = NOTHING, timeout: Duration | None = 0.0
+        self,
+        key: str,
+        function: Callable[[str], V],
+        *,
+        payload: object = NOTHING,
+        timeout: Duration | None = 0.0,
     ) -> V:
         """Return the result of `function`, or the kept result of its first call; `function` gets the provider's key.
 
-        An error in the call is raised unchanged. Waits up to `timeout` seconds for a call in flight. Raises InFlight,
-        EffectUnknown (at_most_once), OtherPayload if the key was used with another `payload`, and RunLost if the call
-        was made but its result could not be kept.
+        An error in the call is raised unchanged; cancelling the call counts as one. Waits up to `timeout` seconds for a
+        call in flight. Raises InFlight, EffectUnknown (at_most_once), OtherPayload if the key was used with another
+        `payload`, and RunLost if the call was made but its result could not be kept.
         """
         if iscoroutinefunction(function):
             message = f"an ExternalEffect calls a function, and {name_of(function)} is a coroutine function"
@@ -210,7 +362,9 @@ class ExternalEffect(EffectBase):
         return sync_store(self._given, WHO)
 
     def _resolve(self, key: str, unknown: EffectUnknown) -> None:
-        found = StillUnknown() if self._resolver is None else _checked(self._resolver(key, self.provider_key(key)))
+        found: Resolution = StillUnknown()
+        if self._resolver is not None:
+            found = _checked(self._resolver(key, self.provider_key(key)))
         if isinstance(found, StillUnknown):
             raise unknown
         run_sync(self._settling(key, found, unknown.message_id), self._store())
@@ -222,7 +376,7 @@ class ExternalEffect(EffectBase):
             result = awaited(function(self.provider_key(key)), function)
         except BaseException as error:
             try:
-                run.doubt() if self._is_in_doubt(error) else run.abandon()
+                (run.doubt() if self._is_in_doubt(error) else run.abandon())
             except SegmentedError as failure:
                 error.add_note(f"and afterwards: {failure}")
             raise
@@ -232,124 +386,3 @@ class ExternalEffect(EffectBase):
             failure.add_note(CALLED)
             raise
         return result
-
-
-class AsyncExternalEffect(EffectBase):
-    """Calls a provider outside under a stated policy, for asyncio; otherwise as `ExternalEffect`."""
-
-    def __init__(
-        self,
-        store: AsyncStore | Callable[[], AsyncStore],
-        namespace: str,
-        *,
-        policy: Policy,
-        resolver: Callable[[str, str], Awaitable[Resolution]] | None = None,
-        certain: tuple[type[BaseException], ...] = (),
-        ttl: Duration = DEFAULT_TTL,
-        keep: Duration = DAY,
-        form: OutcomeForm = JSON,
-    ) -> None:
-        """Create an effect that keeps its records on `store`; `namespace` names the effect and is part of its keys.
-
-        The resolver is a coroutine function. See `ExternalEffect`.
-        """
-        super().__init__(namespace, _options(keep, ttl, form), policy, resolver, certain)
-        if resolver is not None and not iscoroutinefunction(resolver):
-            message = "the resolver of an AsyncExternalEffect is a coroutine function"
-            raise InvalidInput(message)
-        check_given(store, WHO, is_async=True)
-        self._given = store
-        self._resolver = resolver
-
-    async def perform(
-        self,
-        key: str,
-        function: Callable[[str], Awaitable[V]],
-        *,
-        payload: object = NOTHING,
-        timeout: Duration | None = 0.0,
-    ) -> V:
-        """Return the result of `function`, or the kept result of its first call; see `ExternalEffect.perform`.
-
-        Cancelling the call counts as an error in it: under at_most_once the call is then unknown.
-        """
-        seen = "" if payload is NOTHING else payload_print(payload)
-        for _ in range(SETTLED_MAX):
-            try:
-                run = await async_begun(self._store(), self._claim(key), seen, timeout, self._form)
-            except EffectUnknown as unknown:
-                await self._resolve(key, unknown)
-            else:
-                return await self._called(run, key, function)
-        raise EffectUnknown(key, "?")
-
-    async def settle(self, key: str, *, done: object) -> bool:
-        """Settle the unknown call as made, with the result `done` for repeats. Returns False if nothing was unknown."""
-        return await run_async(self._settling(key, Done(done)), self._store())
-
-    async def settle_not_done(self, key: str) -> bool:
-        """Settle the unknown call as never made, so the next perform calls. Returns False if nothing was unknown."""
-        return await run_async(self._settling(key, NotDone()), self._store())
-
-    async def read(self, key: str) -> RecordState | None:
-        """Return the record of a key, or None if the key was never used or is forgotten."""
-        return await run_async(perform(ReadRecord(self._record(key))), self._store())
-
-    def _store(self) -> AsyncStore:
-        return async_store(self._given, WHO)
-
-    async def _resolve(self, key: str, unknown: EffectUnknown) -> None:
-        found: Resolution = StillUnknown()
-        if self._resolver is not None:
-            found = _checked(await self._resolver(key, self.provider_key(key)))
-        if isinstance(found, StillUnknown):
-            raise unknown
-        await run_async(self._settling(key, found, unknown.message_id), self._store())
-
-    async def _called(self, run: AsyncRun | Replay, key: str, function: Callable[[str], Awaitable[V]]) -> V:
-        if isinstance(run, Replay):
-            return run.result  # type: ignore[no-any-return]  # what the function gave
-        try:
-            result = await function(self.provider_key(key))
-        except BaseException as error:
-            try:
-                await (run.doubt() if self._is_in_doubt(error) else run.abandon())
-            except SegmentedError as failure:
-                error.add_note(f"and afterwards: {failure}")
-            raise
-        try:
-            await run.finish(result)
-        except SegmentedError as failure:
-            failure.add_note(CALLED)
-            raise
-        return result
-
-
-def _options(keep: Duration, ttl: Duration, form: OutcomeForm) -> DedupOptions:
-    return DedupOptions(keep, 0.0, ttl, form.dump, form.load, form.size_max)
-
-
-def _checked_policy(policy: Policy, resolver: object, certain: object) -> Policy:
-    if policy not in get_args(Policy):
-        message = f"the policy of an effect is one of {', '.join(get_args(Policy))}, not {policy!r}"
-        raise InvalidInput(message)
-    if resolver is not None and not callable(resolver):
-        message = f"the resolver of an effect is a callable that is given key and provider key, not {resolver!r}"
-        raise InvalidInput(message)
-    is_types = isinstance(certain, tuple) and all(
-        isinstance(one, type) and issubclass(one, BaseException) for one in certain
-    )
-    if not is_types:
-        message = f"the certain errors of an effect are a tuple of exception types, not {certain!r}"
-        raise InvalidInput(message)
-    if policy != "at_most_once" and (resolver is not None or certain):
-        message = f"resolver and certain belong to at_most_once: under {policy} nothing is unknown"
-        raise InvalidInput(message)
-    return policy
-
-
-def _checked(found: object) -> Resolution:
-    if not isinstance(found, Resolution):
-        message = f"the resolver of an effect answers with Done(result), NotDone() or StillUnknown(), not {found!r:.80}"
-        raise InvalidInput(message)
-    return found

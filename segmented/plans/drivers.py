@@ -22,92 +22,6 @@ AnswerT = TypeVar("AnswerT")
 OutcomeT = TypeVar("OutcomeT")
 
 
-class Wakeups(Protocol):
-    """The waiting queues of one process and their wake-ups, for threads."""
-
-    def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
-        """Return whether the channel's queue has waiters, or with `or_heard` its messages reach this process."""
-
-    def join(self, channel: str, noted: list[Place] | None = None) -> Place:
-        """Join the channel's queue at its end; the place is in `noted` before it is in the queue."""
-
-    def mend(self, place: Place) -> None:
-        """Repair the place's queue, which an exception may have left half-changed."""
-
-    def listen(self, channel: str, deadline: float) -> None:
-        """Return once the subscription to the channel is confirmed."""
-
-    def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
-        """Sleep until woken (True) or until the deadline (False)."""
-
-    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
-        """Leave the queue; return whether the process does not wait any more."""
-
-
-class AsyncWakeups(Protocol):
-    """The waiting queues of one event loop and their wake-ups."""
-
-    def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
-        """Return whether the channel's queue has waiters, or with `or_heard` its messages reach this process."""
-
-    def join(self, channel: str, noted: list[Place] | None = None) -> Place:
-        """Join the channel's queue at its end; the place is in `noted` before it is in the queue."""
-
-    def mend(self, place: Place) -> None:
-        """Repair the place's queue, which an exception may have left half-changed."""
-
-    async def listen(self, channel: str, deadline: float) -> None:
-        """Return once the subscription to the channel is confirmed."""
-
-    async def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
-        """Sleep until woken (True) or until the deadline (False)."""
-
-    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
-        """Leave the queue; return whether the process does not wait any more."""
-
-
-class Store(Protocol):
-    """A store that runs operations, for threads."""
-
-    clock: Clock
-
-    @property
-    def wakeups(self) -> Wakeups:
-        """Return the waiting queues of this process."""
-
-    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Run one operation atomically. Raises StoreUnavailable if the local time `deadline` comes first."""
-
-    def execute_many(
-        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
-    ) -> list[AnswerT | SegmentedError]:
-        """Run independent operations and return one answer or failure for each, in their order."""
-
-    def close(self) -> None:
-        """Close all connections."""
-
-
-class AsyncStore(Protocol):
-    """A store that runs operations, for asyncio."""
-
-    clock: Clock
-
-    @property
-    def wakeups(self) -> AsyncWakeups:
-        """Return the waiting queues of this event loop."""
-
-    async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Run one operation atomically. Raises StoreUnavailable if the local time `deadline` comes first."""
-
-    async def execute_many(
-        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
-    ) -> list[AnswerT | SegmentedError]:
-        """Run independent operations and return one answer or failure for each, in their order."""
-
-    async def close(self) -> None:
-        """Close all connections."""
-
-
 def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
     """Run a plan in this thread. The plan receives every exception, also KeyboardInterrupt, so that it can clean up.
 
@@ -139,11 +53,6 @@ def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
         if stayed := _stayed(joined, store):
             run_sync(leave_for(stayed), store)
         raise
-
-
-def run_owed(make: Callable[[], Plan[OutcomeT]], store: Store) -> OutcomeT:
-    """Run a plan that ends orders; the twin of `async_run_owed`."""
-    return run_sync(make(), store)
 
 
 def _stayed(joined: list[Place], store: Store | AsyncStore) -> list[Place]:
@@ -249,7 +158,8 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
 
 async def async_run_owed(make: Callable[[], Plan[OutcomeT]], store: AsyncStore) -> OutcomeT:
     """Run a plan that ends orders, to its end even if the caller is cancelled: a customer may have paid."""
-    return await to_the_end(lambda: run_async(make(), store), is_owed=True)
+    # threads: return run_sync(make(), store)
+    return await to_the_end(lambda: run_async(make(), store), is_owed=True)  # asyncio only
 
 
 async def _perform_async(effect: Effect[Any], store: AsyncStore, joined: list[Place]) -> Any:  # noqa: ANN401  # as in _perform
@@ -297,3 +207,97 @@ async def _finished(store: AsyncStore, ask: Callable[[], Coroutine[Any, Any, Ans
     if getattr(store, "ends_before_cancelled", False):  # the store does that itself, cheaper than a task
         return await ask()
     return await to_the_end(ask)
+
+
+class AsyncWakeups(Protocol):
+    """The waiting queues of one event loop and their wake-ups."""
+
+    def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
+        """Return whether the channel's queue has waiters, or with `or_heard` its messages reach this process."""
+
+    def join(self, channel: str, noted: list[Place] | None = None) -> Place:
+        """Join the channel's queue at its end; the place is in `noted` before it is in the queue."""
+
+    def mend(self, place: Place) -> None:
+        """Repair the place's queue, which an exception may have left half-changed."""
+
+    async def listen(self, channel: str, deadline: float) -> None:
+        """Return once the subscription to the channel is confirmed."""
+
+    async def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
+        """Sleep until woken (True) or until the deadline (False)."""
+
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
+        """Leave the queue; return whether the process does not wait any more."""
+
+
+class AsyncStore(Protocol):
+    """A store that runs operations, for asyncio."""
+
+    clock: Clock
+
+    @property
+    def wakeups(self) -> AsyncWakeups:
+        """Return the waiting queues of this event loop."""
+
+    async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Run one operation atomically. Raises StoreUnavailable if the local time `deadline` comes first."""
+
+    async def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Run independent operations and return one answer or failure for each, in their order."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+def run_owed(make: Callable[[], Plan[OutcomeT]], store: Store) -> OutcomeT:
+    """Run a plan that ends orders, to its end even if the caller is cancelled: a customer may have paid."""
+    return run_sync(make(), store)
+
+
+class Wakeups(Protocol):
+    """The waiting queues of one event loop and their wake-ups."""
+
+    def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
+        """Return whether the channel's queue has waiters, or with `or_heard` its messages reach this process."""
+
+    def join(self, channel: str, noted: list[Place] | None = None) -> Place:
+        """Join the channel's queue at its end; the place is in `noted` before it is in the queue."""
+
+    def mend(self, place: Place) -> None:
+        """Repair the place's queue, which an exception may have left half-changed."""
+
+    def listen(self, channel: str, deadline: float) -> None:
+        """Return once the subscription to the channel is confirmed."""
+
+    def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
+        """Sleep until woken (True) or until the deadline (False)."""
+
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> bool:
+        """Leave the queue; return whether the process does not wait any more."""
+
+
+class Store(Protocol):
+    """A store that runs operations, for threads."""
+
+    clock: Clock
+
+    @property
+    def wakeups(self) -> Wakeups:
+        """Return the waiting queues of this process."""
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Run one operation atomically. Raises StoreUnavailable if the local time `deadline` comes first."""
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Run independent operations and return one answer or failure for each, in their order."""
+
+    def close(self) -> None:
+        """Close all connections."""

@@ -15,6 +15,22 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
+async def async_one_by_one(
+    store: AsyncStore, operations: Sequence[Operation[AnswerT]], deadline: float
+) -> list[AnswerT | SegmentedError]:
+    """Perform operations one after the other; return one answer or error each."""
+    answers: list[AnswerT | SegmentedError] = []
+    for operation in operations:
+        try:
+            answers.append(await store.execute(operation, deadline=deadline))
+        except SegmentedError as error:
+            answers.append(error)
+    return answers
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
 def one_by_one(
     store: Store, operations: Sequence[Operation[AnswerT]], deadline: float
 ) -> list[AnswerT | SegmentedError]:
@@ -23,19 +39,6 @@ def one_by_one(
     for operation in operations:
         try:
             answers.append(store.execute(operation, deadline=deadline))
-        except SegmentedError as error:
-            answers.append(error)
-    return answers
-
-
-async def async_one_by_one(
-    store: AsyncStore, operations: Sequence[Operation[AnswerT]], deadline: float
-) -> list[AnswerT | SegmentedError]:
-    """Do the same as `one_by_one` for asyncio."""
-    answers: list[AnswerT | SegmentedError] = []
-    for operation in operations:
-        try:
-            answers.append(await store.execute(operation, deadline=deadline))
         except SegmentedError as error:
             answers.append(error)
     return answers

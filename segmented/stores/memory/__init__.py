@@ -25,8 +25,58 @@ __all__ = ["AsyncMemoryStore", "MemoryModel", "MemoryStore"]
 AnswerT = TypeVar("AnswerT")
 
 
+def _shown(store: MemoryStore | AsyncMemoryStore) -> str:
+    clock = "" if isinstance(store.clock, SystemClock) else f"clock={store.clock!r}"
+    return f"{type(store).__name__}({clock})"
+
+
+class AsyncMemoryStore(NotPickled):
+    """A store in memory for asyncio: for tests, examples and dry runs. Nothing is persistent."""
+
+    def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
+        """Create a store; stores that share a `model` see the same locks and pools."""
+        self.clock = checked_clock(clock)
+        self.wakeups = AsyncioWakeups(self.clock)
+        self.model = model or MemoryModel(self.clock)
+        self._seen = Seen()
+        self._guard = Guard()
+
+    async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:  # noqa: ARG002  # it never waits
+        """Perform one operation in one step."""
+        with self._guard.lock:
+            answer = self.model.execute_for(self._seen, operation)
+            freed = self.model.take_freed()
+        for channel in freed:
+            self.wakeups.hear(channel, getattr(channel, "said", ""))
+        return answer
+
+    async def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations one by one; one answer or failure each."""
+        return await async_one_by_one(self, operations, deadline)
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+    async def __aenter__(self) -> Self:
+        """Return the store; the end of the `async with` statement closes it."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the store."""
+        await self.close()
+
+    def __repr__(self) -> str:
+        """Return the class, and the clock if it is not the system's."""
+        return _shown(self)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
 class MemoryStore(NotPickled):
-    """A store in memory, for tests, examples and dry runs. For the threads of one process; nothing is persistent."""
+    """A store in memory for threads: for tests, examples and dry runs. Nothing is persistent."""
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
         """Create a store; stores that share a `model` see the same locks and pools."""
@@ -65,47 +115,3 @@ class MemoryStore(NotPickled):
     def __repr__(self) -> str:
         """Return the class, and the clock if it is not the system's."""
         return _shown(self)
-
-
-class AsyncMemoryStore(NotPickled):
-    """A store in memory, for tests, examples and dry runs. For one event loop; nothing is persistent."""
-
-    def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
-        """Create a store; stores that share a `model` see the same locks and pools."""
-        self.clock = checked_clock(clock)
-        self.wakeups = AsyncioWakeups(self.clock)
-        self.model = model or MemoryModel(self.clock)
-        self._seen = Seen()
-
-    async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:  # noqa: ARG002  # it never waits
-        """Perform one operation in one step."""
-        answer = self.model.execute_for(self._seen, operation)
-        for channel in self.model.take_freed():
-            self.wakeups.hear(channel, getattr(channel, "said", ""))
-        return answer
-
-    async def execute_many(
-        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
-    ) -> list[AnswerT | SegmentedError]:
-        """Perform operations one by one; one answer or failure each."""
-        return await async_one_by_one(self, operations, deadline)
-
-    async def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
-    async def __aenter__(self) -> Self:
-        """Return the store; the end of the `async with` statement closes it."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close the store."""
-        await self.close()
-
-    def __repr__(self) -> str:
-        """Return the class, and the clock if it is not the system's."""
-        return _shown(self)
-
-
-def _shown(store: MemoryStore | AsyncMemoryStore) -> str:
-    clock = "" if isinstance(store.clock, SystemClock) else f"clock={store.clock!r}"
-    return f"{type(store).__name__}({clock})"

@@ -190,72 +190,33 @@ class _Requests(NotPickled):
         self._loose.clear()
 
 
-class ZooKeeperStore(_Requests):
-    """The store for threads."""
-
-    _begin = staticmethod(begin_uninterrupted)
-
-    def __init__(self, session: Session) -> None:
-        """Attach to the session until closed."""
-        super().__init__(session)
-        self.wakeups = ThreadWakeups(self.clock)
-        session.attach(self)
-
-    def wake_all(self) -> None:
-        """Wake every waiter, so that it checks again."""
-        self.wakeups.signal_all()
-
-    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Perform one operation; raises Unanswered if the local time `deadline` passes first."""
-        return cast("AnswerT", self._execute(operation, deadline))
-
-    def _execute(self, operation: Operation[Any], deadline: float) -> Any:  # noqa: ANN401  # the operation's answer
-        asked_at = self.clock.now()
-        seconds = max(0.0, min(deadline - asked_at, ANSWER_SECONDS))
-        match operation:
-            case LookAtSession(era):
-                return self.session.look(era)
-            case LearnSessionTime(era):
-                return self.session.learn_time(era, seconds)
-        result = self._send(operation, self.wakeups.signal)
-        result.wait(seconds)
-        return self._receive(operation, result, asked_at)
-
-    def execute_many(
-        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
-    ) -> list[AnswerT | SegmentedError]:
-        """Perform operations one after the other; one answer or error each."""
-        return one_by_one(self, operations, deadline)
-
-    def close(self) -> None:
-        """Detach from the session; remaining contenders are deleted in the background."""
-        self._finish()
-        self.session.detach(self)
-
-    def __enter__(self) -> Self:
-        """Return the store; the end of the `with` statement closes it."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
+def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    """Run a callback in the loop, from any thread; do nothing if the loop is closed."""
+    if not loop.is_closed():
+        try:
+            loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # closed in the meantime
+            return
 
 
 class AsyncZooKeeperStore(_Requests):
-    """The store for the running event loop."""
+    """The store for asyncio."""
+
+    # threads: _begin = staticmethod(begin_uninterrupted)
 
     def __init__(self, session: Session) -> None:
         """Attach to the session until closed."""
         super().__init__(session)
         self.wakeups = AsyncioWakeups(self.clock)
-        self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()  # asyncio only
         session.attach(self)
 
     def wake_all(self) -> None:
         """Wake every waiter, so that it checks again. Called from any thread."""
-        post(self._loop, self.wakeups.signal_all)
+        post(self._loop, self.wakeups.signal_all)  # asyncio only
+        # threads: self.wakeups.signal_all()
 
-    def _wake(self, channel: str) -> None:
+    def _wake(self, channel: str) -> None:  # asyncio only
         post(self._loop, partial(self.wakeups.signal, channel))
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -271,11 +232,14 @@ class AsyncZooKeeperStore(_Requests):
             case LearnSessionTime() if self.session.trust.session_seconds is not None:
                 return None
             case LearnSessionTime(era):
-                return await asyncio.to_thread(self.session.learn_time, era, seconds)
-        result = self._send(operation, self._wake)
-        is_ready = asyncio.Event()
-        result.rawlink(lambda _: post(self._loop, is_ready.set))
-        with suppress(TimeoutError), Alarm(seconds):
+                return await asyncio.to_thread(self.session.learn_time, era, seconds)  # asyncio only
+                # threads: return self.session.learn_time(era, seconds)
+        # threads: result = self._send(operation, self.wakeups.signal)
+        # threads: result.wait(seconds)
+        result = self._send(operation, self._wake)  # asyncio only
+        is_ready = asyncio.Event()  # asyncio only
+        result.rawlink(lambda _: post(self._loop, is_ready.set))  # asyncio only
+        with suppress(TimeoutError), Alarm(seconds):  # asyncio only
             await is_ready.wait()
         return self._receive(operation, result, asked_at)
 
@@ -287,26 +251,75 @@ class AsyncZooKeeperStore(_Requests):
 
     async def close(self) -> None:
         """Detach from the session; remaining contenders are deleted in the background."""
-        self.close_now()
+        self._close_now()
 
-    def close_now(self) -> None:
-        """Close without awaiting, for when nothing can be awaited any more."""
+    def _close_now(self) -> None:
         self._finish()
         self.session.detach(self)
 
     def __enter__(self) -> Self:
-        """Return the store; the end of the `with` statement closes it."""
+        """Return the store; the end of the `with` statement closes it, also where nothing can be awaited any more."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Close."""
-        self.close_now()
+        self._close_now()
 
 
-def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    """Run a callback in the loop, from any thread; do nothing if the loop is closed."""
-    if not loop.is_closed():
-        try:
-            loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # closed in the meantime
-            return
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class ZooKeeperStore(_Requests):
+    """The store for threads."""
+
+    _begin = staticmethod(begin_uninterrupted)
+
+    def __init__(self, session: Session) -> None:
+        """Attach to the session until closed."""
+        super().__init__(session)
+        self.wakeups = ThreadWakeups(self.clock)
+        session.attach(self)
+
+    def wake_all(self) -> None:
+        """Wake every waiter, so that it checks again. Called from any thread."""
+        self.wakeups.signal_all()
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation; raises Unanswered if the local time `deadline` passes first."""
+        return cast("AnswerT", self._execute(operation, deadline))
+
+    def _execute(self, operation: Operation[Any], deadline: float) -> Any:  # noqa: ANN401  # the operation's answer
+        asked_at = self.clock.now()
+        seconds = max(0.0, min(deadline - asked_at, ANSWER_SECONDS))
+        match operation:
+            case LookAtSession(era):
+                return self.session.look(era)
+            case LearnSessionTime() if self.session.trust.session_seconds is not None:
+                return None
+            case LearnSessionTime(era):
+                return self.session.learn_time(era, seconds)
+        result = self._send(operation, self.wakeups.signal)
+        result.wait(seconds)
+        return self._receive(operation, result, asked_at)
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations one after the other; one answer or error each."""
+        return one_by_one(self, operations, deadline)
+
+    def close(self) -> None:
+        """Detach from the session; remaining contenders are deleted in the background."""
+        self._close_now()
+
+    def _close_now(self) -> None:
+        self._finish()
+        self.session.detach(self)
+
+    def __enter__(self) -> Self:
+        """Return the store; the end of the `with` statement closes it, also where nothing can be awaited any more."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self._close_now()

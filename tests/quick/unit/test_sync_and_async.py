@@ -35,9 +35,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         ),
         "a thread is asked to do other work between two requests, a task need not be": "AsyncLane.call",
         "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the "
-        "first operation": (
-            "AsyncLink.check AsyncRedisStore.unchecked"
-        ),
+        "first operation": ("AsyncLink.check AsyncRedisStore.unchecked"),
     },
     "only async": {
         "the steps of its gate run in threads": "AsyncGate.gate",
@@ -45,19 +43,13 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "the tasks that ask end with the store; threads ask by way of the lanes, which end": (
             "AsyncQuorumWakeups.close"
         ),
-        "a `with` statement cannot await `close`": "AsyncZooKeeperStore.close_now",
     },
     "not awaited": {
         "it notes something in this process and asks no server": (
-            "AsyncKeeper.discard AsyncKeeper.watch AsyncLane.submit AsyncZooKeeperStore.wake_all "
-            "AsyncExecuting.require_pools"
+            "AsyncKeeper.discard AsyncKeeper.watch AsyncLane.submit AsyncExecuting.require_pools"
         ),
         "it changes the lines of one event loop at once, so that no other task comes between": (
-            "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncWakeups.mend "
             "AsyncQuorumWakeups.leave"
-        ),
-        "a `with` statement of a plan's driver, which may end where nothing can be awaited": (
-            "AsyncZooKeeperStore.__enter__ AsyncZooKeeperStore.__exit__"
         ),
     },
     "signature": {
