@@ -153,9 +153,9 @@ class OnceTable:
         A rollback must be able to undo the function: it is called again if the database asks for it. Returns the result
         of the function or the stored result; in the latter case it is not called, or its work is rolled back. Once the
         row is committed, it does not matter whether Redis lost the run. Raises the errors of `finish_in`, StoreRefused
-        if the transaction ended within the function, such as by a failed statement whose error it handled, and
-        StoreError if the store did not answer after the commit: then the work is done, and a repeat gets the stored
-        result.
+        if the transaction ended within the function, such as by a failed statement whose error it handled (not on
+        SQLite, where only ROLLBACK, OR ROLLBACK or a full disk does that, and the row is stored), and StoreError if the
+        store did not answer after the commit: then the work is done, and a repeat gets the stored result.
         """
         try:
             result = self._transacted(engine, run, function, payload)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -107,8 +106,8 @@ def acquire_plan(claim: Claim, timeout: float | None, *, is_patient: bool = True
     if isinstance(answer, Unreplicated):
         yield from _given_back(claim)
         raise ReplicasMissing(claim.name, answer.wanted, answer.acknowledged)
-    if claim.leaves_traces:
-        yield from _given_back(claim)
+    if claim.leaves_traces and (failure := (yield from _given_back(claim))):  # it still has a place in the queue
+        raise LockUnreachable(claim.name, str(failure)) from failure
     is_delayed = isinstance(answer, Held) and answer.is_delayed
     raise AcquireTimeout(claim.name, timeout or 0.0, is_delayed=is_delayed)
 
@@ -118,10 +117,13 @@ def _offer(claim: Claim, attempt: Operation[Acquired | Held | Unreplicated]) -> 
     return Offer(attempt, undo=release, undo_late=release)
 
 
-def _given_back(claim: Claim) -> Plan[None]:
+def _given_back(claim: Claim) -> Plan[StoreError | None]:
     soon = (yield from perform(Now())) + UNDO_SECONDS
-    with suppress(StoreError):  # the lease expires on its own
+    try:
         yield from perform(Within(claim.releasing(), soon))
+    except StoreError as failure:  # the lease expires on its own
+        return failure
+    return None
 
 
 class Handle(AcquireHinted):

@@ -16,6 +16,7 @@ from segmented.errors import (
     PoolGated,
     PoolNotGated,
     SegmentedError,
+    StoreUnavailable,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import POOL_HINTS, hinted_options
@@ -36,7 +37,7 @@ from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import available_plan, due_plan, renew_plan, resolve_plan, unheard_plan
+from segmented.stock.plans import available_plan, door_of, due_plan, renew_plan, resolve_plan, unheard_plan
 from segmented.stock.pool import Pool  # asyncio only
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
@@ -184,8 +185,8 @@ class AsyncPool:
         )
         seconds = checked_timeout(timeout)
         plan = bind(grant_marked, self._mark, operation, seconds, fair=fair)
-        return Granting(lambda: self.grant_by(operation, plan, keep_on, timeout=seconds))  # asyncio only
-        # threads: return self.grant_by(operation, plan, keep_on, timeout=seconds)
+        return Granting(lambda: self.grant_by(operation, plan, keep_on, timeout=seconds, fair=fair))  # asyncio only
+        # threads: return self.grant_by(operation, plan, keep_on, timeout=seconds, fair=fair)
 
     async def grant_by(
         self,
@@ -194,6 +195,7 @@ class AsyncPool:
         keep_on: KeepOn,
         *,
         timeout: float | None,
+        fair: bool,
     ) -> AsyncGrant | Refusal:
         """Grant an order by the given plan; a pool in shards asks one of its shards so."""
         self._own.enter_loop()  # asyncio only
@@ -211,6 +213,8 @@ class AsyncPool:
             answer = await self._decides.grant_order(self.plain, order, ask, asked=asked, timeout=timeout)
         except BaseException as error:
             operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
+            if fair and isinstance(error, StoreUnavailable):
+                async_release_later(door_of(operation, timeout), self.store)
             if claim := unanswered_claim(operation, error):
                 async_release_later(claim, self.store)
                 raise
@@ -247,7 +251,7 @@ class AsyncPool:
 
         Returns one answer for each order, in their order; a failure that `reserve` would have raised takes its answer's
         place. An id that occurs twice is a repeat. If a later round trip fails, the earlier ones stand: call again with
-        the same ids.
+        the same ids. The units of a call that is cancelled stay reserved until their hold ends, or for such a repeat.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
 

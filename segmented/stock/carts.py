@@ -68,7 +68,8 @@ class Carts:
         A repeat gets the first answer, marked as a replay, even a refusal; after a crash it continues where the first
         call stopped. Raises CartMismatch when the id exists with other content; PoolMissing and InvalidInput with
         nothing changed, unless a pool vanishes in the middle: then the cart is cancelled, and its id with it;
-        StoreUnavailable when the progress is unknown: repeat the call, or let the cart expire.
+        StoreUnavailable when the progress is unknown: repeat the call, or let the cart expire. The same holds for a
+        call that is cancelled.
         """
         return run_sync(reserve_cart_plan(cart, self._hold_ms, self._known, self._lines), self.store)
 

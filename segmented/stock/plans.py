@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 from segmented import protocol as op
 from segmented.errors import AcquireTimeout, SegmentedError, StockError, StoreError
 from segmented.keys import shard_keys
-from segmented.locks.claim import new_holder_id
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.locks.handle import acquire_plan
 from segmented.models import Busy, Granted, Lost, Renewed, Settled
@@ -286,8 +285,7 @@ def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
     if record is not None:
         return (yield from grant_plan(operation, timeout))
     deadline = inf if timeout is None else (yield from perform(Now())) + timeout
-    kind = FairTry if timeout == 0 else FairClaim
-    door = kind(f"pool:{operation.sku}:door".replace(SHARD_MARK, " shard "), new_holder_id(), DOOR_TTL_MS)
+    door = door_of(operation, timeout)
     while True:
         try:
             yield from acquire_plan(door, timeout, is_patient=False)
@@ -309,6 +307,12 @@ def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
             return found
         if timeout is not None:
             timeout = max(0.0, deadline - (yield from perform(Now())))
+
+
+def door_of(operation: op.Grant, timeout: float | None) -> FairTry:
+    """Return the claim to the door with which a fair grant waits, so that it can be released after a lost reply."""
+    name = f"pool:{operation.sku}:door".replace(SHARD_MARK, " shard ")
+    return (FairTry if timeout == 0 else FairClaim)(name, operation.holder_id, DOOR_TTL_MS)
 
 
 def _inside(operation: op.Grant, door: FairTry, deadline: float) -> Plan[Found | None]:

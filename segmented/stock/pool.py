@@ -15,6 +15,7 @@ from segmented.errors import (
     PoolGated,
     PoolNotGated,
     SegmentedError,
+    StoreUnavailable,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import POOL_HINTS, hinted_options
@@ -32,7 +33,7 @@ from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import available_plan, due_plan, renew_plan, resolve_plan, unheard_plan
+from segmented.stock.plans import available_plan, door_of, due_plan, renew_plan, resolve_plan, unheard_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
     DEFAULT_HOLD,
@@ -170,7 +171,7 @@ class Pool:
         )
         seconds = checked_timeout(timeout)
         plan = bind(grant_marked, self._mark, operation, seconds, fair=fair)
-        return self.grant_by(operation, plan, keep_on, timeout=seconds)
+        return self.grant_by(operation, plan, keep_on, timeout=seconds, fair=fair)
 
     def grant_by(
         self,
@@ -179,6 +180,7 @@ class Pool:
         keep_on: KeepOn,
         *,
         timeout: float | None,
+        fair: bool,
     ) -> Grant | Refusal:
         """Grant an order by the given plan; a pool in shards asks one of its shards so."""
         order, made = operation.order, list[Grant]()
@@ -195,6 +197,8 @@ class Pool:
             answer = self._decides.grant_order(self.plain, order, ask, asked=asked, timeout=timeout)
         except BaseException as error:
             operation = replace(operation, sku=self.sku)  # of a pool in shards, this is one of them
+            if fair and isinstance(error, StoreUnavailable):
+                release_later(door_of(operation, timeout), self.store)
             if claim := unanswered_claim(operation, error):
                 release_later(claim, self.store)
                 raise
@@ -227,7 +231,7 @@ class Pool:
 
         Returns one answer for each order, in their order; a failure that `reserve` would have raised takes its answer's
         place. An id that occurs twice is a repeat. If a later round trip fails, the earlier ones stand: call again with
-        the same ids.
+        the same ids. The units of a call that is cancelled stay reserved until their hold ends, or for such a repeat.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
 

@@ -409,7 +409,7 @@ class AsyncShardedPool:
     ) -> AsyncGrant | Refusal:
         home = await self.shard_of(operation.order.order_id, customer_id=operation.order.customer_id)
         plan = bind(self._plans.granted, operation, timeout, fair=fair)
-        return await home.grant_by(operation, plan, keep_on, timeout=timeout)
+        return await home.grant_by(operation, plan, keep_on, timeout=timeout, fair=fair)
 
     def __repr__(self) -> str:
         """Show the sku and the store."""

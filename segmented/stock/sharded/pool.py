@@ -374,7 +374,7 @@ class ShardedPool:
     def _granted(self, operation: op.Grant, timeout: float | None, keep_on: KeepOn, *, fair: bool) -> Grant | Refusal:
         home = self.shard_of(operation.order.order_id, customer_id=operation.order.customer_id)
         plan = bind(self._plans.granted, operation, timeout, fair=fair)
-        return home.grant_by(operation, plan, keep_on, timeout=timeout)
+        return home.grant_by(operation, plan, keep_on, timeout=timeout, fair=fair)
 
     def __repr__(self) -> str:
         """Show the sku and the store."""

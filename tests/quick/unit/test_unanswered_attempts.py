@@ -25,6 +25,7 @@ from segmented import (
     ReentrantLock,
     Semaphore,
     StoreUnavailable,
+    protocol as op,
 )
 from segmented.clock import ManualClock
 from segmented.errors import LockUnreachable
@@ -32,11 +33,13 @@ from segmented.locks import AsyncMultiLock, MultiLock
 from segmented.locks.keeper import async_keeper
 from segmented.models import Busy
 from segmented.protocol.base import Release
+from segmented.protocol.fair.operations import AcquireFair, ReleaseFair
 from segmented.stock import AsyncGrant, Grant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from segmented.errors import SegmentedError
     from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
@@ -159,6 +162,62 @@ def test_the_segment_of_an_unanswered_grant_is_freed_in_asyncio_too() -> None:
         assert (again.replay, (await again.confirm()).quantity) == (True, 1)
 
     asyncio.run(body())
+
+
+class DeafFrom(MemoryStore):
+    """Loses all replies from the first operation of `kind` on; tells when a keeper has released a fair lock."""
+
+    kind: type[object] = type(None)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_deaf = False
+        self.released = threading.Event()
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        if self.is_deaf:
+            raise LOST
+        answer = super().execute(operation, deadline=deadline)
+        self.is_deaf = isinstance(operation, self.kind)
+        if self.is_deaf:
+            raise LOST
+        return answer
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        answers = super().execute_many(operations, deadline=deadline)
+        if any(isinstance(operation, ReleaseFair) for operation in operations):
+            self.released.set()
+        return answers
+
+
+def test_a_place_in_a_fair_queue_that_could_not_be_given_up_is_given_up_later() -> None:
+    store = DeafFrom()
+    lock = FairLock(store, "x", ttl=600)
+    held = lock.acquire(timeout=0)
+    store.kind = ReleaseFair
+    with pytest.raises(LockUnreachable):
+        lock.acquire(timeout=0.01)
+    store.kind, store.is_deaf = type(None), False
+    assert store.released.wait(SOON)
+    held.release()
+    assert lock.try_acquire() is not None  # which takes it only if nobody waits
+
+
+@pytest.mark.parametrize("kind", [AcquireFair, op.Grant], ids=["turn", "segment"])
+def test_the_turn_of_an_unanswered_fair_grant_is_released_once_the_store_answers(kind: type[object]) -> None:
+    store = DeafFrom()
+    pool = Pool(store, "ticket", ttl=600, hold=600)
+    pool.open(stock=3, segments=2)
+    store.kind = kind
+    with pytest.raises(StoreUnavailable):
+        pool.grant("a", timeout=0, fair=True)
+    store.kind, store.is_deaf = type(None), False
+    assert store.released.wait(SOON)
+    other = pool.grant("b", timeout=0, fair=True)
+    assert isinstance(other, Grant)
+    other.confirm()
 
 
 def test_a_repeat_with_the_callers_own_holder_id_continues_with_the_same_lease() -> None:
