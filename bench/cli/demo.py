@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from bench.cli.tools import DatabaseOption, JsonOption, UrlOption, finish
+from bench.demo.display import Story
 from bench.demo.measure import DemoOptions, measure_demo
-from bench.display import display_on
 from bench.results import check_writable
 from segmented.cli.console import console_beside
 
@@ -22,12 +22,22 @@ def demo(
     buyers: Annotated[int, typer.Option(help="Number of concurrent buyers.", metavar="N")] = 64,
     segments: Annotated[int, typer.Option(help="Number of segments, each with its own lock.", metavar="K")] = 20,
     seconds: Annotated[float, typer.Option(help="Duration of each sale at its bound.", metavar="S")] = 15.0,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print all figures.")] = False,
     url: UrlOption = None,
     database: DatabaseOption = None,
 ) -> None:
     """Compare segment locks with no lock, one lock, and a lock-free script."""
-    options = DemoOptions(hold_ms=hold, buyers=buyers, segments=segments, seconds=seconds, url=url, database=database)
+    options = DemoOptions(
+        hold_ms=hold,
+        buyers=buyers,
+        segments=segments,
+        seconds=seconds,
+        url=url,
+        database=database,
+        is_verbose=verbose,
+    )
     check_writable(json)
     console = console_beside(json)
-    results = measure_demo(options, display_on(console))
+    story = Story(console, verbose=verbose)
+    results = measure_demo(options, story, story.add)
     finish(results, console, json)

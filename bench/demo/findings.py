@@ -14,6 +14,13 @@ ONE_LOCK: Final = "global-lock"
 SEGMENTS: Final = "segment-locks"
 LOCK_FREE: Final = "lock-free"
 ORDER: Final = (CONTROL, ONE_LOCK, SEGMENTS, LOCK_FREE)
+STORIES: Final = {
+    CONTROL: "No lock: each buyer reads a counter, does the slow step, and writes the counter back. It sells too much.",
+    ONE_LOCK: "One lock for the whole stock: the slow step of one buyer at a time.",
+    SEGMENTS: "The same stock in segments, each with a lock of its own: as many slow steps at a time.",
+    LOCK_FREE: "No lock around the slow step: one script takes the unit first, and a confirmation ends the order.",
+}
+"""What each sale does, in the order of the sales."""
 MACHINE: Final = "machine"
 SATURATED: Final = {"generator": "the generator", "redis": "Redis", "servers": "the servers"}
 
@@ -29,6 +36,33 @@ def findings(runs: Sequence[DemoRun]) -> dict[str, Any]:
         "share_of_bound": {run.strategy: run.share_of_bound for run in runs},
         "saturated": {run.strategy: list(run.run.saturated) for run in runs},
     }
+
+
+def story(runs: Sequence[DemoRun]) -> list[str]:
+    """Return what was compared and which won, in about five lines for a reader who knows nothing of it."""
+    control, one, many, free = (next(run for run in runs if run.strategy == name) for name in ORDER)
+    kept = [run for run in runs if run is not control and not run.violations]
+    sold, stock = control.run.checker.sold, control.run.checker.stock
+    lines = [f"No lock: {sold:,} units sold of {stock:,}. {control.run.checker.oversold:,} buyers get nothing."]
+    if one.rate:
+        lines.append(f"One lock: {one.rate:,.1f} orders/s.")
+    if many.rate and one.rate:
+        times = f"{many.rate / one.rate:.1f} times one lock"
+        lines.append(f"{many.run.cell.segments} segment locks: {many.rate:,.1f} orders/s, {times}.")
+    if free.rate:
+        lines.append(f"No lock around the slow step: {free.rate:,.1f} orders/s, for steps that may run side by side.")
+    if len(kept) == len(runs) - 1:
+        lines.append("These three sold no unit twice, and refused nobody while a unit was free.")
+    lines += [*_broken(runs), "Next: `segmented advise --help` says what your own sale needs."]
+    return lines
+
+
+def _broken(runs: Iterable[DemoRun]) -> Iterator[str]:
+    """Return what makes the figures doubtful, if anything does."""
+    yield from _shortfalls(runs)
+    busy = [run.strategy for run in runs if MACHINE in run.run.saturated]
+    if busy:
+        yield f"All cores were busy in {', '.join(busy)}: close other programs and repeat."
 
 
 def remarks(runs: Sequence[DemoRun], cores: int) -> list[str]:

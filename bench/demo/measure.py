@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.conditions import Servers
-    from bench.display import Display
-
-    Progress = Callable[[str, int, int], None]
+    from bench.display import Display, Progress
 
 NAME: Final = "demo"
 MODULE: Final = "bench.engine.run_cell"
@@ -46,8 +44,11 @@ ORDERS_MIN: Final = 20
 """Minimum number of orders that one lock must be able to sell in the given time."""
 
 
-def measure_demo(options: DemoOptions, display: Display) -> Results:
-    """Measure the four strategies, each in a fresh process, on embedded servers unless others are named."""
+def measure_demo(options: DemoOptions, display: Display, told: Callable[[DemoRun], object] = lambda _: None) -> Results:
+    """Measure the four strategies, each in a fresh process, on embedded servers unless others are named.
+
+    Calls `told` with each run once it is finished.
+    """
     runs: list[DemoRun] = []
     if options.url is not None:
         require_single(options.url)
@@ -61,9 +62,10 @@ def measure_demo(options: DemoOptions, display: Display) -> Results:
                 run = _sold_out(options, name, servers, measuring, progress)
             short = f"{name}: {rate(run)} orders/s, sold {run.run.checker.sold:,} of {run.run.checker.stock:,}"
             display.finished(short, line(run))
+            told(run)
             runs.append(run)
     cores = found["cores"]
-    return Results(NAME, tuple(runs), found, findings(runs), remarks(runs, cores))
+    return Results(NAME, tuple(runs), found, findings(runs), remarks(runs, cores), is_verbose=options.is_verbose)
 
 
 def cell_of(options: DemoOptions, name: str) -> Cell:
@@ -135,6 +137,7 @@ class DemoOptions:
     seconds: float = 15.0
     url: str | None = None
     database: str | None = None
+    is_verbose: bool = False
 
     def __post_init__(self) -> None:
         """Validate the options. Raises InvalidInput."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
+from bench.demo.findings import story
 from bench.results import described_conditions
 from segmented.models.ids import counted
 
@@ -50,6 +51,8 @@ class Results:
     """Figures derived from several runs."""
     remarks: Sequence[str] = ()
     """The conclusions, one sentence each."""
+    is_verbose: bool = False
+    """Whether `show` prints all figures."""
 
     @property
     def is_kept(self) -> bool:
@@ -72,12 +75,13 @@ class Results:
         return [head, *map(list, zip(LABELS, *(cells(run) for run in self.runs), strict=True))]
 
     def show(self, console: Console) -> None:
-        """Print the table (in a pipe its lines were printed before), the remarks and the conditions."""
-        if console.is_terminal:
+        """Print the bars and the story; with `is_verbose` the table, the remarks and the conditions as well."""
+        if self.is_verbose and console.is_terminal:
             console.print(self.table())
+        more = (*self.remarks, described_conditions(self.conditions)) if self.is_verbose else ()
         for bar in bars(self.runs):
             console.print(bar, highlight=False, soft_wrap=True)
-        for text in (*self.remarks, described_conditions(self.conditions)):
+        for text in (*story(self.runs), *more):
             console.print(text, highlight=False, soft_wrap=not console.is_terminal)
 
     def table(self) -> Table:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench.demo.findings import findings, remarks
+from bench.demo.findings import findings, remarks, story
 from bench.demo.results import Results, bars, line, rate
 from bench.engine.record import Counts
 from tests.support.bench.records import checker, demo_run
@@ -28,9 +28,9 @@ RUNS = (NO_LOCK, ONE, MANY, FREE)
 FAST = demo_run("global-lock", lone_hold_ms=1_000 / 575, orders_per_s=1_150.0)
 
 
-def results(*runs: DemoRun) -> Results:
+def results(*runs: DemoRun, is_verbose: bool = False) -> Results:
     conditions = {"versions": {"python": "3.11.7"}, "cores": CORES, "commit": "c0ffee", "cpu_model": "a processor"}
-    return Results("demo", runs, conditions, findings(runs), remarks(runs, CORES))
+    return Results("demo", runs, conditions, findings(runs), remarks(runs, CORES), is_verbose=is_verbose)
 
 
 def printed(shown: Results, *, is_terminal: bool) -> str:
@@ -50,8 +50,29 @@ def test_each_rate_is_a_bar_up_to_a_mark_at_its_bound_and_a_broken_run_has_none(
     assert bars((NO_LOCK, broken)) == []
     assert bars((FAST, FREE))[0] == "global-lock   █████████│█████████ 1,150 of 575 orders/s"
     for is_terminal in (True, False):
-        assert max(map(len, printed(results(*RUNS), is_terminal=is_terminal).splitlines())) <= 80 or not is_terminal
-        assert "███···│ 2,100 of 2,300 orders/s" in printed(results(*RUNS), is_terminal=is_terminal)
+        shown = printed(results(*RUNS, is_verbose=True), is_terminal=is_terminal)
+        assert max(map(len, shown.splitlines())) <= 80 or not is_terminal
+        assert "███···│ 2,100 of 2,300 orders/s" in shown
+
+
+def test_the_story_says_in_six_lines_what_was_compared_and_which_won() -> None:
+    assert printed(results(*RUNS), is_terminal=False).splitlines()[3:] == [
+        "No lock: 20,000 units sold of 600. 19,400 buyers get nothing.",
+        "One lock: 45.0 orders/s.",
+        "20 segment locks: 840.0 orders/s, 18.7 times one lock.",
+        "No lock around the slow step: 2,100.0 orders/s, for steps that may run side by side.",
+        "These three sold no unit twice, and refused nobody while a unit was free.",
+        "Next: `segmented advise --help` says what your own sale needs.",
+    ]
+
+
+def test_the_story_claims_nothing_of_a_run_that_broke_a_promise() -> None:
+    broken = demo_run(void=("oversold by 3 units",))
+    told = story((NO_LOCK, ONE, broken, FREE))
+    assert not any("segment locks:" in line or "These three" in line for line in told)
+    assert "segment-locks broke its promise: oversold by 3 units." in told
+    busy = demo_run("lock-free", saturated=("machine",))
+    assert "All cores were busy in lock-free: close other programs and repeat." in story((NO_LOCK, ONE, MANY, busy))
 
 
 def test_the_ratio_stands_beside_the_absolute_figures() -> None:

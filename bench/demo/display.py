@@ -1,0 +1,64 @@
+"""The demo while it runs: a bar chart that grows with each sale on a terminal, lines in a pipe."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rich.live import Live
+from rich.text import Text
+
+from bench.demo.findings import STORIES
+from bench.demo.results import bars
+from bench.display import LineDisplay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from bench.demo.runs import DemoRun
+    from bench.display import Progress
+
+SALE: Final = "sale"
+
+
+class Story:
+    """Says what each sale does before it begins, and draws the chart so far."""
+
+    def __init__(self, console: Console, *, verbose: bool) -> None:
+        """Tell the story on `console`; `verbose` adds each sale's figures as a line."""
+        self._console = console
+        self._verbose = verbose
+        self._runs: list[DemoRun] = []
+
+    @contextmanager
+    def strategy(self, name: str) -> Iterator[Progress]:
+        """Follow one strategy."""
+        self._console.print(f"{len(self._runs) + 1}/{len(STORIES)} {STORIES[name]}", highlight=False, soft_wrap=True)
+        if not self._console.is_terminal:
+            with LineDisplay(self._console).strategy(name) as progress:
+                yield progress
+            return
+        with Live(console=self._console, transient=True, refresh_per_second=4) as live:
+            began: list[float] = []
+
+            def progress(phase: str, done: int, total: int) -> None:
+                if phase == SALE and not began:
+                    began.append(time.monotonic())
+                seconds = time.monotonic() - began[0] if began else 0.0
+                rate = f", {done / seconds:,.0f} orders/s" if done and seconds else ""
+                sold = f"{done:,} of {total:,} units{rate}" if phase == SALE else phase
+                live.update(Text("\n".join((*bars(self._runs), f"{name}: {sold}"))))
+
+            yield progress
+
+    def finished(self, short: str, whole: str) -> None:  # noqa: ARG002  # the chart says it
+        """Print all figures of a sale, if they are wanted."""
+        if self._verbose:
+            self._console.print(whole, highlight=False, soft_wrap=True)
+
+    def add(self, run: DemoRun) -> None:
+        """Add a finished run to the chart."""
+        self._runs.append(run)
