@@ -18,7 +18,6 @@ from segmented.errors import InFlight
 from segmented.once_keys import once_keys
 from tests.real.faults.dedup_caller import NAMESPACE, end_of
 from tests.support.contract.parking import wait_until
-from tests.support.long_run import in_the_long_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,9 +89,8 @@ def callers(valkey: ValkeyServer) -> Iterator[Callers]:
     made.close()
 
 
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_f13_a_call_killed_on_the_way_runs_again_after_its_lease_and_not_before(callers: Callers, colour: str) -> None:
-    victim = callers.start(colour)
+def test_f13_a_call_killed_on_the_way_runs_again_after_its_lease_and_not_before(callers: Callers) -> None:
+    victim = callers.start("sync")
     callers.wait_for_runs(1)
     victim.send_signal(signal.SIGKILL)
     victim.wait(SOON)
@@ -105,9 +103,8 @@ def test_f13_a_call_killed_on_the_way_runs_again_after_its_lease_and_not_before(
     assert callers.ran() == [victim.pid]
 
 
-@pytest.mark.parametrize("colour", ["async", *in_the_long_run("sync")])
-def test_three_processes_at_once_are_one_run(callers: Callers, colour: str) -> None:
-    processes = [callers.start(colour) for _ in range(3)]
+def test_three_processes_at_once_are_one_run(callers: Callers) -> None:
+    processes = [callers.start("async") for _ in range(3)]
     callers.wait_for_runs(1)
     callers.end_calls()
     found = [process.communicate(timeout=SOON)[0].strip() for process in processes]
@@ -116,9 +113,8 @@ def test_three_processes_at_once_are_one_run(callers: Callers, colour: str) -> N
     assert callers.dedup.begin("key").is_replay
 
 
-@pytest.mark.parametrize("colour", ["async", *in_the_long_run("sync")])
-def test_f7_a_call_paused_past_its_lease_is_overtaken_and_its_outcome_not_kept(callers: Callers, colour: str) -> None:
-    sleeper = callers.start(colour, lease=SHORT)
+def test_f7_a_call_paused_past_its_lease_is_overtaken_and_its_outcome_not_kept(callers: Callers) -> None:
+    sleeper = callers.start("async", lease=SHORT)
     callers.wait_for_runs(1)
     os.kill(sleeper.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)  # all its threads stand still

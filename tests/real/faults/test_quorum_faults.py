@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import LeaseLost, StoreUnavailable
+from segmented.errors import StoreUnavailable
 from segmented.models import Lost, Released
 from segmented.servers import ValkeyServer
 from segmented.stores.quorum import async_lane, lane
 from tests.fixtures.stores_quorum import standing_still
 from tests.support.contract.parking import scripts_run, wait_until
-from tests.support.long_run import in_the_long_run
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
@@ -87,11 +86,10 @@ def holders_of(quorum: Quorum, name: str, *servers: int) -> list[str | None]:
 # --- a minority ---
 
 
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 def test_f2_a_server_that_stands_still_is_not_waited_for_and_keeps_no_late_vote(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+    servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
+    quorum = make_quorum("sync", [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
     name, before = met(quorum), scripts_run(quorum.raws[1])
     with standing_still(servers[1]):
         lease = quorum.lock(name, ttl=LONG).acquire(timeout=SOON)
@@ -102,16 +100,15 @@ def test_f2_a_server_that_stands_still_is_not_waited_for_and_keeps_no_late_vote(
     wait_until(lambda: quorum.holder_at(1, name) is None)
 
 
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 def test_f2_a_late_release_of_an_earlier_attempt_leaves_later_votes_alone(
-    colour: str, quorum_urls: list[str], make_quorum: MakeQuorum
+    quorum_urls: list[str], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, quorum_urls[:3])
+    quorum = make_quorum("sync", quorum_urls[:3])
     name, single = quorum.side.name("lock"), quorum.inner[0]
     quorum.side.execute(op.AcquireVote(name, "h", 60_000))
     wait_until(lambda: quorum.holders(name) == ["h"] * 3)
     late = op.ReleaseVote(name, "h", round=0)
-    answer = single.execute(late) if colour == "sync" else quorum.side.wait(single.execute(late))  # type: ignore[attr-defined]  # of the asynchronous side
+    answer = single.execute(late)
     assert answer == Lost()
     assert quorum.holders(name) == ["h"] * 3
     assert quorum.side.execute(op.ReleaseVote(name, "h")) == Released()
@@ -121,40 +118,35 @@ def test_f2_a_late_release_of_an_earlier_attempt_leaves_later_votes_alone(
 # --- a majority ---
 
 
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-@pytest.mark.parametrize("timeout", [100])
 def test_f3_with_2_of_3_servers_dead_an_acquire_fails_at_once_and_leaves_nothing(
-    colour: str, timeout: float, servers: list[ValkeyServer], make_quorum: MakeQuorum
+    servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
+    quorum = make_quorum("sync", [server.url for server in servers], answer_timeout=ANSWER_TIMEOUT)
     name = met(quorum)
     servers[0].kill()
     servers[1].kill()
     with pytest.raises(StoreUnavailable, match=r"^1 of 3 servers answered in time, 2 are needed: .* did not answer"):
-        quorum.lock(name, ttl=LONG).acquire(timeout=timeout)
+        quorum.lock(name, ttl=LONG).acquire(timeout=100)
     assert quorum.holder_at(2, name) is None
 
 
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-@pytest.mark.parametrize("timeout", [100])
 def test_f3_with_2_of_3_servers_stopped_an_acquire_fails_in_time_and_leaves_nothing(
-    colour: str, timeout: float, servers: list[ValkeyServer], make_quorum: MakeQuorum
+    servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=BRIEF_ANSWER)
+    quorum = make_quorum("sync", [server.url for server in servers], answer_timeout=BRIEF_ANSWER)
     name, before = met(quorum), [scripts_run(raw) for raw in quorum.raws]
     with standing_still(*servers[:2]):
         with pytest.raises(StoreUnavailable, match=TOO_FEW):
-            quorum.lock(name, ttl=LONG).acquire(timeout=timeout)
+            quorum.lock(name, ttl=LONG).acquire(timeout=100)
         assert quorum.holder_at(2, name) is None
     wait_until(lambda: min(scripts_run(raw) - count for raw, count in zip(quorum.raws, before, strict=True)) >= 2)
     wait_until(lambda: quorum.holders(name) == [None] * 3)
 
 
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 def test_a_release_that_no_majority_answers_says_so_and_is_finished_by_itself(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+    servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
+    quorum = make_quorum("sync", [server.url for server in servers], answer_timeout=SHORT_ANSWER)
     name = met(quorum)
     lease = answered(lambda: quorum.lock(name, ttl=LONG).acquire(timeout=SOON))
     wait_until(lambda: None not in quorum.holders(name))
@@ -169,28 +161,10 @@ def test_a_release_that_no_majority_answers_says_so_and_is_finished_by_itself(
 # --- servers that forget ---
 
 
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_c3_a_holder_hears_of_a_majority_that_restarted_empty(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
-) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
-    name = met(quorum)
-    lease = answered(lambda: quorum.lock(name, ttl=3, renew=True).acquire(timeout=SOON))
-    lost = lease.lost
-    for server in servers[:2]:
-        server.kill()
-        server.restart()
-    wait_until(lost.is_set, seconds=SOON)
-    with pytest.raises(LeaseLost):
-        answered(lease.release)
-    wait_until(lambda: quorum.holders(name) == [None] * 3)
-
-
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 def test_f5_one_server_after_the_other_may_restart_empty_if_votes_are_taken_again(
-    colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum
+    servers: list[ValkeyServer], make_quorum: MakeQuorum
 ) -> None:
-    quorum = make_quorum(colour, [server.url for server in servers], answer_timeout=SHORT_ANSWER)
+    quorum = make_quorum("sync", [server.url for server in servers], answer_timeout=SHORT_ANSWER)
     name = met(quorum)
     lease = answered(lambda: quorum.lock(name, ttl=LONG, reestablish=True).acquire(timeout=SOON))
 

@@ -19,7 +19,6 @@ from segmented.models import Order, Reserved, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan, home_of
 from tests.fixtures.stores_deployed import deployed_side
-from tests.support.long_run import in_the_long_run
 from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
@@ -55,8 +54,8 @@ def settle(cluster: Cluster) -> None:
 class World:
     """An open pool in six shards, and one master that is going to die."""
 
-    def __init__(self, cluster: Cluster, colour: str, *, lock_dies: bool, patience: float) -> None:
-        self.cluster, self.colour, self.patience = cluster, colour, patience
+    def __init__(self, cluster: Cluster, *, lock_dies: bool, patience: float) -> None:
+        self.cluster, self.patience = cluster, patience
         self.sides: list[Side] = []
         self.side = self.another()
         self.dying = cluster.masters()[0]
@@ -75,7 +74,7 @@ class World:
 
     def another(self) -> Side:
         """Make another process's worth of stores."""
-        self.sides.append(deployed_side(self.cluster.url, self.colour, patience=self.patience))
+        self.sides.append(deployed_side(self.cluster.url, "sync", patience=self.patience))
         return self.sides[-1]
 
     def is_on_dying(self, key: str) -> bool:
@@ -118,18 +117,11 @@ def calm_cluster(private_cluster: Cluster) -> Cluster:
     return private_cluster
 
 
-@pytest.fixture(params=["sync", *in_the_long_run("async")])
-def colour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 # --- a master is gone for good ---
 
 
-def test_a_lost_master_stops_only_its_own_shards_and_is_no_reason_to_say_sold_out(
-    calm_cluster: Cluster, colour: str
-) -> None:
-    world = World(calm_cluster, colour, lock_dies=False, patience=PATIENCE)
+def test_a_lost_master_stops_only_its_own_shards_and_is_no_reason_to_say_sold_out(calm_cluster: Cluster) -> None:
+    world = World(calm_cluster, lock_dies=False, patience=PATIENCE)
     world.sell_one_everywhere()
     other = sharded(world.another(), world.sku)
     calm_cluster.replica_of(world.dying).kill()
@@ -171,10 +163,8 @@ def asked(world: World, order: Order) -> Reserved | SoldOut | None:
 # --- a replica takes over ---
 
 
-def test_after_a_replica_took_over_everything_is_sold_and_the_books_are_right(
-    private_cluster: Cluster, colour: str
-) -> None:
-    world = World(private_cluster, colour, lock_dies=True, patience=LONG)
+def test_after_a_replica_took_over_everything_is_sold_and_the_books_are_right(private_cluster: Cluster) -> None:
+    world = World(private_cluster, lock_dies=True, patience=LONG)
     world.sell_one_everywhere()
     late = sharded(world.another(), world.sku)
     settle(private_cluster)  # a failover may lose what a replica has not got

@@ -18,7 +18,6 @@ from segmented.keys import lock_keys
 from segmented.locks.flights import single_flight
 from tests.real.faults.dedup_caller import end_of
 from tests.support.contract.parking import wait_until
-from tests.support.long_run import in_the_long_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,9 +107,8 @@ def callers(valkey: ValkeyServer) -> Iterator[Callers]:
     made.close()
 
 
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-def test_j7_eight_callers_in_two_processes_are_one_loader_call(callers: Callers, colour: str) -> None:
-    processes = [callers.start(colour, 4) for _ in range(2)]
+def test_j7_eight_callers_in_two_processes_are_one_loader_call(callers: Callers) -> None:
+    processes = [callers.start("sync", 4) for _ in range(2)]
     callers.begin(*processes)
     callers.wait_for_waiters(2)
     callers.end_calls()
@@ -120,12 +118,11 @@ def test_j7_eight_callers_in_two_processes_are_one_loader_call(callers: Callers,
     assert loaded in {process.pid for process in processes}
 
 
-@pytest.mark.parametrize("colour", ["async", *in_the_long_run("sync")])
-def test_j7_a_loader_that_is_killed_in_the_middle_costs_exactly_one_more_call(callers: Callers, colour: str) -> None:
-    victim = callers.start(colour, 1, lease=LONG)
+def test_j7_a_loader_that_is_killed_in_the_middle_costs_exactly_one_more_call(callers: Callers) -> None:
+    victim = callers.start("async", 1, lease=LONG)
     callers.begin(victim)
     callers.wait_for_calls(1)
-    processes = [callers.start(colour, 4) for _ in range(2)]
+    processes = [callers.start("async", 4) for _ in range(2)]
     callers.begin(*processes)
     callers.wait_for_waiters(2)
     os.kill(victim.pid, signal.SIGKILL)
@@ -139,17 +136,16 @@ def test_j7_a_loader_that_is_killed_in_the_middle_costs_exactly_one_more_call(ca
     assert found == [second] * 8
 
 
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
 def test_j7_a_loader_paused_past_its_lease_does_not_overwrite_its_successors_value(
-    callers: Callers, colour: str
+    callers: Callers,
 ) -> None:
-    sleeper = callers.start(colour, 1, lease=SHORT)
+    sleeper = callers.start("sync", 1, lease=SHORT)
     callers.begin(sleeper)
     callers.wait_for_calls(1)
     os.kill(sleeper.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)  # all its threads stand still
     callers.end_calls()
-    processes = [callers.start(colour, 4) for _ in range(2)]
+    processes = [callers.start("sync", 4) for _ in range(2)]
     callers.begin(*processes)
     found = callers.results(*processes)
     os.kill(sleeper.pid, signal.SIGCONT)

@@ -154,19 +154,6 @@ def test_a_worker_that_dies_at_a_point_has_done_all_before_it_and_nothing_after_
     assert (messages.llen("segmented"), messages.hlen("unacked")) == (0, waiting)
 
 
-def test_a_publication_can_be_stopped_on_either_side(
-    segmented_worker: WorkerFactory, tasks: str, send: Callable[..., None], messages: redis.Redis
-) -> None:
-    worker = segmented_worker(tasks, pool="solo", pause_at="before:publish")
-    send("send")
-    worker.reached("before:publish")
-    assert (messages.llen("segmented"), messages.hlen("unacked")) == (0, 1)
-    worker.kill_at("after:publish")
-    worker.release("before:publish")
-    worker.reached("after:publish")
-    assert (messages.llen("segmented"), messages.hlen("unacked")) == (1, 1)
-
-
 def test_a_paused_worker_can_be_looked_at_and_goes_on(
     segmented_worker: WorkerFactory, mugs: Pool, segmented_gate: Gate, send: Callable[..., None]
 ) -> None:
@@ -206,21 +193,6 @@ def test_a_worker_that_is_stopped_ends_in_order_and_one_that_will_not_is_killed(
     with pytest.raises(WorkerTrouble, match="was not gone within 1 s"):
         busy.stop(timeout=1)
     assert not busy.is_running
-
-
-def test_killing_ends_what_a_dead_worker_s_task_has_started(
-    segmented_worker: WorkerFactory, tasks: str, send: Callable[..., None]
-) -> None:
-    """Programs that nobody is the parent of any more, one in a group of its own."""
-    worker = segmented_worker(tasks, pool="solo")
-    send("start")
-    until(lambda: len(children(worker)) == 3)
-    whole = children(worker)
-    whole[0].kill()
-    assert worker.wait() == -signal.SIGKILL
-    assert alive(whole) == whole[1:]
-    worker.kill()
-    assert alive(whole) == []
 
 
 def test_what_is_wrong_is_said_in_a_sentence(segmented_worker: WorkerFactory, tasks: str) -> None:

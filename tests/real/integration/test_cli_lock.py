@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -227,36 +225,6 @@ def test_held_segments_of_a_pool_are_shown_by_its_name_and_listed(store: RedisSt
         assert (refused.returncode, refused.stdout) == (1, "")
         assert refused.stderr.startswith("segmented: nothing to revoke: 1 segment(s) of this pool are held; ")
     assert ran("show", "poster", url=valkey.url).stdout.startswith("free: ")
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_twenty_thousand_locks_are_listed_in_forty_megabytes(
-    store: RedisStore, valkey: ValkeyServer, tmp_path: Path
-) -> None:
-    small = peak_of_a_list(valkey.url, tmp_path / "few.json")
-    with store.client.pipeline(transaction=False) as pipe:
-        for number in range(20_000):
-            pipe.set(lock_keys(f"order:{number}").lock, "h" * 32, px=600_000)
-        pipe.execute()
-    large = peak_of_a_list(valkey.url, tmp_path / "many.json")
-    assert len(json.loads((tmp_path / "many.json").read_text())["locks"]) == 20_000
-    assert large - small < 40 * 1024
-
-
-REPORT: Final = """
-import atexit, pathlib, re, runpy, sys
-status = pathlib.Path("/proc/self/status")
-atexit.register(lambda: print(re.search(r"VmHWM:\\s+([0-9]+)", status.read_text())[1], file=sys.stderr))
-runpy.run_module("segmented", run_name="__main__")
-"""
-"""Runs the command and says the most memory that it had, in KiB."""
-
-
-def peak_of_a_list(url: str, file: Path) -> int:
-    words = ("lock", "list", "--limit", "1000000", "--url", url, "--json", str(file))
-    done = subprocess.run([sys.executable, "-c", REPORT, *words], capture_output=True, text=True, check=True)
-    return int(done.stderr.splitlines()[-1])  # after the heads of the columns
 
 
 def test_on_a_terminal_the_list_is_a_table_and_no_name_steers_it(store: RedisStore, valkey: ValkeyServer) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented.stock import Pool, ShardedPool
+from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import ran
 
@@ -46,16 +46,3 @@ def test_who_got_what_is_exported_as_lines_of_json_and_as_csv(valkey: ValkeyServ
     assert ran(*words, url=valkey.url).stdout == "1 order written\n"
     (row,) = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
     assert (row["order_id"], row["quantity"], row["customer_id"]) == ("sold", "3", "")
-
-
-def test_the_orders_of_a_pool_in_shards_have_their_shard(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        pool = ShardedPool(store, SKU)
-        pool.open(stock=100, segments=4, shards=2)
-        for number in range(20):
-            pool.reserve(f"o-{number}")
-        homes = {f"o-{number}": pool.shard_of(f"o-{number}").sku for number in range(20)}
-        names = [shard.sku for shard in pool.shards]
-    lines = [json.loads(line) for line in ran("pool", "orders", SKU, url=valkey.url).stdout.splitlines()]
-    assert {one["order_id"]: names[one["shard"]] for one in lines} == homes
-    assert len(lines) == 20

@@ -13,7 +13,6 @@ from sqlalchemy import func, select
 from segmented import Pool, RedisStore
 from segmented.orders import connect
 from segmented.orders.ledger_table import ledger
-from segmented.stock import ShardedPool
 from tests.support.command_line import ran, started
 from tests.support.pools.engines import engine_of
 
@@ -79,18 +78,6 @@ def test_the_command_copies_what_is_new_and_says_what_is_left(
     }
     assert found["shards"][0]["first_sequence"] == 8
     assert row_count(gate) == 7
-
-
-def test_each_shard_has_a_line(store: RedisStore, gate: Gate, order_database: str, valkey: ValkeyServer) -> None:
-    sharded = ShardedPool(store, SKU)
-    sharded.open(stock=100, segments=4, shards=2)
-    said = shown("relay", "--database", order_database, url=valkey.url)
-    assert said == (
-        "shard 0: relayed up to 1-1: 1 change copied, nothing behind\n"
-        "shard 1: relayed up to 1-1: 1 change copied, nothing behind\n"
-    )
-    assert row_count(gate) == 2
-    assert "relayed of shard 1\t1-1, nothing behind\n" in shown("show", url=valkey.url)
 
 
 def test_a_trim_beyond_what_was_relayed_is_refused(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -14,7 +13,7 @@ import pytest
 import redis
 from redis import asyncio as redis_asyncio
 
-from segmented.errors import LockUnreachable, SegmentedError
+from segmented.errors import LockUnreachable
 from segmented.locks import AsyncLock, Lock
 from segmented.protocol import AcquireLock
 from segmented.protocol.wire import Send
@@ -126,32 +125,3 @@ def test_tasks(private_valkey: ValkeyServer, stack: str, protocol: int) -> None:
         loop.run_until_complete(test())
     finally:
         loop.close()
-
-
-def test_a_task_that_was_cancelled_before_is_told_of_a_silent_server_in_its_clean_up(
-    private_valkey: ValkeyServer,
-) -> None:
-    told: list[type[BaseException]] = []
-
-    async def clean_up(store: AsyncRedisStore) -> None:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            stopped(private_valkey)
-            try:
-                await AsyncLock(store, "x", ttl=PATIENT).acquire(timeout=HURRY)
-            except SegmentedError as error:
-                told.append(type(error))
-            finally:
-                os.kill(private_valkey.pid, signal.SIGCONT)
-
-    async def test() -> None:
-        async with await AsyncRedisStore.from_url(private_valkey.url) as store:
-            await (await AsyncLock(store, "x", ttl=PATIENT).acquire(timeout=60)).release()  # connects
-            task = asyncio.create_task(clean_up(store))
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-
-    asyncio.run(test())
-    assert told == [LockUnreachable]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from typing import TYPE_CHECKING, Final
@@ -17,7 +15,6 @@ from segmented.orders.answers import SegmentRow
 from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, watch_errors
 from tests.support.proxy import PostgresProxy
-from tests.support.rings import require_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,30 +199,3 @@ def test_a_signal_in_the_middle_of_a_confirm_leaves_no_reply_for_the_next_statem
 
 
 # --- greenlets ---
-
-GREENLETS: Final = """
-import gevent.monkey
-gevent.monkey.patch_all()
-import sys
-import gevent
-from segmented.orders import Gate, connect
-
-gate = Gate(connect(sys.argv[1], timeout=60.0))
-gate.create()
-gate.open("mug", [5])
-order = {"sku": "mug", "segment": 0, "quantity": 1, "epoch": 1}
-with gate.transaction(order_id="o-1", **order) as connection:
-    waiting = gevent.spawn(gate.confirm, order_id="o-2", **order)
-    while not connection.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE NOT granted").scalar_one():
-        pass
-print(waiting.get(), gate.totals("mug").sold)
-gate.close()
-"""
-
-
-def test_a_greenlet_that_waits_for_the_database_lets_the_others_run(postgres_database: str) -> None:
-    require_module("gevent", "gevent")
-    done = subprocess.run(
-        [sys.executable, "-c", GREENLETS, postgres_database], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert (done.stdout, done.returncode) == ("Confirmed(replay=False, sequence=0) 2\n", 0), done.stderr

@@ -12,7 +12,7 @@ from redis import asyncio as redis_asyncio
 
 from segmented import protocol as op
 from segmented.models import Cart, CartReserved, Order, Reserved
-from segmented.stock import AsyncCarts, AsyncGrant, AsyncPool, AsyncShardedPool
+from segmented.stock import AsyncCarts, AsyncPool, AsyncShardedPool
 from segmented.stores.redis import AsyncRedisStore
 from tests.support.proxy import LOOPBACK
 
@@ -137,22 +137,6 @@ def test_58_of_58_orders_whose_reservation_was_given_up_are_reserved_by_the_repe
         assert [(type(one), getattr(one, "replay", None)) for one in answers] == [(Reserved, False)] * ROUNDS
         state = await pool.state()
         assert (state.available, state.reserved) == (2_000 - 3 * ROUNDS, 3 * ROUNDS)
-
-    run(scenario)
-
-
-def test_58_of_58_orders_whose_grant_was_given_up_are_granted_by_the_repeat(
-    run: Callable[[Callable[[AnyPool, SlowStore], Awaitable[None]]], None],
-) -> None:
-    async def scenario(pool: AnyPool, store: SlowStore) -> None:
-        for number in range(ROUNDS):
-            await gives_up(pool.grant(f"o{number}", quantity=3, timeout=60), store)
-            await until(lambda: store.undone == number + 1)  # noqa: B023  # awaited here
-            granted = await pool.grant(f"o{number}", quantity=3, timeout=60)
-            assert isinstance(granted, AsyncGrant)
-            assert not granted.replay
-            await granted.confirm()
-        assert (await pool.state()).confirmed == 3 * ROUNDS
 
     run(scenario)
 

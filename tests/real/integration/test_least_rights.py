@@ -17,8 +17,6 @@ from segmented.errors import StoreRefused
 from segmented.orders import Gate, connect
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.fixtures.stores_deployed import deployed_side, nodes_of
-from tests.support.long_run import in_the_long_run
 from tests.support.paths import ROOT
 from tests.support.workers.selling import until
 from tests.support.workers.worker_processes import working
@@ -28,22 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from segmented.servers import PostgresServer, ValkeyServer
-    from tests.support.servers.nodes import Node
 
 FILES: Final = ROOT / "docs" / "how-to" / "examples" / "accounts"
 PASSWORD: Final = "pw"
-ON_A_CLUSTER: Final = (
-    "+asking",
-    "+cluster|slots",
-    "+command",
-    "-command|info",
-    "+spublish",
-    "+ssubscribe",
-    "+sunsubscribe",
-)
 ASKED_IN_VAIN: Final = {"command|info", "client|setinfo"}
 """A store that may not ask whether the server has newer commands uses scripts; redis-py names itself if it may."""
-LONG: Final = 600.0
 SECONDS: Final = 120.0
 
 
@@ -75,34 +62,6 @@ def as_account(url: str, name: str) -> str:
     if url.startswith("unix"):
         return f"{url}&username={name}&password={PASSWORD}"
     return url.replace("://", f"://{name}:{PASSWORD}@")
-
-
-@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
-@pytest.mark.parametrize("deployment", ["single_server", "redis70_server", "sentinels", "cluster"])
-def test_a_store_of_the_account_locks_waits_sells_and_audits(
-    deployment: str, colour: str, request: pytest.FixtureRequest
-) -> None:
-    server = request.getfixturevalue(deployment)
-    nodes: list[Node] = nodes_of(server) if deployment != "sentinels" else list(server.servers)
-    for node in nodes:
-        create(f"redis://127.0.0.1:{node.port}", "shop", *(ON_A_CLUSTER if deployment == "cluster" else ()))
-    side = deployed_side(as_account(server.url, "shop"), colour)
-    for name in ("a", "b", "c"):
-        held = side.lock(name, ttl=LONG).acquire(timeout=0)
-        lock = side.lock(name, ttl=LONG)
-        waiter = side.start(lambda lock=lock: lock.acquire(timeout=LONG))  # type: ignore[misc]  # bound in the loop
-        held.release()
-        waiter.result(SECONDS).release()
-    pool = side.pool(side.name())
-    pool.open(stock=10, segments=2)
-    for number in range(4):
-        pool.reserve(f"order-{number}", quantity=2)
-        pool.confirm(f"order-{number}")
-    assert pool.state().available == 2
-    assert pool.audit().is_clean
-    side.close()
-    for node in nodes:
-        assert denied(f"redis://127.0.0.1:{node.port}") == set()
 
 
 def test_an_account_for_some_names_may_not_touch_others(private_valkey: ValkeyServer) -> None:

@@ -87,20 +87,7 @@ def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-@pytest.mark.parametrize(("pool_size", "timeout"), [(0, 1.0), (-1, 1.0), (1, 0.0), (1, -1.0), (1, float("nan"))])
-def test_a_pool_without_connections_or_time_is_refused(sqlite_url: str, pool_size: int, timeout: float) -> None:
-    with pytest.raises(InvalidInput, match="needs at least 1 connection and a positive timeout"):
-        connect(sqlite_url, pool_size=pool_size, timeout=timeout)
-
-
 # --- PostgreSQL ---
-
-
-def test_both_spellings_of_postgresql_work(postgres_database: str) -> None:
-    for scheme in ("postgresql", "postgresql+psycopg"):
-        engine = connect(make_url(postgres_database).set(drivername=scheme).render_as_string(hide_password=False))
-        assert engine.dialect.driver == "psycopg"
-        engine.dispose()
 
 
 def test_an_unknown_database(postgres_url: str) -> None:
@@ -237,13 +224,3 @@ def without_privileges() -> Iterator[None]:
         yield
     finally:
         os.seteuid(before)
-
-
-def test_a_file_that_somebody_else_is_writing_for_too_long_is_refused(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'orders.sqlite'}"
-    engine = connect(url)
-    with engine.connect() as connection:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        assert refusal(url, kind=DatabaseUnavailable, timeout=1.0).endswith("cannot be used: database is locked")
-    connect(url).dispose()
-    engine.dispose()

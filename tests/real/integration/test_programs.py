@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -45,24 +44,6 @@ CHECKOUTS: Final = {
 @pytest.mark.parametrize("program", sorted(PROGRAMS.glob("*.py")), ids=lambda program: program.stem)
 def test_a_program_has_eighty_lines_at_most(program: Path) -> None:
     assert len(program.read_text(encoding="utf-8").splitlines()) <= LINES_MAX
-
-
-@pytest.mark.long
-def test_both_type_checkers_find_nothing_in_the_programs(tmp_path: Path) -> None:
-    names = sorted(program.name for program in PROGRAMS.glob("*.py"))
-    for name in names:
-        shutil.copy(PROGRAMS / name, tmp_path)
-    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}', encoding="utf-8")
-    mypy = ("-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), *names)
-    pyright = ("-m", "basedpyright", "--pythonpath", sys.executable, ".")
-    found = [
-        subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
-        for words in (mypy, pyright)
-    ]
-    assert [(done.stdout.splitlines() or [done.stderr])[-1] for done in found] == [
-        f"Success: no issues found in {len(names)} source files",
-        "0 errors, 0 warnings, 0 notes",
-    ]
 
 
 # --- the checkout, plain and with an order database, for threads and for asyncio ---

@@ -11,12 +11,9 @@ from segmented.keys import fair_keys
 from segmented.locks import AsyncFairLock, AsyncReentrantLock, FairLock, ReentrantLock
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.protocol.fair import FairTimes
-from tests.fixtures.stores_deployed import deployed_side
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
-from tests.support.long_run import in_the_long_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from concurrent.futures import Future
 
     from segmented.locks import Lease
@@ -30,15 +27,6 @@ SOON: Final = 30.0
 PATIENCE: Final = 100.0
 SLOW: Final = FairTimes(presence_ms=1_800_000, look_ms=600_000, claim_ms=600_000)
 """No claim lapses and no waiter looks by itself, so that a machine that stands still changes no order."""
-
-
-@pytest.fixture(params=["sync", *in_the_long_run("async")])
-def sides(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[tuple[Side, Side]]:
-    """Two processes' worth of stores on the session's cluster."""
-    made = [deployed_side(cluster.url, request.param) for _ in range(2)]
-    yield made[0], made[1]
-    for side in made:
-        side.close()
 
 
 @pytest.fixture
@@ -77,10 +65,10 @@ def names_on_all_masters(cluster: Cluster, side: Side) -> list[str]:
 
 
 @pytest.mark.usefixtures("slow_times")
-def test_the_order_is_one_over_all_processes_of_a_cluster(sides: tuple[Side, Side], cluster: Cluster) -> None:
-    for name in names_on_all_masters(cluster, sides[0]):
-        held = fair(sides[0], name).acquire(timeout=0)
-        waiters = [start_waiting(sides[index % 2], name) for index in range(4)]
+def test_the_order_is_one_over_all_processes_of_a_cluster(shared_sides: tuple[Side, Side], cluster: Cluster) -> None:
+    for name in names_on_all_masters(cluster, shared_sides[0]):
+        held = fair(shared_sides[0], name).acquire(timeout=0)
+        waiters = [start_waiting(shared_sides[index % 2], name) for index in range(4)]
         for index, waiter in enumerate(waiters):
             held.release()
             held = waiter.result(SOON)
@@ -90,11 +78,11 @@ def test_the_order_is_one_over_all_processes_of_a_cluster(sides: tuple[Side, Sid
 
 @pytest.mark.usefixtures("slow_times")
 def test_living_waiters_of_which_a_node_sees_no_subscriber_are_not_passed_over(
-    sides: tuple[Side, Side], cluster: Cluster
+    shared_sides: tuple[Side, Side], cluster: Cluster
 ) -> None:
-    for name in names_on_all_masters(cluster, sides[0]):  # one of them at most is where a side listens
-        held = fair(sides[0], name).acquire(timeout=0)
-        first, second = (start_waiting(side, name) for side in sides)
+    for name in names_on_all_masters(cluster, shared_sides[0]):  # one of them at most is where a side listens
+        held = fair(shared_sides[0], name).acquire(timeout=0)
+        first, second = (start_waiting(side, name) for side in shared_sides)
         waiters, master = fair_keys(name).waiters, cluster.master_of(fair_keys(name).lock)
         for holder_id in master.ask("HKEYS", waiters):  # as if the node had seen a subscription, and it had gone
             entry = master.ask("HGET", waiters, holder_id)

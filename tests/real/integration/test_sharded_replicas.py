@@ -14,7 +14,6 @@ from segmented.models.pools import Transfer
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan
 from tests.fixtures.stores_deployed import deployed_side
-from tests.support.long_run import in_the_long_run
 from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
@@ -69,9 +68,9 @@ class Replicated:
         assert (report.drift, report.away, report.oversold) == ((), 0, 0)
 
 
-@pytest.fixture(params=["sync", *in_the_long_run("async")])
-def replicated(request: pytest.FixtureRequest, replica_pair: ReplicaPair) -> Iterator[Replicated]:
-    side = deployed_side(replica_pair.url, request.param)
+@pytest.fixture
+def replicated(replica_pair: ReplicaPair) -> Iterator[Replicated]:
+    side = deployed_side(replica_pair.url, "sync")
     made = Replicated(side, replica_pair)
     yield made
     replica_pair.replica.resume()

@@ -10,29 +10,16 @@ import pytest
 
 from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys
-from tests.fixtures.stores_deployed import deployed_side
 from tests.support.contract.locks.shared import LONG, PATIENCE, SOON, book, room, several, start_waiting
 from tests.support.contract.parking import lines_of
-from tests.support.long_run import in_the_long_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.fixtures.stores import Side
     from tests.support.servers.deployments import Cluster
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 
 VISITS: Final = 12
-
-
-@pytest.fixture(params=["sync", *in_the_long_run("async")])
-def sides(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[tuple[Side, Side]]:
-    """Two processes' worth of stores on the session's cluster."""
-    made = [deployed_side(cluster.url, request.param) for _ in range(2)]
-    yield made[0], made[1]
-    for side in made:
-        side.close()
 
 
 def names_on_all_masters(cluster: Cluster, side: Side) -> list[str]:
@@ -47,8 +34,10 @@ def names_on_all_masters(cluster: Cluster, side: Side) -> list[str]:
     return sorted(found.values())
 
 
-def test_names_on_three_masters_are_held_together_or_not_at_all(sides: tuple[Side, Side], cluster: Cluster) -> None:
-    ours, theirs = sides
+def test_names_on_three_masters_are_held_together_or_not_at_all(
+    shared_sides: tuple[Side, Side], cluster: Cluster
+) -> None:
+    ours, theirs = shared_sides
     names = names_on_all_masters(cluster, ours)
     lease = several(ours, names).acquire(timeout=0)
     assert all(theirs.lock(name, ttl=LONG).try_acquire() is None for name in names)
@@ -65,9 +54,9 @@ def test_names_on_three_masters_are_held_together_or_not_at_all(sides: tuple[Sid
     waiter.result(SOON).release()
 
 
-def test_overlapping_sets_on_all_masters_do_not_deadlock(sides: tuple[Side, Side], cluster: Cluster) -> None:
+def test_overlapping_sets_on_all_masters_do_not_deadlock(shared_sides: tuple[Side, Side], cluster: Cluster) -> None:
     chance = random.Random(3)
-    names = [*names_on_all_masters(cluster, sides[0]), *names_on_all_masters(cluster, sides[1])]
+    names = [*names_on_all_masters(cluster, shared_sides[0]), *names_on_all_masters(cluster, shared_sides[1])]
     inside: set[str] = set()
     overlaps: list[str] = []
 
@@ -77,15 +66,19 @@ def test_overlapping_sets_on_all_masters_do_not_deadlock(sides: tuple[Side, Side
             inside.update(wanted)
             inside.difference_update(wanted)
 
-    visits = [partial(visit, sides[number % 2], chance.sample(names, chance.randint(1, 4))) for number in range(VISITS)]
-    for visitor in [sides[number % 2].start(one) for number, one in enumerate(visits)]:
+    visits = [
+        partial(visit, shared_sides[number % 2], chance.sample(names, chance.randint(1, 4))) for number in range(VISITS)
+    ]
+    for visitor in [shared_sides[number % 2].start(one) for number, one in enumerate(visits)]:
         visitor.result(PATIENCE)
     assert overlaps == []
-    assert [lines_of(side.store) for side in sides] == [{}, {}]
+    assert [lines_of(side.store) for side in shared_sides] == [{}, {}]
 
 
-def test_readers_a_writer_and_permits_are_woken_on_every_master(sides: tuple[Side, Side], cluster: Cluster) -> None:
-    ours, theirs = sides
+def test_readers_a_writer_and_permits_are_woken_on_every_master(
+    shared_sides: tuple[Side, Side], cluster: Cluster
+) -> None:
+    ours, theirs = shared_sides
     for name in names_on_all_masters(cluster, ours):
         held = book(theirs, name).write.acquire(timeout=0)
         readers = start_waiting(ours, book(ours, name).read, 3)

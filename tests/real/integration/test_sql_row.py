@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +14,7 @@ from segmented.locks.sql_row import HeldRow
 from tests.support.servers.sql_locking import SyncSession, sent_by
 
 if TYPE_CHECKING:
-    from tests.support.servers.sql_locking import Session, SqlSide
+    from tests.support.servers.sql_locking import SqlSide
 
 MICROSECOND_OF_2026 = 1_767_225_600_000_000
 SOON = 60.0
@@ -95,40 +94,6 @@ def test_a_wait_ends_at_its_deadline_and_leaves_the_transaction_as_it_was(sql_si
     assert theirs.acquire("ticket").name == "ticket"
 
 
-def settings(side: SqlSide, session: Session) -> list[object]:
-    words = (
-        "SELECT @@max_statement_time, @@innodb_lock_wait_timeout"
-        if side.flavour.is_mariadb
-        else "SELECT current_setting('statement_timeout'), current_setting('lock_timeout')"
-    )
-    return session.run(words)
-
-
-def test_time_outs_of_the_session_are_as_before_once_the_wait_is_over(sql_side: SqlSide) -> None:
-    ours, theirs = sql_side.open(), sql_side.open()
-    at_first = settings(sql_side, theirs)
-    for words in (
-        ["SET SESSION max_statement_time = 70", "SET SESSION innodb_lock_wait_timeout = 1"]
-        if sql_side.flavour.is_mariadb
-        else ["SET LOCAL statement_timeout = '70s'", "SET LOCAL lock_timeout = '90ms'"]
-    ):
-        theirs.run(words)
-    before = settings(sql_side, theirs)
-    ours.acquire("ticket")
-    with pytest.raises(AcquireTimeout):
-        theirs.acquire("ticket", timeout=1.2 if sql_side.flavour.is_mariadb else 0.2)  # longer than the session's own
-    assert settings(sql_side, theirs) == before
-    waiting = sql_side.start(lambda: theirs.acquire("ticket"))
-    sql_side.wait_for_waiters(1)
-    ours.commit()
-    assert waiting.result(SOON).name == "ticket"
-    assert settings(sql_side, theirs) == before
-    theirs.acquire("new name")
-    assert settings(sql_side, theirs) == before
-    theirs.commit()
-    assert settings(sql_side, theirs) == (before if sql_side.flavour.is_mariadb else at_first)
-
-
 # --- one of several ---
 
 
@@ -200,7 +165,6 @@ def test_two_names_in_opposite_order_give_one_of_the_two_a_conflict_and_roll_it_
 
 WORKERS = 8
 TURNS = 10
-NEW_NAMES = 5
 
 
 def count_up(side: SqlSide, tokens: list[int]) -> None:
@@ -223,19 +187,3 @@ def test_many_who_read_and_then_write_under_the_lock_lose_nothing(sql_side: SqlS
     assert sql_side.admin("SELECT number FROM notes") == [(WORKERS * TURNS,)]
     assert tokens == sorted(set(tokens))
     assert len(tokens) == WORKERS * TURNS
-
-
-def take_new_names(side: SqlSide, together: Barrier) -> int:
-    session, taken = side.open(), 0
-    for number in range(NEW_NAMES):
-        together.wait(SOON)
-        taken += session.acquire(f"new name {number}").fencing_token > 0
-        session.commit()
-    return taken
-
-
-def test_a_name_new_to_many_at_once_is_made_once_and_held_by_one_after_another(sql_side: SqlSide) -> None:
-    together = Barrier(WORKERS)
-    workers = [sql_side.start(partial(take_new_names, sql_side, together)) for _ in range(WORKERS)]
-    assert [worker.result(2 * SOON) for worker in workers] == [NEW_NAMES] * WORKERS
-    assert sql_side.admin("SELECT count(*) FROM segmented_locks") == [(NEW_NAMES,)]

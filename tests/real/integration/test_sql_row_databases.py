@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from segmented.errors import AcquireTimeout, StoreRefused, TransactionConflict
+from segmented.errors import StoreRefused, TransactionConflict
 from segmented.locks.sql_row import AsyncSqlRowLock, SqlRowLock
 from tests.support.servers.sql_locking import SqlSide, SyncSession, eventually, make_engine
 
@@ -16,17 +16,6 @@ from tests.support.servers.sql_locking import SqlSide, SyncSession, eventually, 
 
 
 # --- a savepoint, and a snapshot, older than the lock ---
-
-
-def test_a_rollback_to_an_older_savepoint_may_give_the_row_back(plain_sql_side: SqlSide) -> None:
-    side = plain_sql_side
-    side.create(names=["ticket"])
-    ours, theirs = side.open(), side.open()
-    ours.run("SAVEPOINT older")
-    ours.acquire("ticket")
-    assert theirs.try_acquire("ticket") is None
-    ours.run("ROLLBACK TO SAVEPOINT older")
-    assert theirs.try_acquire("ticket") is not None
 
 
 def test_a_snapshot_older_than_the_last_holder_is_a_conflict_on_postgresql(postgres_sql_side: SqlSide) -> None:
@@ -56,19 +45,6 @@ def test_a_snapshot_older_than_the_last_holder_conflicts_on_mariadb_if_told_to(m
 
 
 # --- MariaDB ---
-
-
-def test_what_is_not_free_leaves_no_gap_locked_in_which_a_new_name_would_wait(mariadb_sql_side: SqlSide) -> None:
-    side = mariadb_sql_side
-    side.create(names=["b", "d"])
-    ours, theirs, third = side.open(), side.open(), side.open()
-    ours.acquire("b")
-    assert theirs.try_acquire("b") is None
-    with pytest.raises(AcquireTimeout):
-        theirs.acquire("b", timeout=0.1)
-    assert theirs.try_acquire_any(["b", "d"]) is not None
-    for name in ("a", "c", "e"):
-        assert third.acquire(name).name == name
 
 
 def test_a_pool_of_one_connection_is_enough_for_a_new_name(mariadb_url: str, mariadb_sql_side: SqlSide) -> None:

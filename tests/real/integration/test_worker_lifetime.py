@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from segmented.celery.settings import WorkerSettings
 from segmented.orders import Gate, connect, open_gated
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.fixtures.servers import require_postgres
 from tests.support.paths import ROOT
 from tests.support.processes import END_SECONDS
 from tests.support.rings import require_module
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from segmented.servers import PostgresServer, ValkeyServer
     from tests.support.servers.deployments import Cluster
 
-SERVE: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()", "server")
 ON_STOCK_SERVER: Final = (
     "SEGMENTED_BROKER is on the server of SEGMENTED_URL, where a full queue stops the sale: name another server, "
     "or set SEGMENTED_BROKER_ON_STOCK_SERVER=1"
@@ -141,24 +138,6 @@ def test_a_stock_on_a_cluster_has_a_broker_of_its_own(
         pass
 
 
-def test_without_a_variable_a_worker_finds_a_local_server(tmp_path: Path) -> None:
-    require_postgres()
-    around = clean_environment(tmp_path, {})
-    urls = tmp_path / "urls.json"
-    with subprocess.Popen(
-        [*SERVE, "--port", "0", "--json", str(urls)], cwd=ROOT, env=around, stdout=subprocess.DEVNULL
-    ) as server:
-        try:
-            until(urls.exists)
-            found = json.loads(urls.read_text())
-            until(lambda: list(tmp_path.glob("segmented-*/segmented-server.json")))
-            with working(tmp_path, {}), sold(found["url"], found["database"]):
-                pass
-        finally:
-            server.terminate()
-            assert server.wait(END_SECONDS) == 0
-
-
 def test_a_server_that_comes_later_is_waited_for(
     tmp_path: Path, valkey: ValkeyServer, start_valkey: Callable[..., ValkeyServer], postgres_database: str
 ) -> None:
@@ -203,16 +182,6 @@ def test_a_wrong_password_ends_the_worker_with_two(
         words
         == f"segmented: {server.url.replace('unix://', 'unix://:***@')} refused the password or account of the URL\n"
     )
-
-
-def test_a_database_that_is_not_there_ends_the_worker_with_two(
-    tmp_path: Path, valkey: ValkeyServer, postgres_url: str
-) -> None:
-    database = sqlalchemy.make_url(postgres_url).set(database="nowhere").render_as_string(hide_password=False)
-    code, words = refused(tmp_path, said(valkey.url, database), "worker")
-    assert code == 2
-    assert 'database "nowhere" does not exist' in words
-    assert words.count("\n") == 1
 
 
 def test_a_fork_gets_connections_of_its_own(tmp_path: Path, valkey: ValkeyServer, postgres_database: str) -> None:

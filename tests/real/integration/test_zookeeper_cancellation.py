@@ -109,29 +109,6 @@ def test_d12_a_cancelled_waiter_vanishes_and_the_rest_advance_in_order(
     assert order == [0, 2, 4]
 
 
-def test_a13_a_release_cancelled_in_flight_frees_the_lock_and_may_be_repeated(
-    proxy: Proxy, other_kazoo: KazooClient, start_kazoo: Callable[..., KazooClient]
-) -> None:
-    name = new_name()
-    wired = start_kazoo(proxy.port)
-
-    async def body() -> None:
-        lease = await AsyncZooKeeperLock(wired, name).acquire(timeout=SOON)
-        proxy.hold_next(zookeeper_request("delete", name))
-        task = asyncio.ensure_future(lease.release())
-        assert await asyncio.to_thread(proxy.holding.wait, SOON)
-        task.cancel()
-        await asyncio.sleep(0)
-        proxy.let_go()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await in_line(other_kazoo, name, 0)
-        await lease.release()
-        assert (lease.has_ended, lease.is_lost) == (True, False)
-
-    run(body())
-
-
 def test_the_loss_of_the_lease_cancels_the_work_in_its_scope(
     kazoo_client: KazooClient, other_kazoo: KazooClient
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 
@@ -15,15 +13,6 @@ from segmented.errors import StoreUnavailable
 from segmented.orders import renewals
 from segmented.orders.renewals import Renewal
 from tests.support.contract.parking import wait_until
-
-EXITING = """
-import threading, time
-from segmented import MemoryStore
-from segmented.orders.renewals import Renewal
-began = threading.Event()
-Renewal(lambda: began.set() or time.sleep(600), MemoryStore(), every=0.01).__enter__()
-began.wait()
-"""
 
 
 def threads() -> set[threading.Thread]:
@@ -86,19 +75,6 @@ def test_the_end_waits_for_a_renewal_in_progress() -> None:
     assert slow.ended.is_set()
 
 
-def test_the_end_waits_no_longer_than_one_interval() -> None:
-    slow, store, counted = Slow(), MemoryStore(), Counter[str]()
-    with Renewal(slow, store, every=0.05):
-        assert slow.began.wait(20)
-    assert not slow.ended.is_set()
-    slow.began.clear()
-    slow.may_end.set()
-    assert slow.ended.wait(20)
-    with Renewal(lambda: counted.update("c"), store, every=0.05):
-        wait_until(lambda: counted["c"] >= 4)
-    assert not slow.began.is_set()
-
-
 def test_the_thread_ends_when_nothing_is_left_and_the_next_envelope_starts_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,15 +86,6 @@ def test_the_thread_ends_when_nothing_is_left_and_the_next_envelope_starts_anoth
             assert done.wait(20)
             assert len(threads() - before) == 1
         wait_until(lambda: threads() <= before)
-
-
-def test_stores_do_not_wait_for_each_other() -> None:
-    slow, done = Slow(), threading.Event()
-    with Renewal(slow, MemoryStore(), every=0.01):
-        assert slow.began.wait(20)
-        with Renewal(done.set, MemoryStore(), every=0.01):
-            assert done.wait(20)
-        slow.may_end.set()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -144,9 +111,3 @@ def as_child(parents: Renewal, store: MemoryStore, counted: Counter[str]) -> int
             return 1
     parents.__exit__()
     return 2 if counted["p"] != seen else 0
-
-
-@pytest.mark.timeout(180)
-def test_a_renewal_in_progress_does_not_delay_the_interpreters_exit() -> None:
-    ended = subprocess.run([sys.executable, "-c", EXITING], timeout=120, check=False, capture_output=True)
-    assert (ended.returncode, ended.stderr) == (0, b"")

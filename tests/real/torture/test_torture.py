@@ -140,17 +140,6 @@ def test_cancelled_tasks_and_a_server_that_is_killed_and_restarted_change_nothin
     assert set(figures["cancellations"]) == {"before", "acquire", "body", "release", "group"}
 
 
-@pytest.mark.long
-def test_a_server_that_forgets_its_locks_when_it_is_restarted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.torture.locks.run.DURABLE", {"appendonly": "no"})
-    monkeypatch.setattr("tests.torture.locks.servers.GAP", 0.5)
-    monkeypatch.setattr("tests.torture.locks.servers.AWAY", 0.0)
-    options = TortureOptions(seconds=10.0, processes=2, threads=3, faults="restart")
-    results = torture_locks(options, LineDisplay(Console(file=io.StringIO())))
-    assert results.must_be_zero["leases_overlapping"] > 0
-    assert not results.is_kept
-
-
 @pytest.mark.usefixtures("valkey")  # emptied: no key of another test lapses in between
 def test_the_command_tells_everything_and_a_named_server_is_left_as_it_was(
     valkey_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

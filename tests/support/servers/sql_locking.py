@@ -148,12 +148,12 @@ class AsyncSession(Session):
 class SqlSide:
     """One database with its lock table, and sessions on it that end with the test."""
 
-    def __init__(self, flavour: SqlFlavour, url: str, *, behind: str | None = None) -> None:
-        """Make the tables at `url` anew; `behind` is the same database without a pooler in front of it."""
+    def __init__(self, flavour: SqlFlavour, url: str) -> None:
+        """Make the tables at `url` anew."""
         self.flavour = flavour
         self._url = sqlalchemy.make_url(url)
         self.engine = make_engine(url)
-        self.direct = make_engine(behind or url, isolation_level="AUTOCOMMIT")
+        self.direct = make_engine(url, isolation_level="AUTOCOMMIT")
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="test")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="test-loop", daemon=True)
@@ -197,7 +197,7 @@ class SqlSide:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def admin(self, words: str, given: Given = None) -> list[Any]:
-        """Send one statement behind the pooler, in autocommit."""
+        """Send one statement in autocommit."""
         with self.direct.connect() as connection:
             return rows(connection, words, given)
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sysconfig
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 from bench.engine.record import Run
-from tests.support.processes import outlasting, words_of
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
 SHORT = ["demo", "--seconds", "1", "--hold", "20", "--buyers", "8", "--segments", "4"]
 LONG = ["demo", "--seconds", "60", "--buyers", "16", "--segments", "4"]
-GONE_SECONDS = 100
 LATE = ("sold out too soon: ", "no order was sold in the measured window")
 """Why a sale is void whose lone buyer stood still before it, so that its stock was too small, or that stood still."""
 
@@ -53,15 +49,6 @@ def demo() -> Iterator[subprocess.Popen[str]]:
         assert process.stdout.readline() == "no-lock: calibration\n"
         yield process
         process.kill()
-
-
-def everything_below(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    found = psutil.Process(process.pid).children(recursive=True)
-    words = [words_of(child) or [""] for child in found]
-    assert any("valkey" in one[0] for one in words)
-    assert any("postgres" in one[0] for one in words)
-    assert "bench.engine.run_cell" in {one[-1] for one in words}
-    return found
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -113,12 +100,3 @@ def test_a_database_with_too_few_connections_is_one_sentence(postgres_url: str) 
     ran = run("demo", "--buyers", "900", "--database", postgres_url)
     assert ran.returncode == 2
     assert ran.stderr == ("segmented: the order database allows 64 connections, and this measurement may need 908\n")
-
-
-@pytest.mark.long
-def test_ctrl_c_ends_with_130_and_leaves_nothing_running(demo: subprocess.Popen[str]) -> None:
-    below = everything_below(demo)
-    demo.send_signal(signal.SIGINT)
-    _, stderr = demo.communicate(timeout=GONE_SECONDS)
-    assert (demo.returncode, stderr) == (130, "segmented: interrupted\n")
-    assert outlasting(below, GONE_SECONDS) == []

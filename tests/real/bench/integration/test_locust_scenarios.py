@@ -184,49 +184,6 @@ def test_a_sale_whose_generator_was_late_has_no_rate_and_ends_with_1(valkey_url:
     assert "orders that hold stock: none: void\n" in said(tmp_path)
 
 
-OWN_STRATEGY: Final = """
-import threading
-from bench.strategies.base import Refused
-from bench.strategies.counted import CountedStrategy
-
-class Mine(CountedStrategy):
-    name = "mine"
-    summary = "one lock of the process"
-    lock = threading.Lock()
-
-    def buy(self, order):
-        with self.lock:
-            found = self.sell_guarded(order, 0)
-        return found if isinstance(found, Refused) else self.sold_at(found, 0)
-"""
-
-
-@pytest.mark.long
-def test_a_strategy_of_ones_own_sells_under_locust_and_its_books_are_checked(valkey_url: str, tmp_path: Path) -> None:
-    file, results = tmp_path / "mine.py", tmp_path / "sale.json"
-    file.write_text(OWN_STRATEGY)
-    options = (
-        "--headless",
-        "-u",
-        "4",
-        "-r",
-        "100",
-        "--seconds",
-        "30",
-        "--warm-up",
-        "0",
-        "--hold",
-        "1",
-        "--stock",
-        "40",
-    )
-    with locust("capacity", *options, *ALSO_LATE, "--strategy", f"{file}:Mine", "--sale-json", str(results),
-                url=valkey_url, folder=tmp_path) as process:  # fmt: skip
-        assert process.wait(WAIT_SECONDS) == 0, said(tmp_path)
-    found = json.loads(results.read_text())
-    assert (found["cell"]["strategy"], found["checker"]["sold"], found["broken"]) == ("mine", 40, [])
-
-
 def test_one_lock_is_compared_with_segments_through_the_same_locust_users(
     valkey_url: str, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

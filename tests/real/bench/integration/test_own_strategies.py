@@ -51,17 +51,6 @@ class Stripes(CountedStrategy):
                 return self.sold_at(found, stripe)
         return self.refusal(order)
 """
-GREEDY: Final = """
-from dataclasses import replace
-
-from bench.strategies.unlocked import NoLock
-
-
-class Greedy(NoLock):
-    name = "greedy"
-    is_control = False
-    guarantees = replace(NoLock.guarantees, never_oversells=True)
-"""
 FAILS: Final = """
 from bench.strategies.counted import CountedStrategy
 
@@ -107,15 +96,6 @@ def test_a_users_own_strategy_is_measured_in_its_own_process_and_audited(tmp_pat
     code, wrong, _ = measured(tmp_path, STRIPES + "# another\n", "Stripes", "stripes")
     assert (code, wrong.count("\n")) == (2, 1)
     assert "has runs with another strategy of one's own" in wrong
-
-
-@pytest.mark.long
-def test_a_strategy_that_oversells_against_its_promise_ends_with_one(tmp_path: Path) -> None:
-    code, wrong, file = measured(tmp_path, GREEDY, "Greedy", "greedy", segments=1)
-    (run,) = read_results(file).runs
-    assert (code, wrong) == (1, f"{run.cell_id} (run 1) broke what it promises: oversold\n")
-    assert run.orders_per_s is None
-    assert run.checker.oversold > 0
 
 
 def test_a_strategy_that_fails_has_no_rate_and_says_why(tmp_path: Path, valkey_url: str) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented.dedup import RunLost
 from segmented.errors import InFlight, StoreUnavailable
 from segmented.protocol.wire import load_script
 from tests.fixtures.stores import REDIS, AsyncSide, Side
@@ -60,18 +59,6 @@ def test_a_finish_may_be_tried_again_after_it_was_not_answered(far_side: Side, p
     proxy.swallow_replies(0, to=FINISH)
     run.finish(7)
     assert (run.has_ended, calls.replay("k").result) == (True, 7)
-
-
-def test_a_finish_that_never_arrives_leaves_the_key_to_its_lease(far_side: Side, proxy: Proxy) -> None:
-    calls, work = Calls(far_side, ttl=2), Work()
-    run = calls.run("k")
-    proxy.vanish()
-    with pytest.raises(StoreUnavailable):
-        run.finish(7)
-    proxy.come_back()
-    assert calls.call("k", work, timeout=SOON) == 1
-    with pytest.raises(RunLost):
-        run.finish(7)
 
 
 @pytest.mark.parametrize("way", ["finish", "abandon"])

@@ -122,18 +122,6 @@ def test_after_a_crash_of_the_keeper_the_next_lease_begins_another_one(monkeypat
         lease.release()
 
 
-@in_a_loop
-async def test_after_the_keepers_task_was_cancelled_the_next_lease_begins_another_one() -> None:
-    store = AsyncMemoryStore()
-    await AsyncLock(store, "first", ttl=TTL, renew=True).acquire()
-    (task,) = keeper_tasks()
-    task.cancel()
-    await asyncio.wait({task})
-    async with await AsyncLock(store, "next", ttl=TTL, renew=True).acquire() as lease:
-        await until(renewed_twice(lease))
-        assert lease.is_trusted
-
-
 def in_a_child(look: Callable[[], bool]) -> int:
     """Fork, and return 0 if it is so in the child, which ends at once."""
     child = os.fork()

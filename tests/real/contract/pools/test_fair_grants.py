@@ -13,7 +13,6 @@ import pytest
 from segmented import AsyncMemoryStore, AsyncPool, MemoryStore, Pool, RedisStore
 from segmented.errors import OrderMismatch
 from segmented.keys import fair_keys
-from segmented.locks.fair import TIMES
 from segmented.models import Busy, Decided, SoldOut
 from segmented.protocol import Operation, ReleaseFair
 from segmented.stock import Grant
@@ -153,25 +152,6 @@ def test_whoever_waits_inside_keeps_the_door_for_longer_than_the_door_lives(stor
     inside.join(60)
     assert isinstance(found[0], Grant)
     assert not stores[0].client.exists(door.lock)
-
-
-@pytest.mark.usefixtures("short_rounds")
-def test_whoever_finds_the_door_lost_stands_at_it_again(stores: list[RedisStore]) -> None:
-    pool, door = Pool(stores[0], "ticket"), fair_keys("pool:ticket:door")
-    pool.open(stock=5, segments=1)
-    held = pool.grant("held", timeout=0)
-    assert isinstance(held, Grant)
-    found: list[Any] = []
-    inside = threading.Thread(target=lambda: found.append(pool.grant("inside", timeout=200, fair=True)))
-    inside.start()
-    wait_until(lambda: have_come(stores[0], 1))
-    stores[0].client.set(door.lock, "somebody else", px=600_000)
-    wait_until(lambda: stores[0].client.zcard(door.queue) == 1)
-    held.confirm()
-    stores[0].execute(ReleaseFair("pool:ticket:door", "somebody else", TIMES))
-    inside.join(200)
-    assert isinstance(found[0], Grant)
-    assert stores[0].client.zcard(door.queue) == 0
 
 
 def test_whoever_fails_inside_leaves_the_door_to_the_next(stores: list[RedisStore]) -> None:

@@ -65,8 +65,17 @@ def by_stop(first: Coroutine[Any, Any, None]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("ending", [by_run, by_close, by_stop])
-@pytest.mark.parametrize("make", [memory, single, sentinels, own_sentinels, cluster, quorum])
+@pytest.mark.parametrize(
+    ("make", "ending"),
+    [
+        *((single, ending) for ending in (by_run, by_close, by_stop)),
+        (memory, by_run),
+        (sentinels, by_close),
+        (own_sentinels, by_stop),
+        (cluster, by_close),
+        (quorum, by_run),
+    ],
+)
 def test_a_store_serves_the_next_event_loop_as_it_did_the_first(
     request: pytest.FixtureRequest,
     caplog: pytest.LogCaptureFixture,
