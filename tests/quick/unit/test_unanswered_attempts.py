@@ -33,7 +33,7 @@ from segmented.locks import AsyncMultiLock, MultiLock
 from segmented.locks.keeper import async_keeper
 from segmented.models import Busy
 from segmented.protocol.base import Release
-from segmented.protocol.fair.operations import AcquireFair, ReleaseFair
+from segmented.protocol.fair import AcquireFair, ReleaseFair
 from segmented.stock import AsyncGrant, Grant
 
 if TYPE_CHECKING:
