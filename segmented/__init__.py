@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.dedup import AsyncDedup as AsyncDedup, Dedup as Dedup, ExternalEffect as ExternalEffect
+    from segmented.dedup import AsyncDedup as AsyncDedup, Dedup as Dedup
     from segmented.errors import (
         AcquireTimeout as AcquireTimeout,
         AlreadySettled as AlreadySettled,
@@ -65,7 +65,7 @@ __version__ = "0.3.0"
 
 LATE: Final = from_modules(
     {
-        "segmented.dedup": "AsyncDedup Dedup ExternalEffect",
+        "segmented.dedup": "AsyncDedup Dedup",
         "segmented.errors": (
             "AcquireTimeout AlreadySettled InvalidInput LeaseLost NotGranted OrderMismatch SegmentedError "
             "StoreUnavailable"

@@ -10,13 +10,6 @@ if TYPE_CHECKING:
     from segmented.dedup.async_dedup import AsyncDedup as AsyncDedup
     from segmented.dedup.async_run import AsyncRun as AsyncRun
     from segmented.dedup.dedup import Dedup as Dedup
-    from segmented.dedup.external import (
-        AsyncExternalEffect as AsyncExternalEffect,
-        Done as Done,
-        ExternalEffect as ExternalEffect,
-        NotDone as NotDone,
-        StillUnknown as StillUnknown,
-    )
     from segmented.dedup.plans import StoreEffect as StoreEffect
     from segmented.dedup.run import Run as Run
     from segmented.dedup.run_state import Replay as Replay
@@ -46,7 +39,6 @@ LATE: Final = from_modules(
             "AlreadyDone AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
             "OtherPayload ResultUnkept RunLost"
         ),
-        "segmented.dedup.external": "AsyncExternalEffect Done ExternalEffect NotDone StillUnknown",
         "segmented.dedup.run": "Run",
         "segmented.dedup.run_state": "Replay",
         "segmented.dedup.sql": "OnceTable",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from segmented.dedup.outcomes import failure_written
+from segmented.dedup.outcomes import NeverAwaited, failure_written
 from segmented.dedup.plans import begin_plan
 from segmented.dedup.run_state import RENEWAL, Replay, RunState
 from segmented.errors import SegmentedError
@@ -85,7 +85,7 @@ class AsyncRun(RunState, AsyncHeldLease):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Finish the run with None if it has not ended; after an error, keep the error or abandon, as configured."""
+        """Finish the run with None if it has not ended; after an error, keep it, abandon, or doubt, as configured."""
         if self._is_decided:
             return
         try:
@@ -93,6 +93,8 @@ class AsyncRun(RunState, AsyncHeldLease):
                 await self.finish()
             elif isinstance(error, Exception) and self.claim.terms.keep_failures_ms:
                 await self.fail(error)
+            elif self.claim.terms.on_lapse == "unknown" and not isinstance(error, NeverAwaited):
+                await self.doubt()
             else:
                 await self.abandon()
         except SegmentedError as failure:

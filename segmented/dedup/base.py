@@ -11,6 +11,7 @@ from segmented.errors import InvalidInput
 from segmented.locks.call_keys import checked_function, name_of, shape_of
 from segmented.locks.claim import new_holder_id
 from segmented.models.dedup import RecordName
+from segmented.protocol import SettleRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +39,11 @@ class DedupBase:
 
     def _record(self, key: str) -> RecordName:
         return RecordName(self.namespace, explicit_key(self.namespace, key))
+
+    def _settling(self, key: str, result: object) -> SettleRun:
+        kind, body = self._form.written(result)
+        terms = self._terms
+        return SettleRun(self._record(key), terms.remember_ms, kind, body, keep_ms=terms.keep_ms)
 
     def _claim(self, identity: Identity, task: str | None, shown: str | None = None) -> RunClaim:
         holder_id = new_holder_id()

@@ -14,6 +14,7 @@ from segmented.dedup.terms import DAY, DEFAULT_TTL, DedupOptions
 from segmented.locks.call_keys import name_of
 from segmented.locks.durations import checked_timeout
 from segmented.locks.hints import ONCE_HINTS, hinted_options
+from segmented.models.dedup import NotUnknown
 from segmented.plans import perform, run_sync
 from segmented.plans.store_kinds import check_given, sync_store
 from segmented.protocol import FreeKey, ReadRecord
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Duration
     from segmented.dedup.identity import Identity
-    from segmented.dedup.terms import RunClaim
+    from segmented.dedup.terms import OnCrash, RunClaim
     from segmented.models.dedup import Freed, RecordState
     from segmented.plans.drivers import Store
 
@@ -47,10 +48,11 @@ class Dedup(DedupBase):
     Guaranteed, by the store's clock and as long as the store loses nothing: at most one call per key has a valid lease,
     and once a call has finished, repeats get its result for `keep` seconds. Not guaranteed: a call that stalls for
     longer than its lease may continue beside the next one, and a call that died may have done some of its work. After
-    `ttl` seconds another call runs and repeats the first one's effects outside the store; see `ExternalEffect`.
+    `ttl` seconds another call runs and repeats the first one's effects outside the store. With `on_crash="unknown"`
+    none does: such a key raises EffectUnknown until it is settled or freed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is an option of its own
         self,
         store: Store | Callable[[], Store],
         namespace: str,
@@ -61,14 +63,16 @@ class Dedup(DedupBase):
         dump: Callable[[Any], str] = dumped,
         load: Callable[[str], Any] = loaded,
         size_max: int = DEFAULT_SIZE_MAX,
+        on_crash: OnCrash = "again",
     ) -> None:
         """Create an instance that keeps its records on `store`, under keys of `namespace`.
 
         Results are kept for `keep` seconds, failures for `keep_failures` seconds (0: a repeat runs again). A call whose
         process dies keeps its key for `ttl` seconds; a running call renews its lease. `dump` turns a result into
-        text, `load` reads it back.
+        text, `load` reads it back. With `on_crash="unknown"`, a call that may or may not have been made, since its
+        process died or it raised, is not made again: at most once.
         """
-        super().__init__(namespace, DedupOptions(keep, keep_failures, ttl, dump, load, size_max))
+        super().__init__(namespace, DedupOptions(keep, keep_failures, ttl, dump, load, size_max, on_crash))
         check_given(store, WHO, is_async=False)
         self._given = store
 
@@ -124,6 +128,14 @@ class Dedup(DedupBase):
     def read(self, key: str) -> RecordState | None:
         """Return the record of a key, or None if the key was never used or is forgotten."""
         return run_sync(perform(ReadRecord(self._record(key))), sync_store(self._given, WHO))
+
+    def settle(self, key: str, result: object = None) -> bool:
+        """Settle an unknown call as made: repeats get this result. Returns False if nothing is unknown.
+
+        `free` settles it as not made, so that the next call makes it.
+        """
+        operation = self._settling(key, result)
+        return not isinstance(run_sync(perform(operation), sync_store(self._given, WHO)), NotUnknown)
 
     def free(self, key: str) -> Freed:
         """End the run or message that holds a key, and forget its outcome. A running call cannot keep its result."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from segmented.dedup.external import effect_scope
 from segmented.dedup.identity import explicit_key
 from segmented.dedup.reaper import batch
 from segmented.dedup.terms import DAY, checked_namespace
@@ -100,7 +99,7 @@ def find_plan(
 ) -> Plan[RecordName]:
     """Find the record of a key as the list shows it or, with `is_given`, as a caller gave it under `scope`.
 
-    Without a namespace all are searched. Without a scope, those of a `Dedup` and of an `ExternalEffect` are tried.
+    Without a namespace all are searched. Without a scope, that of a `Dedup` is tried, which is its namespace.
     Raises InvalidInput if no record or more than one is found.
     """
     scopes = _scopes(key, namespace, scope, is_given=is_given)
@@ -186,7 +185,7 @@ def _scopes(key: str, namespace: str | None, scope: str | None, *, is_given: boo
     if namespace is None:
         message = f"the given key {key!r} may have been used anywhere: give its namespace or its scope"
         raise InvalidInput(message)
-    return [namespace, effect_scope(namespace)]
+    return [namespace]
 
 
 def _read(namespace: str, claims: list[Claim]) -> Plan[list[HeldKey]]:

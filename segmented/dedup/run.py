@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from segmented.dedup.outcomes import failure_written
+from segmented.dedup.outcomes import NeverAwaited, failure_written
 from segmented.dedup.plans import begin_plan
 from segmented.dedup.run_state import RENEWAL, Replay, RunState
 from segmented.errors import SegmentedError
@@ -84,7 +84,7 @@ class Run(RunState, HeldLease):
                 self._watch()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Finish the run with None if it has not ended; after an error, keep the error or abandon, as configured."""
+        """Finish the run with None if it has not ended; after an error, keep it, abandon, or doubt, as configured."""
         if self._is_decided:
             return
         try:
@@ -92,6 +92,8 @@ class Run(RunState, HeldLease):
                 self.finish()
             elif isinstance(error, Exception) and self.claim.terms.keep_failures_ms:
                 self.fail(error)
+            elif self.claim.terms.on_lapse == "unknown" and not isinstance(error, NeverAwaited):
+                self.doubt()
             else:
                 self.abandon()
         except SegmentedError as failure:

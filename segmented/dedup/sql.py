@@ -5,7 +5,7 @@ cannot be inserted, and without its row the effect is not committed. So an effec
 long as its row is kept. Meanwhile Redis keeps other callers away, and answers repeats without asking the database.
 
 Works on PostgreSQL, SQLite, MariaDB and MySQL, over SQLAlchemy Core, sync and async. Makes no promise about an effect
-outside the transaction; see `ExternalEffect`.
+outside the transaction; see `Dedup(on_crash="unknown")`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm, dumped, loaded
 from segmented.errors import InvalidInput
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DAY: Final = 24 * 3600.0
 DEFAULT_TTL: Final = 30.0
 NAMESPACE_LENGTH_MAX: Final = 100
+OnCrash = Literal["again", "unknown"]
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 WORDS: Final = re.compile(r"([1-9][0-9]*)([smhd])")
 
@@ -153,9 +154,16 @@ class DedupOptions:
     dump: Callable[[Any], str] = dumped
     load: Callable[[str], Any] = loaded
     size_max: int = DEFAULT_SIZE_MAX
+    on_crash: OnCrash = "again"
+    """What a process that dies in a call, or an error that the call raises, means for the key."""
 
     def __post_init__(self) -> None:
         """Check all options. Raises InvalidInput for the first wrong one."""
+        if self.on_crash not in get_args(OnCrash):
+            message = (
+                f'on_crash is {self.on_crash!r}: give "again", or "unknown" for a call that must not be made twice'
+            )
+            raise InvalidInput(message)
         self.terms("")
         _ = self.form
 
@@ -172,4 +180,4 @@ class DedupOptions:
         )
         ttl_ms = milliseconds(self.ttl, "ttl")
         remember_ms = max(keep_ms, failures_ms, ttl_ms)
-        return RunTerms(task, ttl_ms, remember_ms, keep_ms, failures_ms)
+        return RunTerms(task, ttl_ms, remember_ms, keep_ms, failures_ms, on_lapse=self.on_crash)

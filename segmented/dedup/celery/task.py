@@ -48,7 +48,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
     Checked at publication and again in the worker, so that neither a redelivery nor a publisher without this library
     can bypass it. If a worker dies in the middle, its effects outside Redis and SQL may be repeated: see
-    `ExternalEffect`. A direct call, `charge("o-7", 5)`, is an ordinary function call.
+    `once_run.provider_key`. A direct call, `charge("o-7", 5)`, is an ordinary function call.
     """
 
     abstract = True

@@ -28,7 +28,6 @@ from segmented import (
     single_flight,
 )
 from segmented.cli.reference import MODULES, public_names
-from segmented.dedup import ExternalEffect
 from segmented.locks import GetSetLock, MultiLock, QuorumStore, locked
 from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.orders import Gate, WorkTerms, connect
@@ -65,7 +64,6 @@ MAKERS: list[tuple[str, Callable[[Any], object]]] = [
     ("keep", lambda given: Dedup(STORE, "n", keep=given)),
     ("keep_failures", lambda given: Dedup(STORE, "n", keep_failures=given)),
     ("ttl", lambda given: Dedup(STORE, "n", ttl=given)),
-    ("ttl", lambda given: ExternalEffect(STORE, "n", policy="at_most_once", ttl=given)),
     ("ttl", lambda given: Pool(STORE, "n", ttl=given)),
     ("hold", lambda given: Pool(STORE, "n", ttl=0.01, hold=given)),
     ("publish_after", lambda given: Outbox(publish_after=given)),
@@ -136,7 +134,7 @@ def test_a_grant_waits_as_long_as_a_lock_and_answers_busy() -> None:
 
 DEFAULTS: dict[str, set[object]] = {"renew": {False}, "timeout": {DEFAULT_TIMEOUT}}
 NOT_WAITING = {"begin", "call", "perform", "__call__"}
-"""Calls of Dedup and ExternalEffect do not wait unless asked to: a repeat learns that the first one is in flight."""
+"""Calls of Dedup do not wait unless asked to: a repeat learns that the first one is in flight."""
 OTHERWISE = {
     "WebOptions": "as Dedup: a repeat gets 409 while the first one is in flight",
     "connect": "a database that does not reply is given up",

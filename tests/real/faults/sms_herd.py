@@ -16,18 +16,17 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
-from segmented.dedup import EffectUnknown, ExternalEffect
-from segmented.dedup.external import effect_scope
+from segmented.dedup import Dedup, EffectUnknown
 from segmented.dedup.identity import explicit_key
 from segmented.once_keys import once_keys
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from segmented.dedup.external import Policy
+    from segmented.dedup.terms import OnCrash
 
 MESSAGES: Final = 300
 WORKERS: Final = 12
@@ -36,6 +35,7 @@ LEASE: Final = 600.0
 WAIT: Final = 100.0
 SECONDS_MAX: Final = 200
 NAMESPACE: Final = "sms"
+ON_CRASH: Final[dict[str, OnCrash]] = {"at_most_once": "unknown", "at_least_once": "again", "provider_key": "again"}
 
 
 def called(port: int, method: str, path: str, content: dict[str, Any] | None = None) -> str | None:
@@ -52,9 +52,9 @@ def called(port: int, method: str, path: str, content: dict[str, Any] | None = N
 class Worker:
     """One of the twelve, started anew after each death."""
 
-    def __init__(self, number: int, url: str, port: int, policy: Policy, folder: Path) -> None:
+    def __init__(self, number: int, url: str, port: int, policy: str, folder: Path) -> None:
         self.number, self.port, self.policy, self.folder = number, port, policy, folder
-        self.effect = ExternalEffect(RedisStore.from_url(url), NAMESPACE, policy=policy, ttl=LEASE)
+        self.effect = Dedup(RedisStore.from_url(url), NAMESPACE, on_crash=ON_CRASH[policy], ttl=LEASE)
         self.handled = folder / f"handled-{number}"
 
     def run(self) -> None:
@@ -84,7 +84,9 @@ class Worker:
                 os.kill(os.getpid(), signal.SIGKILL)
             return sms
 
-        self.effect.perform(str(message), call, timeout=WAIT)
+        with self.effect.begin(str(message), timeout=WAIT) as run:
+            if not run.is_replay:
+                run.finish(call(run.provider_key("sms")))
 
     def is_deadly(self, message: int) -> bool:
         if message not in DEADLY:
@@ -100,7 +102,7 @@ class Worker:
 def lapse(pid: int, words: list[str]) -> None:
     """End the lease of the message that a dead worker was killed for, and tell those who wait for it."""
     (message,) = (one.name.partition("-")[2] for one in Path(words[3]).glob("killed-*") if one.read_text() == str(pid))
-    key = explicit_key(effect_scope(NAMESPACE), message)
+    key = explicit_key(NAMESPACE, message)
     with redis.Redis.from_url(words[0]) as server:
         server.hset(once_keys(NAMESPACE, key).record, "run_until", "1")
         server.publish(once_keys(NAMESPACE, key).freed, "freed")
@@ -112,7 +114,7 @@ def forked(number: int, words: list[str]) -> int:
     if pid == 0:
         code = 1
         try:
-            Worker(number, words[0], int(words[1]), cast("Policy", words[2]), Path(words[3])).run()
+            Worker(number, words[0], int(words[1]), words[2], Path(words[3])).run()
             code = 0
         finally:
             os._exit(code)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented.dedup import Done, ExternalEffect, NotDone, operator
+from segmented.dedup import Dedup, EffectUnknown, operator
+from segmented.dedup.identity import explicit_key
 from segmented.stores.redis import RedisStore
 from tests.real.faults.sms_herd import LEASE, MESSAGES, NAMESPACE, called
 from tests.support.paths import ROOT
@@ -49,11 +50,6 @@ class SmsProvider:
     def _lines(self) -> list[dict[str, int]]:
         return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
 
-    def resolve(self, _: str, provider_key: str) -> Done | NotDone:
-        """Ask the provider."""
-        sms = called(self.port, "GET", f"/sent?reference={provider_key}")
-        return NotDone() if sms is None else Done(sms)
-
 
 @pytest.fixture
 def sms(valkey: ValkeyServer, tmp_path: Path) -> Iterator[SmsProvider]:
@@ -74,19 +70,22 @@ def test_at_most_once_calls_nobody_twice_and_knows_whom_it_does_not_know(sms: Sm
         unknown = operator.list_keys(store, NAMESPACE, state="unknown")
         never_called = MESSAGES - len(calls)
         assert (max(calls.values()), len(unknown.keys), never_called) == (1, KILLS, KILLS - CALLED_BEFORE_THE_KILL)
-        effect = ExternalEffect(store, NAMESPACE, policy="at_most_once", resolver=sms.resolve, ttl=LEASE)
-        known = {held.key for held in unknown.keys}
-        called_but_unknown = sum(effect.provider_key(str(to)) in known for to in calls)
+        effect = Dedup(store, NAMESPACE, on_crash="unknown", ttl=LEASE)
+        keys = {str(to): f"{explicit_key(NAMESPACE, str(to))}-sms" for to in range(MESSAGES)}
+        known = {f"{held.key}-sms" for held in unknown.keys}
+        called_but_unknown = sum(keys[str(to)] in known for to in calls)
         assert never_called + called_but_unknown == KILLS
 
-        def call(to: int) -> str:
-            def function(provider_key: str) -> str:
-                content = {"to": to, "reference": provider_key, "key": None, "kill": None}
-                return called(sms.port, "POST", "/send", content) or ""
+        def call(to: str) -> object:
+            content = {"to": int(to), "reference": keys[to], "key": None, "kill": None}
+            try:
+                return effect.call(to, lambda: called(sms.port, "POST", "/send", content))
+            except EffectUnknown:  # ask the provider
+                found = called(sms.port, "GET", f"/sent?reference={keys[to]}")
+                effect.free(to) if found is None else effect.settle(to, found)
+                return call(to)
 
-            return effect.perform(str(to), function)
-
-        results = [call(to) for to in range(MESSAGES)]
+        results = [call(str(to)) for to in range(MESSAGES)]
         assert operator.list_keys(store, NAMESPACE).keys == ()
     assert sms.calls() == Counter(range(MESSAGES))
     assert len(set(results)) == MESSAGES

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import protocol as op
-from segmented.dedup import Dedup, ExternalEffect
+from segmented.dedup import Dedup
 from segmented.dedup.celery.settings import close_stores
+from segmented.dedup.identity import explicit_key
 from segmented.dedup.outcomes import OutcomeForm
 from segmented.models.dedup import RecordName
 from segmented.stores.redis import RedisStore
@@ -48,7 +49,7 @@ class DedupCommands:
 
     def __init__(self, store: RedisStore, url: str) -> None:
         self.store, self.url = store, url
-        self.sms = ExternalEffect(store, "sms", policy="at_most_once")
+        self.sms = Dedup(store, "sms", on_crash="unknown")
 
     def ran(self, *words: str) -> Done:
         done = command_line.ran("dedup", *words, url=self.url)
@@ -71,11 +72,11 @@ class DedupCommands:
         self.store.execute(finish)
 
     def doubt(self, key: str = "a") -> None:
-        def fail(_: str) -> None:
+        def fail() -> None:
             raise TimeoutError
 
         with pytest.raises(TimeoutError):
-            self.sms.perform(key, fail)
+            self.sms.call(key, fail)
 
     def wait_until_lapsed(self, key: str) -> None:
         command_state = ""
@@ -103,8 +104,8 @@ def test_the_list_says_who_holds_each_key_and_for_how_much_longer(commands: Dedu
     assert re.fullmatch(r"[56][0-9]{2}\.[0-9]{3} s", second.pop(1))
     assert first == ["running", "shop.send", "m-k1", "2", "01234567", "tasks", "k1"]
     assert second == ["waiting", "shop.send", "m-k2", "0", "-", "tasks", "k2"]
-    assert third[:3] == ["unknown", "no end", "sms (at_most_once)"]
-    assert third[-2:] == ["sms", commands.sms.provider_key("a")]
+    assert third[:3] == ["unknown", "no end", "sms"]
+    assert third[-2:] == ["sms", explicit_key("sms", "a")]
     assert "0123456789abcdef" not in done.out
 
 
@@ -157,7 +158,7 @@ def test_waiting_lapsed_unknown_and_forgotten_are_explained(commands: DedupComma
     commands.finish("past", keep_ms=0)
     commands.wait_until_lapsed("lapses")
     said = {key: commands.ran("explain", key).out.splitlines() for key in ("waits", "lapses", "past")}
-    said["unknown"] = commands.ran("explain", commands.sms.provider_key("a")).out.splitlines()
+    said["unknown"] = commands.ran("explain", explicit_key("sms", "a")).out.splitlines()
     assert re.match(r"waiting: message m-waits, attempt 0, sent [0-9]+\.[0-9]{3} s ago,", said["waits"][1])
     assert said["waits"][2] == "a repeat now learns that a waiting message has the key, as its policy says"
     assert said["lapses"][1].startswith("lapsed: message m-lapses, attempt 0, holder 01234567, begun ")
@@ -174,7 +175,7 @@ def test_a_given_key_is_found_by_its_scope_or_its_namespace(commands: DedupComma
     for words in (["--namespace", "payments"], ["--scope", "payments"]):
         assert commands.ran("explain", "order 7", "--given", *words).out.startswith("key ")
     effect = commands.ran("explain", "order 8", "--given", "--namespace", "sms")
-    assert effect.out.startswith(f"key {commands.sms.provider_key('order 8')} of sms (at_most_once)")
+    assert effect.out.startswith(f"key {explicit_key('sms', 'order 8')} of sms")
 
 
 def test_bad_input_is_one_sentence_and_changes_nothing(commands: DedupCommands) -> None:
@@ -224,10 +225,10 @@ def test_a_freed_key_runs_again_and_its_holder_keeps_nothing(commands: DedupComm
 
 def test_an_unknown_key_is_settled_as_done_with_a_result_for_repeats(commands: DedupCommands) -> None:
     commands.doubt()
-    key = commands.sms.provider_key("a")
+    key = explicit_key("sms", "a")
     done = commands.ran("settle", key, "--done", '{"id": "sms-1"}', "--keep", "600")
     assert (done.code, done.out) == (0, "settled as done: repeats get this result\n")
-    repeat: object = commands.sms.perform("a", lambda _: "called")
+    repeat: object = commands.sms.call("a", lambda: "called")
     assert repeat == {"id": "sms-1"}
     again = commands.ran("settle", key, "--done", "1")
     assert (again.code, again.err) == (1, "segmented: nothing to settle: the key is not in the unknown state\n")
@@ -238,18 +239,18 @@ def test_an_unknown_key_is_settled_as_done_with_a_result_for_repeats(commands: D
 
 def test_what_was_settled_as_json_is_read_as_json_whatever_form_the_results_have(commands: DedupCommands) -> None:
     form = OutcomeForm(dump=lambda result: f"<{result}>", load=lambda text: text[text.index("<") + 1 : -1])
-    commands.sms = ExternalEffect(commands.store, "sms", policy="at_most_once", form=form)
+    commands.sms = Dedup(commands.store, "sms", on_crash="unknown", dump=form.dump, load=form.load)
     commands.doubt()
-    assert commands.ran("settle", commands.sms.provider_key("a"), "--done", '"sms-17"').code == 0
-    repeat: object = commands.sms.perform("a", lambda _: "called")
+    assert commands.ran("settle", explicit_key("sms", "a"), "--done", '"sms-17"').code == 0
+    repeat: object = commands.sms.call("a", lambda: "called")
     assert repeat == "sms-17"
 
 
 def test_an_unknown_key_is_settled_as_not_done_and_called_again(commands: DedupCommands) -> None:
     commands.doubt()
     found = commands.ran("settle", "a", "--given", "--namespace", "sms", "--not-done", "--json", "-")
-    assert json.loads(found.out) == {"namespace": "sms", "key": commands.sms.provider_key("a"), "is_settled": True}
-    assert commands.sms.perform("a", lambda _: "called") == "called"
+    assert json.loads(found.out) == {"namespace": "sms", "key": explicit_key("sms", "a"), "is_settled": True}
+    assert commands.sms.call("a", lambda: "called") == "called"
 
 
 def test_the_run_of_one_message_is_explained_settled_and_freed_by_itself(commands: DedupCommands) -> None:
