@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import protocol as op
 from segmented.errors import PoolArchived
-from segmented.models import Order
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.support.command_line import ran, started
-from tests.support.proxy import RedisProxy
+from tests.support.command_line import ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +20,6 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 SKU: Final = "concert"
-SECONDS: Final = 120.0
 
 
 @pytest.fixture
@@ -116,23 +111,3 @@ def test_other_commands_say_where_the_archive_is(pool: Pool, valkey: ValkeyServe
         done = ran("pool", *words, url=valkey.url)
         assert f"pool 'concert' was archived to {file}: open it again in epoch 2 or a later one" in done.stderr
         assert done.returncode != 0
-
-
-def test_ctrl_c_while_it_is_written_leaves_a_whole_pool(pool: Pool, valkey: ValkeyServer, tmp_path: Path) -> None:
-    file = tmp_path / "sold.jsonl.gz"
-    sale = Pool(pool.store, "large")
-    sale.open(stock=2_000, segments=4)
-    for number in range(2):
-        ids = [f"order {number * 1_000 + place}" for place in range(1_000)]
-        pool.store.execute_many([op.Reserve("large", Order(order_id, 1), 600_000) for order_id in ids])
-        sale.confirm_many(ids)
-    sale.close()
-    with RedisProxy(valkey.url) as proxy:
-        proxy.hold_next(rb"\r\nHSCAN\r\n\$\d+\r\n\S+:orders\r")
-        with started("pool", "archive", "large", "--to", str(file), "--yes", url=proxy.url) as process:
-            assert proxy.holding.wait(SECONDS)
-            process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=SECONDS)
-    assert (process.returncode, said.splitlines()[-2].split(" ")[0]) == (130, "writing")
-    assert (sale.close().replay, sale.state().order_count, file.exists()) == (True, 2_000, False)
-    assert ran("pool", "archive", "large", "--to", str(file), "--yes", url=valkey.url).returncode == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +16,6 @@ from tests.support.command_line import ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from segmented.servers import ValkeyServer
 
@@ -167,24 +164,6 @@ def test_a_repair_mends_each_shard_and_brings_in_what_is_on_the_way(pool: Sharde
     assert (pool.state().away, pool.audit().away, pool.audit().is_clean) == (0, 0, True)
     again = json.loads(ran("pool", "repair", SKU, "--yes", "--json", "-", url=valkey.url).stdout)
     assert (again["done_count"], again["brought_in"], again["repairs"], again["after"]["is_clean"]) == (0, 0, [], True)
-
-
-def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: ValkeyServer, tmp_path: Path) -> None:
-    lines = [json.loads(line) for line in ran("pool", "export", SKU, url=valkey.url).stdout.splitlines()]
-    assert [line["shard"] for line in lines] == sorted(line["shard"] for line in lines)
-    assert [line["shard"] for line in lines if line["kind"] == "opened"] == [0, 1, 2]
-    home = pool.shard_of("sold").sku
-    assert isinstance(home, Shard)
-    assert {line["shard"] for line in lines if line["order_id"] == "sold"} == {home.number}
-    words = ["--format", "csv", "--to", str(tmp_path / "ledger.csv"), "--shard", str(home.number), "--after", "1"]
-    done = ran("pool", "export", SKU, *words, url=valkey.url)
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "ledger.csv").read_text())))
-    assert done.stdout == f"{len(rows)} entries written\n"
-    assert [(row["shard"], row["kind"]) for row in rows if row["order_id"] == "sold"] == [
-        (str(home.number), "reserved"),
-        (str(home.number), "confirmed"),
-    ]
-    assert "opened" not in {row["kind"] for row in rows}
 
 
 # --- bad input ---

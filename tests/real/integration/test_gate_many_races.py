@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +12,8 @@ from segmented.models import Order
 from segmented.orders import Claim
 from segmented.orders.confirming import TRIES_MAX
 from tests.real.integration.test_gate_postgresql import traced
-from tests.real.integration.test_gate_races import THREADS, at_once, deadlocks
 from tests.support.pools.engines import engine_of
-from tests.support.pools.gating import NEW, REPLAY, hundred, watch_errors
+from tests.support.pools.gating import NEW, REPLAY, hundred
 from tests.support.proxy import PostgresProxy
 
 if TYPE_CHECKING:
@@ -27,10 +23,7 @@ if TYPE_CHECKING:
 
     from segmented.orders import Gate
 
-ROUNDS = 20
 TIMEOUT = 120.0
-ALREADY_THERE = ("UniqueViolation", "IntegrityError('UNIQUE")
-"""How the two databases say that an order has a row: no trouble, the answer is a replay then."""
 
 
 @pytest.fixture
@@ -50,40 +43,6 @@ def claims(ids: range, *, segment_count: int = 4, prefix: str = "o") -> list[Cla
 
 
 # --- many at once ---
-
-
-@pytest.mark.parametrize("are_shared", [True, False], ids=["segments shared", "a segment for each thread"])
-def test_overlapping_envelopes_of_eight_threads_store_each_order_once(gate: Gate, *, are_shared: bool) -> None:
-    """The same orders, in another sequence from each thread; without a shared segment nothing but they take turns.
-
-    The units are as many as the orders need, so that quota moves in the end.
-    """
-    gate.open("mug", [150] * THREADS)
-    errors = watch_errors(gate)
-
-    def send(thread: int, turn: int) -> Counter[object]:
-        dice = random.Random(f"{thread} {turn}")
-        ids = dice.sample(range(40), 30)
-        envelope = [
-            Claim(Order(f"o-{turn}-{at}", at % 2 + 1), "mug", dice.randrange(THREADS) if are_shared else thread, 1)
-            for at in ids
-        ]
-        return Counter(one.order.order_id for one, answer in zip(envelope, answers(envelope), strict=True) if answer)
-
-    def answers(envelope: list[Claim]) -> list[bool]:
-        found = gate.confirm_many(envelope)
-        assert set(found) <= {NEW, REPLAY}
-        return [answer == NEW for answer in found]
-
-    for turn in range(ROUNDS):
-        counted = at_once([partial(send, thread, turn) for thread in range(THREADS)])
-        confirmed = sum((found for found in counted if isinstance(found, Counter)), Counter[object]())
-        assert set(confirmed.values()) == {1}
-    totals = gate.totals("mug")
-    assert totals.sold == gate.confirmed_units("mug") == sum(row.quantity for row in gate.each_order("mug"))
-    assert totals.quota == 1_200
-    assert [error for error in errors if not error.startswith(ALREADY_THERE)] == []
-    assert deadlocks(gate) == 0
 
 
 # --- across a network ---

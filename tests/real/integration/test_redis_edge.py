@@ -84,11 +84,6 @@ def test_a_wrong_password(connect: Callable[[str], None], locked_valkey: str, op
     assert sentence_of(connect, url) == f"{masked(url)} refused the password or account of the URL"
 
 
-@both_colours
-def test_the_right_password(connect: Callable[[str], None], locked_valkey: str) -> None:
-    connect(f"{locked_valkey}&password={QUOTED}")
-
-
 def test_a_store_names_its_server_without_the_password(locked_valkey: str) -> None:
     with RedisStore.from_url(f"{locked_valkey}&password={QUOTED}") as store:
         assert repr(store) == f"RedisStore({locked_valkey}&password=***, not connected yet)"

@@ -74,19 +74,6 @@ def test_j7_a_lease_lost_in_the_middle_costs_one_more_call_and_not_one_a_waiter(
     assert (slept.calls, second.calls, flight.get(key, second)) == (1, 1, "second")
 
 
-def test_j7_a_loader_that_wakes_after_its_successor_does_not_replace_the_newer_value(waiting_side: Side) -> None:
-    side, key = waiting_side, waiting_side.name()
-    flight, gate = Flight(side), threading.Event()
-    slept = Loader("slept", gate=gate)
-    first = side.start(lambda: flight.get(key, slept))
-    assert slept.began.wait(SOON)
-    lose_lock(side, key)
-    assert flight.get(key, Loader("newer")) == "newer"
-    gate.set()
-    assert first.result(SOON) == "slept"
-    assert flight.peek(key) == "newer"
-
-
 def lose_lock(side: Side, key: str) -> None:
     """End the lease of whoever loads, as after a pause of its process for longer than it lasts."""
     if side.server is not None:

@@ -110,28 +110,6 @@ def test_d12_a_wait_that_is_cancelled_gives_its_place_up_or_hands_the_lock_on(va
     asyncio.run(body())
 
 
-def test_dead_waiters_at_the_head_are_passed_over_in_the_step_of_the_release(
-    far_side: Side, proxy: RedisProxy, plain_redis_side: Side
-) -> None:
-    name = far_side.name("lock")
-    near, server = plain_redis_side, plain_redis_side.raw()
-    held = made(near, name).acquire(timeout=0)
-    dead = [start_waiting(far_side, made(far_side, name)) for _ in range(5)]
-    living = start_waiting(near, made(near, name))
-    turns = f"{fair_keys(name).turn}:*"
-    assert len(server.pubsub_channels(turns)) == 6
-    proxy.vanish()
-    wait_until(lambda: len(server.pubsub_channels(turns)) == 1)
-    held.release()
-    lease = living.result(SOON)
-    assert server.zcard(fair_keys(name).queue) == 0
-    proxy.come_back()
-    wait_until(lambda: server.zcard(fair_keys(name).queue) == 5)
-    lease.release()
-    for waiter in dead:
-        waiter.result(SOON).release()
-
-
 def test_d9_a_waiter_whose_subscription_broke_and_was_made_again_has_its_place(
     far_side: Side, proxy: RedisProxy, plain_redis_side: Side
 ) -> None:
