@@ -27,6 +27,7 @@ TABLES: Final = {
     "segmented_changes",
     "segmented_ledger",
     "segmented_orders",
+    "segmented_returns",
     "segmented_sales",
     "segmented_segments",
 }
