@@ -135,6 +135,13 @@ class ForgetfulServer(MemoryModel):
         stocked = opened + restocked - withdrawn
         return Numbers(sku, epoch, sequence, frozen, available, reserved, confirmed, stocked, server or "", stock)
 
+    def chain_at(self, sku: str, epoch: int, sequence: int) -> str | None:
+        """Return the digest of a change in the ledger; None if it is not there."""
+        entry_id = f"{epoch}-{sequence}"
+        found = self.ask("XRANGE", shard_keys(sku).ledger, entry_id, entry_id)
+        fields = found[0][1] if found else []
+        return fields[fields.index(b"chain") + 1].decode() if found else None
+
     # --- what fails ---
 
     def replicate(self) -> None:
