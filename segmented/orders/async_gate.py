@@ -12,20 +12,23 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
 from segmented.models.orders import decided_as
-from segmented.orders import sale, taking
+from segmented.orders import sale, taking, within
 from segmented.orders.decided import decided_before
 from segmented.orders.gate import Gate
 from segmented.orders.verifying import compare_once, is_compared, verify
 from segmented.plans.tasks import to_the_end
+from segmented.stock.sold import Sold
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.orm import Session
 
     from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
         Superseded,
         TooFew,
     )
+    from segmented.orders.answers import ConfirmAnswer
     from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold, ReturnUnits
     from segmented.stock import AsyncGrant, AsyncPool, Pool
     from segmented.stock.opening import Opening
@@ -65,8 +69,12 @@ two, so it ends within its timeout and twice this time.
 class AsyncGate:
     """The order database of gated pools, for asyncio: `AsyncPool(store, sku, gate=AsyncGate(url))`."""
 
-    def __init__(self, database: Engine | str) -> None:
-        """Use the database at a URL, or an engine made by `connect`, which takes options; `close` disposes of it."""
+    def __init__(self, database: Engine | AsyncEngine | str) -> None:
+        """Use the database at a URL, or an engine made by `connect`, which takes options; `close` disposes of it.
+
+        Of an engine of your own, sync or async, only the URL is used: the gate opens connections of its own there, with
+        the deadlines and checks of `connect`. Raises InvalidInput for another release's tables.
+        """
         self.gate = Gate(database)
         """The same gate for threads, for audits, the relay and the other functions of `segmented.orders`."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="segmented-gate")
@@ -150,6 +158,24 @@ class AsyncGate:
     async def confirm_order(self, pool: AsyncPool, order_id: str, holder_id: str | None) -> Settled:
         """Store a reserved order, and confirm it in the pool; with a holder id only that holder's segment is freed."""
         return await self._end(self.gate.confirm_order, pool.in_threads(), order_id, holder_id)
+
+    async def confirm_within(
+        self, pool: AsyncPool, order_id: str, transaction: object
+    ) -> Sold[Awaitable[Settled | None]]:
+        """Store a reserved order within the caller's transaction. Raises as `within.decide` does."""
+        run_sync: Any = getattr(transaction, "run_sync", None)
+        if run_sync is None:
+            message = f"within={type(transaction).__name__} is not an AsyncSession or AsyncConnection of SQLAlchemy"
+            raise InvalidInput(message)
+        beside, gate = pool.in_threads(), self.gate
+        for _ in range(sale.REBUILDS_MAX):
+            asked = await self._run(within.wanted, beside, gate, order_id)
+            answer = await run_sync(_decided_within, gate, pool.sku, asked)
+            outcome = await self._run(within.settle, beside, gate, asked, answer)
+            if outcome is not None:
+                tell = partial(self._run, within.told, beside, gate, order_id)
+                return Sold(order_id, outcome.state, outcome.quantity, tell, replay=outcome.replay)
+        raise within.overtaken(pool.sku, order_id)
 
     async def confirm_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Do that with many orders, one after the other; returns an answer or a failure for each."""
@@ -262,6 +288,12 @@ class AsyncGate:
             future.cancel()  # no effect on one that is done
         message = f"{self.gate.where} did not answer within {patience:g} s"
         raise DatabaseUnavailable(message)
+
+
+def _decided_within(
+    transaction: Session | Connection, gate: Gate, sku: str, asked: within.Wanted
+) -> within.Outcome | ConfirmAnswer:
+    return within.decide(within.begun(transaction), gate, sku, asked)
 
 
 def _asked_first(pool: Pool, gate: Gate, order: Order, asked: int | None) -> tuple[int, Settled | None]:

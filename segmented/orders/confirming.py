@@ -91,6 +91,26 @@ class Confirming:
         message = f"segment {claim.segment} of {claim.sku!r} was full {MOVES_MAX} times in a row; nothing changed"
         raise StoreRefused(message)
 
+    def confirm_within(self, connection: Connection, claim: Claim) -> ConfirmAnswer:
+        """Confirm the order in the transaction that the caller has begun, and commits. Raises OrderMismatch.
+
+        No statement fails for an order that has a row, because that would abort the caller's transaction.
+        """
+        values = given_values(claim)
+        sequence = self._statements.confirm_within(connection, values)
+        if sequence is None:
+            answer = self._look(connection, claim) or self._move_quota(connection, claim)
+            if answer is not None:
+                return answer
+            sequence = self._statements.confirm_within(connection, values)
+        if sequence is not None:
+            return Confirmed(replay=False, sequence=sequence)
+        answer = self._look(connection, claim)
+        if answer is None:
+            message = f"segment {claim.segment} of {claim.sku!r} refused {claim.order.order_id!r} with room for it"
+            raise StoreRefused(message)
+        return answer
+
     def _look(self, connection: Connection, claim: Claim) -> ConfirmAnswer | None:
         return classify(claim, read_standing(connection, given_values(claim)))
 

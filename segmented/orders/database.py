@@ -8,9 +8,9 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import URL, Engine, delete, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.errors import (
@@ -22,7 +22,7 @@ from segmented.errors import (
     StoreRefused,
 )
 from segmented.locks.sql_edge import BROKEN, is_unbroken, mark_begun
-from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order, plain_text
+from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order, plain_text, shortened
 from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
 from segmented.orders.cart_rows import CartRows
@@ -44,7 +44,8 @@ from segmented.plans.store_kinds import NotPickled
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from segmented.orders.answers import ChangeRow, ConfirmAnswer, OrderRow, SegmentTotals, VoidAnswer
     from segmented.orders.statements import Statements
@@ -62,16 +63,13 @@ class OrderDatabase(NotPickled):
     database does not answer in time; the change may have happened then, and a repeat of the call finds out.
     """
 
-    def __init__(self, database: Engine | str) -> None:
+    def __init__(self, database: Engine | AsyncEngine | str) -> None:
         """Use the database at a URL, or an engine made by `connect`, which takes options; `close` disposes of it.
 
-        Raises InvalidInput for another release's tables.
+        Of an engine of your own, sync or async, only the URL is used: the gate opens connections of its own there, with
+        the deadlines and checks of `connect`. Raises InvalidInput for another release's tables.
         """
-        engine = connect(database) if isinstance(database, str) else database
-        options = engine.get_execution_options() if hasattr(engine, "get_execution_options") else {}
-        if not options.get(GUARDED):
-            message = "the gate needs an engine made by segmented.orders.connect, which checks the database"
-            raise InvalidInput(message)
+        engine = connect(database) if isinstance(database, str) else _guarded(database)
         self._engine = engine
         self._is_closed = False
         self.where: Final = f"the order database {shown(engine.url)}"
@@ -79,7 +77,8 @@ class OrderDatabase(NotPickled):
         self._statements: Statements = (
             PostgresStatements() if engine.dialect.name == "postgresql" else SqliteStatements()
         )
-        self._confirming = Confirming(self._statements)
+        self.confirming = Confirming(self._statements)
+        """Confirms one order on a connection: the gate's own, or the caller's."""
         self._confirming_many = ConfirmingMany(self._statements)
         self.stocking = Stocking(self._statements, self._run)
         """Changes the rows when the pool is restocked, emptied or resized."""
@@ -162,7 +161,7 @@ class OrderDatabase(NotPickled):
         change that took the units, by which a later loss is noticed. Raises OrderMismatch.
         """
         claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked, sequence)
-        return self._run(lambda connection: self._confirming.confirm(connection, claim))
+        return self._run(lambda connection: self.confirming.confirm(connection, claim))
 
     def confirm_many(self, claims: Iterable[Claim]) -> list[ConfirmAnswer | SegmentedError]:
         """Make up to 1,000 orders of one sku final, each as if alone and in this order, in one transaction.
@@ -189,7 +188,7 @@ class OrderDatabase(NotPickled):
 
     def _confirmed(self, claim: Claim) -> ConfirmAnswer | SegmentedError:
         try:
-            return self._run(lambda connection: self._confirming.confirm(connection, claim))
+            return self._run(lambda connection: self.confirming.confirm(connection, claim))
         except DatabaseUnavailable:
             raise
         except SegmentedError as error:
@@ -225,7 +224,7 @@ class OrderDatabase(NotPickled):
             with translated(self.where):
                 connection = stack.enter_context(self._engine.connect())
                 stack.callback(self._end_use, connection)
-                answer = _repeated(lambda: self._confirming.begin_confirmed(connection, claim))
+                answer = _repeated(lambda: self.confirming.begin_confirmed(connection, claim))
             if isinstance(answer, Superseded):
                 raise GrantSuperseded(order_id, answer.fence)
             if answer != Confirmed(replay=False):
@@ -381,6 +380,17 @@ class OrderDatabase(NotPickled):
 
         with translated(self.where):
             return _repeated(on_connection)
+
+
+def _guarded(engine: Any) -> Engine:  # noqa: ANN401  # sync or async, or no engine at all
+    """Return an engine of `connect`: the given one, or a new one at the same URL."""
+    if isinstance(engine, Engine) and engine.get_execution_options().get(GUARDED):
+        return engine
+    url = getattr(engine, "url", None)
+    if not isinstance(url, URL):
+        message = f"the gate needs the URL of its order database, or an engine of SQLAlchemy, not {shortened(engine)}"
+        raise InvalidInput(message)
+    return connect(url.set(drivername=url.get_backend_name()).render_as_string(hide_password=False))
 
 
 def _repeated(work: Callable[[], AnswerT]) -> AnswerT:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from segmented.errors import ChangeDiverged, DatabaseUnavailable, SegmentedError, StoreUnavailable
 from segmented.models import Settled
 from segmented.models.orders import decided_as
-from segmented.orders import by_id, carts, sale, taking
+from segmented.orders import by_id, carts, sale, taking, within
 from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.database import OrderDatabase
@@ -19,6 +19,7 @@ from segmented.orders.decided import decided_before
 from segmented.orders.opening import open_rows
 from segmented.orders.returning import return_gated
 from segmented.orders.verifying import when_verified
+from segmented.stock.sold import Sold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -105,6 +106,17 @@ class Gate(OrderDatabase):
     def confirm_order(self, pool: Pool, order_id: str, holder_id: str | None) -> Settled:
         """Store a reserved order, and confirm it in the pool; with a holder id only that holder's segment is freed."""
         return by_id.finish_by_id(pool, self, order_id, holder_id)
+
+    def confirm_within(self, pool: Pool, order_id: str, transaction: object) -> Sold[Settled | None]:
+        """Store a reserved order within the caller's transaction. Raises as `within.decide` does."""
+        found = within.begun(transaction)
+        for _ in range(sale.REBUILDS_MAX):
+            asked = within.wanted(pool, self, order_id)
+            outcome = within.settle(pool, self, asked, within.decide(found, self, pool.sku, asked))
+            if outcome is not None:
+                tell = partial(within.told, pool, self, order_id)
+                return Sold(order_id, outcome.state, outcome.quantity, tell, replay=outcome.replay)
+        raise within.overtaken(pool.sku, order_id)
 
     def confirm_orders(self, pool: Pool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Do that with many orders, one after the other; returns an answer or a failure for each."""

@@ -20,6 +20,7 @@ from segmented.orders.statements import (
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
     STATE_CONFIRMED,
+    give_back,
     given,
     select_orders,
     take_units,
@@ -30,7 +31,7 @@ from segmented.orders.tables import orders, segments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import BindParameter, Column, Connection, Insert, TableValuedAlias
+    from sqlalchemy import BindParameter, Column, Connection, Insert, Select, TableValuedAlias
     from sqlalchemy.engine.interfaces import ExecutionContext
     from sqlalchemy.sql.elements import ClauseElement
 
@@ -69,6 +70,14 @@ class PostgresStatements:
         return first_value(connection, text, values)
 
     confirm_alone = confirm
+
+    def confirm_within(self, connection: Connection, values: dict[str, Any]) -> int | None:
+        """Take the units and insert the order, or give them back if the order has a row."""
+        sequence, new = connection.execute(_CONFIRM_WITHIN, values).one()
+        if new or sequence is None:
+            return sequence  # type: ignore[no-any-return]  # a number
+        connection.execute(_GIVE_BACK, values)
+        return None
 
     def confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
         """Confirm an envelope in one statement, or change nothing."""
@@ -197,6 +206,20 @@ def _given_array(name: str, at: Column[Any]) -> BindParameter[Any]:
     return bindparam(name, type_=ARRAY(Text() if isinstance(at.type, String) else at.type))
 
 
+def _confirm_within() -> Select[Any]:
+    """Build the select of the moved row's sequence, and how many orders were inserted: none if the order has a row."""
+    moved = take_units(fenced=False).returning(segments.c.segment, segments.c.sequence).cte("moved")
+    replaced = {orders.c.state: STATE_CONFIRMED, orders.c.segment: moved.c.segment}
+    columns = [replaced.get(column, given(column)) for column in ORDER_COLUMNS]
+    found = select(*columns).select_from(moved)
+    inserted = insert_on_conflict(orders).from_select(ORDER_COLUMNS, found, include_defaults=False)
+    new = inserted.on_conflict_do_nothing().returning(orders.c.segment).cte("new")
+    counted = select(func.count()).select_from(new).scalar_subquery()
+    return select(select(moved.c.sequence).scalar_subquery(), counted)
+
+
+_CONFIRM_WITHIN: Final = _confirm_within()
+_GIVE_BACK: Final = give_back()
 _LOCK_THESE: Final = SELECT_SEGMENTS.where(
     segments.c.segment == any_(_given_array("numbers", segments.c.segment))
 ).with_for_update()

@@ -11,6 +11,8 @@ from segmented.orders.reading import find_orders, lock_these
 from segmented.orders.statements import (
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
+    confirmed_values,
+    give_back,
     given,
     given_values,
     insert_confirmed,
@@ -67,6 +69,14 @@ class SqliteStatements:
         connection.commit()
         return changed
 
+    def confirm_within(self, connection: Connection, values: dict[str, Any]) -> int | None:
+        """Take the units and insert the order, or give them back if the order has a row."""
+        sequence: int | None = connection.execute(_TAKE_WITHIN, values).scalar()
+        if sequence is None or connection.execute(_INSERT_WITHIN, values).rowcount == 1:
+            return sequence
+        connection.execute(_GIVE_BACK, values)
+        return None
+
     def confirm_plain(self, _connection: Connection, _claims: Sequence[Claim]) -> list[Confirmed] | None:
         """Change nothing: there is no round trip to save."""
         return None
@@ -111,6 +121,9 @@ class SqliteStatements:
         return connection.exec_driver_sql(self._void, values).rowcount == 1
 
 
+_TAKE_WITHIN: Final = take_units(fenced=False).returning(segments.c.sequence)
+_INSERT_WITHIN: Final = insert_on_conflict(orders).values(confirmed_values()).on_conflict_do_nothing()
+_GIVE_BACK: Final = give_back()
 _THESE_SEGMENTS: Final = SELECT_SEGMENTS.where(segments.c.segment.in_(bindparam("numbers", expanding=True)))
 _THESE_ORDERS: Final = select_orders(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
 

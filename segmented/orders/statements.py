@@ -40,6 +40,9 @@ class Statements(Protocol):
     def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Do the same in a transaction of its own."""
 
+    def confirm_within(self, connection: Connection, values: dict[str, Any]) -> int | None:
+        """Do the same inside the caller's transaction; None also for an order that has a row."""
+
     def confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
         """Confirm an envelope in one statement, a transaction of its own. None: nothing changed.
 
@@ -114,6 +117,12 @@ def take_units(*, fenced: bool) -> Update:
     return statement.values(changes)
 
 
+def give_back() -> Update:
+    """Build the update that undoes `take_units` in the same transaction, for an order that has a row already."""
+    of_it = (segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
+    return update(segments).where(*of_it).values(sold=segments.c.sold - given(orders.c.quantity))
+
+
 STATE_CONFIRMED: Final = literal_column(f"'{CONFIRMED}'", orders.c.state.type)
 STATE_VOID: Final = literal_column(f"'{VOID}'", orders.c.state.type)
 
@@ -131,8 +140,12 @@ ORDER_COLUMNS: Final = [
 
 def insert_confirmed() -> Insert:
     """Build the insert of a confirmed order."""
-    values = {column.name: given(column) for column in ORDER_COLUMNS if column is not orders.c.state}
-    return insert(orders).values(state=STATE_CONFIRMED, **values)
+    return insert(orders).values(confirmed_values())
+
+
+def confirmed_values() -> dict[str, Any]:
+    """Return the columns of a confirmed order."""
+    return {column.name: given(column) for column in ORDER_COLUMNS} | {"state": STATE_CONFIRMED}
 
 
 def void_values() -> dict[str, Any]:

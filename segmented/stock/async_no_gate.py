@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from segmented.errors import PoolNotGated
 from segmented.plans import async_run_owed, perform, run_async
 from segmented.stock.coalescing import Coalescing  # asyncio only
 from segmented.stock.opening import open_pool_plan
@@ -105,6 +106,11 @@ class AsyncNoGate:
         if holder_id is None:  # asyncio only
             return await self._calls.confirm(order_id)
         return await run_async(perform(operation), self._store)
+
+    async def confirm_within(self, _: object, order_id: str, transaction: object) -> NoReturn:
+        """Raise PoolNotGated: without an order database there is nothing to commit together."""
+        del order_id, transaction
+        raise PoolNotGated(self._settings.sku)
 
     async def confirm_orders(self, _: object, order_ids: Iterable[str]) -> Ends:
         """Confirm many orders, up to 1,000 in a round trip."""

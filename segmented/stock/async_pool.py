@@ -7,7 +7,7 @@ import asyncio  # asyncio only
 # threads: from copy import copy
 from dataclasses import replace
 from functools import partial as bind
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from segmented import protocol as op
 from segmented.errors import (
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.async_pool_gate import AsyncPoolGate
     from segmented.stock.plans import Verdict
+    from segmented.stock.sold import Sold
 
 
 @hinted_options(POOL_HINTS, waits="pool.grant")
@@ -290,13 +291,28 @@ class AsyncPool:
             for order, answer in zip(operation.orders, answers, strict=True)
         ]
 
-    async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+    @overload
+    async def confirm(self, order_id: str, *, holder_id: str | None = None, within: None = None) -> Settled: ...
+
+    @overload
+    async def confirm(self, order_id: str, *, within: object) -> Sold[Awaitable[Settled | None]]: ...
+
+    async def confirm(
+        self, order_id: str, *, holder_id: str | None = None, within: object = None
+    ) -> Settled | Sold[Awaitable[Settled | None]]:
         """Make the order final and free the segment. With a gate, its order database stores the order first.
 
         Raises AlreadySettled if the order has ended otherwise, for example because its hold ended. An asyncio call that
         is cancelled is still done; without a holder id, or with a gate, it is also repeated in the background while a
         server does not answer.
+
+        `within` is your own transaction on the gate's database: a Session or Connection of SQLAlchemy, with asyncio an
+        AsyncSession or AsyncConnection. The order is stored when it commits, together with your rows, and the answer is
+        a value for an order in every state: true if it is sold, with `state`, `replay`, and `tell` to tell the pool
+        after the commit.
         """
+        if within is not None:
+            return await self._decides.confirm_within(self.plain, order_id, within)
         return as_confirmed(await self._decides.confirm_order(self.plain, order_id, holder_id))
 
     async def cancel(self, order_id: str, *, holder_id: str | None = None) -> Settled:

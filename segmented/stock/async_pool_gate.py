@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold, ReturnUnits
     from segmented.stock.opening import Opening
+    from segmented.stock.sold import Sold
 
 PoolT_contra = TypeVar("PoolT_contra", contravariant=True)
 GrantT = TypeVar("GrantT")
@@ -76,6 +77,9 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
 
     async def confirm_order(self, pool: PoolT_contra, order_id: str, holder_id: str | None) -> Settled:
         """Store a reserved order in the database, and confirm it in the pool."""
+
+    async def confirm_within(self, pool: PoolT_contra, order_id: str, transaction: Any) -> Sold[Any]:  # noqa: ANN401  # of SQLAlchemy
+        """Store a reserved order in the database, within the caller's transaction."""
 
     async def confirm_orders(self, pool: PoolT_contra, order_ids: Iterable[str]) -> Ends:
         """Store reserved orders in the database, and confirm them in the pool."""

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from segmented.errors import PoolNotGated
 from segmented.plans import perform, run_owed, run_sync
 from segmented.stock.opening import open_pool_plan
 from segmented.stock.plans import expire_plan, extend_plan, settle_many_plan
@@ -95,6 +96,11 @@ class NoGate:
         """Confirm an order; with a holder id only that holder's segment is freed."""
         operation = self._settings.confirm(order_id, holder_id=holder_id)
         return run_sync(perform(operation), self._store)
+
+    def confirm_within(self, _: object, order_id: str, transaction: object) -> NoReturn:
+        """Raise PoolNotGated: without an order database there is nothing to commit together."""
+        del order_id, transaction
+        raise PoolNotGated(self._settings.sku)
 
     def confirm_orders(self, _: object, order_ids: Iterable[str]) -> Ends:
         """Confirm many orders, up to 1,000 in a round trip."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 from functools import partial as bind
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from segmented import protocol as op
 from segmented.errors import (
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
     from segmented.stock.plans import Verdict
     from segmented.stock.pool_gate import PoolGate
+    from segmented.stock.sold import Sold
 
 
 @hinted_options(POOL_HINTS, waits="pool.grant")
@@ -268,13 +269,28 @@ class Pool:
             for order, answer in zip(operation.orders, answers, strict=True)
         ]
 
-    def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+    @overload
+    def confirm(self, order_id: str, *, holder_id: str | None = None, within: None = None) -> Settled: ...
+
+    @overload
+    def confirm(self, order_id: str, *, within: object) -> Sold[Settled | None]: ...
+
+    def confirm(
+        self, order_id: str, *, holder_id: str | None = None, within: object = None
+    ) -> Settled | Sold[Settled | None]:
         """Make the order final and free the segment. With a gate, its order database stores the order first.
 
         Raises AlreadySettled if the order has ended otherwise, for example because its hold ended. An asyncio call that
         is cancelled is still done; without a holder id, or with a gate, it is also repeated in the background while a
         server does not answer.
+
+        `within` is your own transaction on the gate's database: a Session or Connection of SQLAlchemy, with asyncio an
+        Session or Connection. The order is stored when it commits, together with your rows, and the answer is
+        a value for an order in every state: true if it is sold, with `state`, `replay`, and `tell` to tell the pool
+        after the commit.
         """
+        if within is not None:
+            return self._decides.confirm_within(self.plain, order_id, within)
         return as_confirmed(self._decides.confirm_order(self.plain, order_id, holder_id))
 
     def cancel(self, order_id: str, *, holder_id: str | None = None) -> Settled:

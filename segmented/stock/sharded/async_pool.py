@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial as bind
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
@@ -29,7 +29,7 @@ from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.serving import publish, sharded_outbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Iterable
 
     from segmented import protocol as op
     from segmented.clock import Duration
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from segmented.stock.async_pool_gate import AsyncPoolGate
     from segmented.stock.grant_state import KeepOn
     from segmented.stock.outbox import Outbox
+    from segmented.stock.sold import Sold
 
 
 @hinted_options(POOL_HINTS, waits="pool.grant")
@@ -290,9 +291,24 @@ class AsyncShardedPool:
         home = self._plans.home(await run_async(self._plans.found(), self.store), order_id, customer_id)
         return self._shard(home).handle(order_id)
 
-    async def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
+    @overload
+    async def confirm(
+        self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None, within: None = None
+    ) -> Settled: ...
+
+    @overload
+    async def confirm(
+        self, order_id: str, *, customer_id: str | None = None, within: object
+    ) -> Sold[Awaitable[Settled | None]]: ...
+
+    async def confirm(
+        self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None, within: object = None
+    ) -> Settled | Sold[Awaitable[Settled | None]]:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
         operation = self._settings.confirm(order_id, holder_id=holder_id)
+        if within is not None:
+            shard = await self.shard_of(operation.order_id, customer_id=customer_id)
+            return await shard.confirm(order_id, within=within)
 
         async def end() -> Settled:  # asyncio only
             home = await self.shard_of(operation.order_id, customer_id=customer_id)

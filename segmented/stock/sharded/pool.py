@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import partial as bind
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from segmented.stock.order_handle import OrderHandle
     from segmented.stock.outbox import Outbox
     from segmented.stock.pool_gate import PoolGate
+    from segmented.stock.sold import Sold
 
 
 @hinted_options(POOL_HINTS, waits="pool.grant")
@@ -269,9 +270,22 @@ class ShardedPool:
         home = self._plans.home(run_sync(self._plans.found(), self.store), order_id, customer_id)
         return self._shard(home).handle(order_id)
 
-    def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
+    @overload
+    def confirm(
+        self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None, within: None = None
+    ) -> Settled: ...
+
+    @overload
+    def confirm(self, order_id: str, *, customer_id: str | None = None, within: object) -> Sold[Settled | None]: ...
+
+    def confirm(
+        self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None, within: object = None
+    ) -> Settled | Sold[Settled | None]:
         """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
         operation = self._settings.confirm(order_id, holder_id=holder_id)
+        if within is not None:
+            shard = self.shard_of(operation.order_id, customer_id=customer_id)
+            return shard.confirm(order_id, within=within)
 
         return run_sync(self._plans.confirm(operation, customer_id), self.store)
 

@@ -28,6 +28,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     "only sync": {
         "the order database is for threads: its gate for asyncio has it as `gate`": (
             "AsyncGate.carts AsyncGate.confirm AsyncGate.confirm_many AsyncGate.confirmed_units "
+            "AsyncGate.confirming "
             "AsyncGate.each_confirmed AsyncGate.each_order AsyncGate.is_decided AsyncGate.ledger AsyncGate.lower "
             "AsyncGate.missing_tables AsyncGate.names_of AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders "
             "AsyncGate.returns AsyncGate.stocking AsyncGate.totals AsyncGate.transaction AsyncGate.transfers "

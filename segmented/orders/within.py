@@ -1,0 +1,177 @@
+"""Confirm an order within the caller's own SQLAlchemy transaction: the caller's rows and the gate's are one commit.
+
+Three steps, so that asyncio can run the middle one on its own connection: what the pool has of the order is read; the
+transaction takes the units and inserts the order, or finds how it was decided; the pool is told after the commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection, select
+from sqlalchemy.orm import Session
+
+from segmented.errors import InvalidInput, PoolDiverged
+from segmented.locks.sql_edge import is_in_autocommit, translated
+from segmented.models import Order, checked_id
+from segmented.orders import answers
+from segmented.orders.decided import settled_by
+from segmented.orders.reading import read_orders
+from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
+from segmented.orders.standing import Claim
+from segmented.orders.tables import sales
+from segmented.orders.versions import check_version, known_revision
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from segmented.models import OrderRecord, Settled
+    from segmented.orders.database import OrderDatabase
+    from segmented.stock import Pool
+    from segmented.stock.sold import SoldState
+
+CLAIMED: Final = frozenset({"reserved", "confirmed"})
+"""States of the pool's record for which the database is asked: it has the final say."""
+TABLES: Final = "segmented_orders by 'segmented orders migrate --database URL'"
+_CHECKED: Final[WeakKeyDictionary[Engine, set[tuple[str, str]]]] = WeakKeyDictionary()
+"""Engines whose database was found to be the gate's, by the gate's database and the sku."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An order as the pool has it, before its transaction."""
+
+    order_id: str
+    epoch: int
+    record: OrderRecord | None
+    sale_id: str
+    """Identity of the sale, which the transaction's database must have."""
+
+    def claim(self, sku: str) -> Claim | None:
+        """Return what the database is asked to confirm; None if the pool does not know the order, or has ended it."""
+        record = self.record
+        if record is None or record.state not in CLAIMED:
+            return None
+        order = Order(self.order_id, record.quantity, record.customer_id)
+        asked = record.asked if record.asked != record.quantity else None
+        return Claim(order, sku, record.segment, self.epoch, None, asked, record.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the transaction says of the order."""
+
+    state: SoldState
+    quantity: int
+    replay: bool
+
+
+def wanted(pool: Pool, gate: OrderDatabase, order_id: str) -> Wanted:
+    """Read what the pool has of an order. Raises PoolNotGated."""
+    pool = gated(pool, gate)
+    order_id = checked_id(order_id, "order id")
+    epoch = pool.epoch()
+    return Wanted(order_id, epoch, record_of(pool, gate, order_id), pool.known_state().sale_id)
+
+
+def decide(
+    transaction: Session | Connection, gate: OrderDatabase, sku: str, asked: Wanted
+) -> Outcome | answers.ConfirmAnswer:
+    """Confirm the order in the transaction, or find how it ended; other answers concern the pool as a whole.
+
+    Raises InvalidInput for a transaction that has not begun, or is of another database, StoreRefused for one that is
+    aborted, TransactionConflict for one that lost a race, and StoreUnavailable.
+    """
+    what = f"order {asked.order_id!r} within a transaction"
+    connection = transaction if isinstance(transaction, Connection) else None
+    with translated(what, connection, table=TABLES):
+        if isinstance(transaction, Session):
+            connection = transaction.connection()
+        assert connection is not None  # noqa: S101  # it is one of the two
+        _check(connection, gate, sku, asked)
+        claim = asked.claim(sku)
+        if claim is not None:
+            answer = gate.confirming.confirm_within(connection, claim)
+            if isinstance(answer, answers.Confirmed):
+                return Outcome("confirmed", claim.order.quantity, answer.replay)
+            if not isinstance(answer, answers.Voided):
+                return answer
+        (row,) = read_orders(connection, sku=sku, order_ids=[asked.order_id]) or (None,)
+    if row is not None:
+        ended = settled_by(row)
+        is_known = ended.state == "cancelled" and claim is None and asked.record is not None
+        return Outcome(asked.record.state if is_known else ended.state, ended.quantity, replay=True)  # type: ignore[union-attr]  # as is_known says
+    if asked.record is None:
+        return Outcome("unknown", 0, replay=False)
+    return Outcome(asked.record.state, asked.record.quantity, replay=True)
+
+
+def settle(pool: Pool, gate: OrderDatabase, asked: Wanted, answer: Outcome | answers.ConfirmAnswer) -> Outcome | None:
+    """Return the outcome; None if the pool was rebuilt and the order must be read again. Raises what the pool says."""
+    if isinstance(answer, Outcome):
+        return answer
+    pool = pool.plain
+    if isinstance(answer, answers.EpochChanged) and pool.epoch(at_least=answer.epoch) != asked.epoch:
+        return None
+    tell_pool(pool, gate, Order(asked.order_id), answer, epoch=asked.epoch)  # raises
+    raise PoolDiverged(pool.sku, asked.order_id, f"unexpected answer {answer}")
+
+
+def told(pool: Pool, gate: OrderDatabase, order_id: str) -> Settled | None:
+    """Confirm in the pool an order that the database has stored; None if it has not."""
+    pool = gated(pool, gate)
+    row = gate.orders(pool.sku, (order_id,)).get(order_id)
+    if row is None:
+        return None
+    ended = settled_by(row)
+    record = record_of(pool, gate, order_id)
+    if ended.state != "confirmed" or record is None:
+        return ended
+    return tell_pool(
+        pool, gate, Order(order_id, record.asked), answers.Confirmed(replay=True), epoch=row.epoch or pool.epoch()
+    )
+
+
+def overtaken(sku: str, order_id: str) -> PoolDiverged:
+    """Return the error after too many rebuilds."""
+    return PoolDiverged(sku, order_id, f"it was rebuilt {REBUILDS_MAX} times in a row")
+
+
+def begun(transaction: Any) -> Session | Connection:  # noqa: ANN401  # whatever the caller passes
+    """Return the caller's transaction. Raises InvalidInput for anything else, and for a connection without one."""
+    found = transaction
+    if hasattr(found, "registry") and callable(found):  # a scoped session returns the current session
+        found = found()
+    if isinstance(found, Session):
+        return found
+    if isinstance(found, Connection):
+        if not found.in_transaction():
+            message = "within= needs a transaction that has begun: call it inside `with engine.begin() as connection`"
+            raise InvalidInput(message)
+        return found
+    message = f"within={type(transaction).__name__} is not a Session or Connection of SQLAlchemy"
+    if hasattr(found, "run_sync"):
+        message += ": with asyncio's, use AsyncPool and AsyncGate"
+    raise InvalidInput(message)
+
+
+def _check(connection: Connection, gate: OrderDatabase, sku: str, asked: Wanted) -> None:
+    """Raise InvalidInput unless the connection is in a transaction on the gate's database; reads once an engine."""
+    if is_in_autocommit(connection):
+        message = "within= needs a transaction, and this connection commits each statement by itself"
+        raise InvalidInput(message)
+    checked = _CHECKED.setdefault(connection.engine, set())
+    if (gate.where, sku) in checked:
+        return
+    check_version(connection, gate.where)
+    is_there = known_revision(connection, gate.where) is not None
+    sale_id = connection.execute(select(sales.c.sale_id).where(sales.c.sku == sku)).scalar() if is_there else None
+    if sale_id is None or sale_id != asked.sale_id:
+        message = (
+            f"within= is a transaction of another database than {gate.where}, which has the rows of {sku!r}: "
+            "begin it on an engine of that one"
+        )
+        raise InvalidInput(message)
+    checked.add((gate.where, sku))
