@@ -1,4 +1,4 @@
-"""`segmented dedup`: list, explain, free, settle and reap deduplication keys.
+"""`segmented dedup`: list, explain, free and settle deduplication keys.
 
 Results are never shown: they may be confidential.
 """
@@ -25,12 +25,10 @@ from segmented.cli.output import (
 from segmented.dedup import operator
 from segmented.dedup.explained import as_json, seconds, sentences
 from segmented.dedup.operator import HeldKey
-from segmented.dedup.reaper import LIMIT as REAP_MAX, ReapCount, reap as reap_namespace
 from segmented.dedup.terms import DAY
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT
 from segmented.models.dedup import RecordName, RecordState
-from segmented.plans import run_sync
 from segmented.plans.drivers import Store
 from segmented.process import tell
 from segmented.stores.redis import RedisStore
@@ -194,29 +192,6 @@ def settle(  # noqa: PLR0913  # each is an option of its own
         typer.echo(f"settled as {'not done: the next repeat runs' if not_done else 'done: repeats get this result'}")
 
 
-@dedup.command()
-def reap(
-    *,
-    namespace: NamespaceOption = None,
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number to check in each namespace.")
-    ] = REAP_MAX,
-    url: UrlOption = DEFAULT_URL,
-    json_file: JsonOption = None,
-) -> None:
-    """Free expired claims: those of dead holders, and of messages that never arrived. Live ones are not touched.
-
-    Safe at any time, and from several machines at once. Keys in the unknown state are left to settle.
-    """
-    with RedisStore.from_url(url) as store:
-        names = run_sync(operator.namespaces_plan(), store) if namespace is None else (namespace,)
-        counts = {name: reap_namespace(store, name, limit=limit) for name in names}
-    if json_file is not None:
-        write_json(json_file, {"namespaces": {name: asdict(count) for name, count in counts.items()}})
-    if json_file != STDOUT:
-        print_table(("namespace", "freed", "unknown", "held"), [_counted(*one) for one in counts.items()])
-
-
 def _store(url: str, task: str | None, app: str | None) -> AbstractContextManager[Store]:
     if task is None:
         return RedisStore.from_url(url)
@@ -243,10 +218,6 @@ def _record(  # each is an option of its own
         message = f"{len(keys or ())} keys were given: give one, or --task NAME with the arguments of a call"
         raise InvalidInput(message)
     return operator.find(store, keys[0], namespace=namespace, is_given=given, scope=scope)
-
-
-def _counted(name: str, count: ReapCount) -> tuple[str, ...]:
-    return (shown(name), *(str(number) for number in (count.freed, count.unknown, count.held)))
 
 
 def _result(done: str | None, *, not_done: bool) -> Any:  # noqa: ANN401  # any JSON

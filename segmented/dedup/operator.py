@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from segmented.dedup.identity import explicit_key
-from segmented.dedup.reaper import batch
 from segmented.dedup.terms import DAY, checked_namespace
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.durations import checked_name, is_whole, milliseconds
 from segmented.models.dedup import NotUnknown, RecordName
 from segmented.once_keys import ONCE_PARTITIONS
-from segmented.plans import Plan, perform, run_sync
+from segmented.plans import Batch, Now, Plan, perform, run_sync
 from segmented.protocol import FreeKey, ListClaims, ListMasters, ListNamespaces, ReadRecord, SettleRun
 
 if TYPE_CHECKING:
@@ -22,13 +21,16 @@ if TYPE_CHECKING:
 
     from segmented.models.dedup import Claim, Freed, RecordState
     from segmented.plans.drivers import Store
+    from segmented.protocol import Operation
 
 State = Literal["waiting", "running", "unknown", "lapsed"]
-"""`lapsed`: the holder died, or the message did not arrive in time. It blocks nobody; the reaper will free it."""
+"""`lapsed`: the holder died, or the message did not arrive in time. It blocks nobody."""
 LIMIT: Final = 1_000
 LOOKED_AT_MAX: Final = 10_000
 """Maximum number of claims of one partition to check when only one state is wanted."""
 READ_AT_ONCE: Final = 200
+BATCH_SECONDS: Final = 30.0
+AnswerT = TypeVar("AnswerT")
 HOLDER_SHOWN: Final = 8
 """Digits of a holder id to show; the whole id would allow ending its run."""
 
@@ -168,6 +170,20 @@ def settle_not_done(store: Store, record: RecordName, *, message: str = "") -> b
     """Settle the unknown run as not done, so that the next call runs. Returns False if nothing is unknown."""
     settling = SettleRun(record, milliseconds(DAY, "remember"), None, message=_checked_message(message))
     return not isinstance(run_sync(perform(settling), store), NotUnknown)
+
+
+def batch(operations: tuple[Operation[AnswerT], ...]) -> Plan[list[AnswerT]]:
+    """Perform operations that do not depend on each other. Raises the first failure."""
+    if not operations:
+        return []
+    now = yield from perform(Now())
+    answers = yield from perform(Batch(operations, now + BATCH_SECONDS))
+    found: list[AnswerT] = []
+    for answer in answers:
+        if isinstance(answer, SegmentedError):
+            raise answer
+        found.append(answer)
+    return found
 
 
 def _checked_message(message: str) -> str:

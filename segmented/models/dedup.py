@@ -203,10 +203,3 @@ class NamespacesPage:
 
     names: tuple[str, ...]
     cursor: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reaped:
-    """The result of checking an expired claim: it was `freed`, it became `unknown`, or it is `held` again."""
-
-    result: Literal["freed", "unknown", "held"]

@@ -45,7 +45,7 @@ LATE: Final = from_modules(
         ),
         "segmented.protocol.dedup": (
             "AbandonRun BeginRun CallNext CancelMessage ClaimKey DoubtRun FinishRun FinishRunWithEffect FreeKey "
-            "ListClaims ListNamespaces ReadRecord ReapKey RenewRun SettleRun"
+            "ListClaims ListNamespaces ReadRecord RenewRun SettleRun"
         ),
         "segmented.protocol.fair": "AcquireFair FairTimes ReleaseFair RenewFair",
         "segmented.protocol.freezing": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isinf
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from segmented.models.dedup import (
     AttemptOutdated,
@@ -24,7 +24,6 @@ from segmented.models.dedup import (
     OutcomeKept,
     OutcomeKind,
     PayloadDiffers,
-    Reaped,
     RecordName,
     RecordState,
     RunBegun,
@@ -420,16 +419,15 @@ class ReadRecord(Operation[RecordState | None]):
 
 @dataclass(frozen=True, slots=True)
 class ListClaims(Operation[tuple[Claim, ...]]):
-    """List held keys of one partition, the earliest end first; with `only_lapsed` expired ones alone."""
+    """List held keys of one partition, the earliest end first."""
 
     namespace: str
     partition: int
     limit: int
-    only_lapsed: bool = False
 
     def call(self) -> Call:
         key = once_claims(self.namespace, self.partition)
-        return script_call("list_claims", [key], self.limit, int(self.only_lapsed))
+        return script_call("list_claims", [key], self.limit)
 
     def answer(self, reply: Reply) -> tuple[Claim, ...]:
         now = int(reply[0])
@@ -454,24 +452,6 @@ class ListNamespaces(Operation[NamespacesPage]):
     def answer(self, reply: Reply) -> NamespacesPage:
         found = {once_namespace(readable(key)) for key in reply[1]}
         return NamespacesPage(tuple(sorted(name for name in found if name is not None)), int(text(reply[0])))
-
-
-@dataclass(frozen=True, slots=True)
-class ReapKey(Operation[Reaped]):
-    """Free the expired part of a claim, and wake its waiters.
-
-    The rest of the record is kept for `remember_ms` or its previous lifetime, whichever is longer.
-    """
-
-    record: RecordName
-    remember_ms: int
-    message: str = ""
-
-    def call(self) -> Call:
-        return _call("reap_key", self.record, self.message, self.remember_ms)
-
-    def answer(self, reply: Reply) -> Reaped:
-        return Reaped(cast("Any", text(reply[0])))
 
 
 def _call(script: str, record: RecordName, *arguments: str | int) -> Call:

@@ -16,8 +16,7 @@
 --            run_call (the arguments of seat_call)
 --   outcome  done (message), done_fence, done_print, done_at, kind, body, keep_until
 --   both     token (the highest so far), task; next_at: when the next copy that waits may come
---            back; reaped, reaped_print: the message whose worker died, until another one
---            takes its place
+--            back
 local RECORD, MESSAGES, CLAIMS, FREED, RUNS, LINE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local RUN_FIELDS = { 'run', 'print', 'holder', 'fence', 'attempt', 'begun_at', 'run_until', 'on_lapse', 'doubt', 'run_call' }
 local SEAT_FIELDS = { 'seat', 'seat_print', 'seat_until', 'seat_since', 'seat_attempt', 'sent_at', 'seat_call', 'due_at' }
@@ -30,6 +29,7 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
+local CLAIM_KEPT_MS = 7 * 86400000
 local EXACT_MAX = 9007199254740992
 
 -- A number that another program has overwritten is refused, before anything is written.
@@ -150,10 +150,12 @@ local function read_left(key)
   return redis.call('HMGET', key, 'seat', 'seat_until', 'run', 'run_until', 'doubt', 'keep_until', 'on_lapse')
 end
 
--- The claims are a list for those who look: one of another type stops no task.
+-- The claims are a list for those who look: one of another type stops no task. Those that have long expired leave it; a
+-- run that must not be repeated stays, as it becomes unknown by itself.
 local function note_left(left, member)
   local seat, seat_until, run, run_until, doubt = left[1], left[2], left[3], left[4], left[5]
-  if run and doubt then
+  redis.pcall('ZREMRANGEBYSCORE', CLAIMS, '-inf', digits(now - CLAIM_KEPT_MS))
+  if run and (doubt or left[7] == 'unknown') then
     redis.pcall('ZADD', CLAIMS, '+inf', member)
   elseif run and seat then
     redis.pcall('ZADD', CLAIMS, digits(math.min(moment(seat_until), moment(run_until))), member)
@@ -212,16 +214,8 @@ end
 
 -- A message whose worker died is a repeat of the one that takes its place, if both ask for the same; `run` is its run.
 local function take_place(run, print, successor, remember_ms)
-  local died, died_print = run.run, run.print
-  if not died then
-    local v = redis.call('HMGET', RECORD, 'reaped', 'reaped_print')
-    died, died_print = v[1], v[2]
-    if died then
-      redis.call('HDEL', RECORD, 'reaped', 'reaped_print')
-    end
-  end
-  if died and died ~= successor and not differs(died_print, print) then
-    note_message(died, remember_ms, 'follows', successor)
+  if run.run and run.run ~= successor and not differs(run.print, print) then
+    note_message(run.run, remember_ms, 'follows', successor)
   end
 end
 

@@ -210,7 +210,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(commands: DedupCommands) 
     assert len(commands.ran("list").rows) == 2
 
 
-# --- free, settle, reap ---
+# --- free, settle ---
 
 
 def test_a_freed_key_runs_again_and_its_holder_keeps_nothing(commands: DedupCommands) -> None:
@@ -264,18 +264,6 @@ def test_the_run_of_one_message_is_explained_settled_and_freed_by_itself(command
     assert commands.ran("list").out == ""
 
 
-def test_a_pass_of_the_reaper_counts_by_namespace(commands: DedupCommands) -> None:
-    commands.begin("k1", 1)
-    commands.begin("k2")
-    commands.begin("k3", 1, namespace="others", on_lapse="unknown")
-    commands.wait_until_lapsed("k1")
-    found = json.loads(commands.ran("reap", "--json", "-").out)
-    nothing = {"freed": 0, "unknown": 0, "held": 0}
-    assert found == {"namespaces": {"others": nothing | {"unknown": 1}, "tasks": nothing | {"freed": 1}}}
-    assert commands.ran("reap", "--namespace", "tasks").out == "tasks\t0\t0\t0\n"
-    assert [row[-1] for row in commands.ran("list").rows] == ["k2", "k3"]
-
-
 def test_a_name_that_could_steer_a_terminal_is_shown_quoted(commands: DedupCommands) -> None:
     record = RecordName("tasks", "k1")
     commands.store.execute(op.BeginRun(record, "m\x1b[2J", "h", "", "t", LONG_MS, DAY_MS))
@@ -297,7 +285,7 @@ def test_on_a_terminal_free_shows_the_key_and_asks(commands: DedupCommands, valk
     assert len(commands.ran("list").rows) == 1
 
 
-def test_the_keys_of_every_master_of_a_cluster_are_listed_explained_and_reaped(cluster: Cluster) -> None:
+def test_the_keys_of_every_master_of_a_cluster_are_listed_and_explained(cluster: Cluster) -> None:
     with RedisStore.from_url(cluster.url) as store:
         commands = DedupCommands(store, cluster.url)
         keys = [f"k{number}" for number in range(12)]
@@ -308,8 +296,7 @@ def test_the_keys_of_every_master_of_a_cluster_are_listed_explained_and_reaped(c
         assert [row[-1] for row in commands.ran("list", "--namespace", "clustered", "--state", "running").rows] == keys
         assert [row[-1] for row in commands.ran("list").rows if row[-2] == "clustered"] == ["dead", *keys]
         assert commands.ran("explain", "k7").out.startswith("key k7 of shop.send, in namespace clustered\n")
-        assert commands.ran("reap", "--namespace", "clustered").out == "clustered\t1\t0\t0\n"
-        for key in keys:
+        for key in (*keys, "dead"):
             commands.ran("free", key, "--namespace", "clustered", "--yes")
         assert commands.ran("list", "--namespace", "clustered").out == ""
 

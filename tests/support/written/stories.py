@@ -215,7 +215,6 @@ ONCE: Final[Story] = (
     op.ClaimKey(KEY, "m4", "p", "task", LONG, LONG),
     op.CancelMessage(KEY, "m4", LONG),
     op.BeginRun(KEY, "m5", "h", "p", "task", 1, LONG),
-    op.ReapKey(KEY, LONG),
     op.ReadRecord(KEY),
     op.ListClaims("app", 29, 10),
     op.BeginRun(KEY, "m6", "h", "p", "task", LONG, LONG, run_on="message", seat_end="none", at_once=2),

@@ -88,26 +88,13 @@ def test_a_message_whose_worker_died_runs_where_its_successor_never_comes(side: 
     assert isinstance(client.begin("old", "again"), RunBegun)
 
 
-@pytest.mark.parametrize("is_reaped", [False, True])
-def test_a_message_whose_worker_died_runs_where_its_successor_was_cancelled(side: Side, *, is_reaped: bool) -> None:
+def test_a_message_whose_worker_died_runs_where_its_successor_was_cancelled(side: Side) -> None:
     client = KeyClient(side)
     client.begin("old", ttl_ms=SHORT_MS)
     side.pass_time(SHORT)
-    if is_reaped:
-        client.reap()
     client.claim("new")
     client.cancel("new")
     assert isinstance(client.begin("old", "again"), RunBegun)
-
-
-def test_a_reaper_in_between_does_not_have_a_message_run_again(side: Side) -> None:
-    client = KeyClient(side)
-    client.begin("old", ttl_ms=SHORT_MS)
-    side.pass_time(SHORT)
-    client.reap()
-    client.claim("new")
-    client.finish("new", client.token("new"))
-    assert timeless(client.begin("old", "again")) == OutcomeKept("new", "value", "1", 0)
 
 
 def test_another_payload_does_not_take_the_place_of_a_message_whose_worker_died(side: Side) -> None:
@@ -151,8 +138,6 @@ def test_an_unknown_run_keeps_publishers_away_and_says_for_how_long_nobody_knows
     client = KeyClient(side)
     client.begin("a", ttl_ms=SHORT_MS, on_lapse="unknown")
     side.pass_time(SHORT)
-    assert client.claim("b") == KeyHeld("a", "unknown", None)
-    client.reap()
     assert client.claim("b") == KeyHeld("a", "unknown", None)
 
 

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import protocol as op
 from segmented.models import Lost, Released
-from segmented.models.dedup import Freed, KeyClaimed, Reaped
+from segmented.models.dedup import Freed, KeyClaimed
 from segmented.once_keys import once_keys
 from tests.support.contract.dedup.dedup_calls import Calls
-from tests.support.contract.dedup.dedup_desk import LONG_MS, SHORT, SHORT_MS, KeyClient
+from tests.support.contract.dedup.dedup_desk import SHORT, SHORT_MS, KeyClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,21 +57,6 @@ def test_a_token_is_one_past_the_last_where_the_servers_clock_is_behind_it(plain
     plain_redis_side.raw().hset(client.record_key, "token", ahead)
     client.abandon("a")
     assert client.token("b") == ahead + 1
-
-
-def test_reaping_keeps_a_record_no_shorter_than_it_was_kept(plain_redis_side: Side) -> None:
-    client = KeyClient(plain_redis_side)
-    client.claim("a", wait_ms=SHORT_MS, remember_ms=2 * LONG_MS)
-    plain_redis_side.pass_time(SHORT)
-    assert plain_redis_side.execute(op.ReapKey(client.record, SHORT_MS)) == Reaped("freed")
-    assert 2 * LONG_MS - 30_000 < plain_redis_side.raw().pttl(client.record_key) <= 2 * LONG_MS
-
-
-def test_who_waits_for_a_dead_holders_key_is_woken_by_the_reaper(plain_redis_side: Side) -> None:
-    client = KeyClient(plain_redis_side)
-    client.token("a", ttl_ms=SHORT_MS)
-    plain_redis_side.pass_time(SHORT)
-    assert is_told(client, client.reap)
 
 
 @pytest.mark.parametrize("end", ["finish", "abandon", "cancel", "free"])

@@ -183,7 +183,6 @@ def test_an_unknown_run_is_not_repeated_but_its_holder_may_come_back_and_finish_
     side.pass_time(SHORT)
     for _ in range(2):
         assert client.begin("a", "copy") == KeyHeld("a", "unknown", None)
-        client.reap("" if point in ON_KEY else "a")
     assert client.finish("a", token) == RunFinished(replay=False)
     assert timeless(client.begin("a", "copy")) == OutcomeKept("a", "value", "1", 0)
 
@@ -192,7 +191,6 @@ def test_an_unknown_run_of_one_message_excludes_no_other_where_only_copies_are(s
     client = KeyClient(side, "serial")
     client.token("a", ttl_ms=SHORT_MS, on_lapse="unknown")
     side.pass_time(SHORT)
-    client.reap("a")
     assert client.claim("b") == CLAIMED
     assert isinstance(client.begin("b"), RunBegun)
 
@@ -291,17 +289,15 @@ def test_a_retry_that_was_published_before_it_was_announced_ends_the_attempt_bef
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_fork_is_recognised_after_any_end_of_the_later_attempt(side: Side, point: str) -> None:
-    """The later attempt was abandoned, reaped, freed or settled."""
+    """The later attempt was abandoned, freed or settled."""
     where = "" if point in ON_KEY else "a"
-    for end in ("abandon", "reap", "free", "settle"):
+    for end in ("abandon", "free", "settle"):
         client = KeyClient(side, point)
         client.begin("a", "h2", attempt=2, ttl_ms=SHORT_MS, on_lapse="unknown" if end == "settle" else "again")
         side.pass_time(SHORT)
         match end:
             case "abandon":
                 client.abandon("a", "h2")
-            case "reap":
-                client.reap(where)
             case "free":
                 client.free(where)
             case _:

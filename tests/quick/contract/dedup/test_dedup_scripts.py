@@ -9,7 +9,7 @@ import redis
 
 from segmented import protocol as op
 from segmented.errors import SegmentedError
-from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, Reaped, RunBegun, RunFinished, RunOvertaken
+from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, RunBegun, RunFinished, RunOvertaken
 from segmented.once_keys import once_claimed, once_claims, once_keys, once_partition
 from segmented.protocol.wire import text
 from tests.quick.contract.dedup.test_dedup_claims import timeless
@@ -48,8 +48,6 @@ def test_a_record_keeps_the_keys_of_the_key_module_in_one_slot(
     client.begin("b")
     client.begin("c", follows="a")
     client.cancel("d")
-    client.reap()
-    client.reap("a")
     found = {text(found) for found in plain_redis_side.raw().keys(f"*{client.record.namespace}*")}
     assert {keys.record, f"{keys.messages}:a", f"{keys.messages}:d"} <= found <= named
     assert len({redis.crc.key_slot(one.encode()) for one in [*named, *keys.listed()]}) == 1
@@ -93,7 +91,6 @@ def test_an_unknown_run_never_lapses_and_one_that_is_over_does(plain_redis_side:
         client.begin("a", "copy", ttl_ms=1)
         assert server.pttl(place) == -1
         plain_redis_side.pass_time(0.012)
-        client.reap(where)
         match end:
             case "finish":
                 client.finish("a", token)
@@ -225,10 +222,10 @@ def test_numbers_near_the_largest_that_are_exact_are_kept(plain_redis_side: Side
     assert client.begin("a", attempt=attempt) == MessageCancelled()
 
 
-def test_a_claim_of_a_record_that_is_gone_is_removed(plain_redis_side: Side) -> None:
+def test_claims_that_have_long_expired_leave_the_list(plain_redis_side: Side) -> None:
     client = KeyClient(plain_redis_side)
-    client.claim("a")
-    plain_redis_side.raw().delete(client.record_key)
+    client.claim("a", wait_ms=SHORT_MS)
+    listed = once_keys(client.record.namespace, client.key).claims
+    plain_redis_side.raw().zadd(listed, {"old": 1.0})
+    client.token("a", ttl_ms=SHORT_MS)
     assert client.claims() == (("k", None),)
-    assert client.reap() == Reaped("freed")
-    assert client.claims() == ()

@@ -1,4 +1,4 @@
-"""Cancelling, freeing, settling and reaping: what is done to a record from outside of its runs."""
+"""Cancelling, freeing and settling: what is done to a record from outside of its runs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import protocol as op
-from segmented.models import Renewed
 from segmented.models.dedup import (
     AttemptOutdated,
-    Claim,
     Freed,
     KeyClaimed,
     KeyHeld,
     MessageCancelled,
     NotUnknown,
     OutcomeKept,
-    Reaped,
     RecordState,
     RunBegun,
     RunFinished,
     RunOvertaken,
     StillRunning,
 )
-from segmented.once_keys import once_partition
 from tests.quick.contract.dedup.test_dedup_claims import timeless
-from tests.support.contract.bodies import Since
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
 
 if TYPE_CHECKING:
@@ -156,7 +150,6 @@ def test_a_run_settled_as_never_done_may_be_done(side: Side, point: str) -> None
     client = KeyClient(side, point)
     client.token("a", ttl_ms=SHORT_MS, on_lapse="unknown")
     side.pass_time(SHORT)
-    client.reap(where(client))
     assert client.settle(None, message=where(client)) == Freed("unknown", "a")
     assert isinstance(client.begin("a", "again"), RunBegun)
 
@@ -176,67 +169,10 @@ def test_an_unknown_run_is_remembered_until_it_is_settled_however_short_the_memo
     client = KeyClient(side, point)
     client.begin("a", ttl_ms=SHORT_MS, remember_ms=1, on_lapse="unknown")
     side.pass_time(SHORT)
-    client.reap(where(client))
     side.pass_time(SHORT)
     assert client.begin("a", "copy") == KeyHeld("a", "unknown", None)
     assert client.free(where(client)) == Freed("unknown", "a")
     assert isinstance(client.begin("a", "copy"), RunBegun)
-
-
-# --- reap ---
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_the_reaper_never_frees_what_lives(side: Side, point: str) -> None:
-    client = KeyClient(side, point)
-    client.claim("a", wait_ms=LONG_MS)
-    assert client.reap() == Reaped("held")
-    assert timeless(client.claim("b")) == KeyHeld("a", "waiting", None)
-    token = client.token("a")
-    client.claim("b")
-    for message in ("", "a"):
-        assert client.reap(message) == Reaped("held" if message == where(client) or client.read(message) else "freed")
-    assert client.renew("a") == Renewed(LONG_MS)
-    assert client.finish("a", token) == RunFinished(replay=False)
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_the_reaper_frees_the_run_of_a_dead_holder(side: Side, point: str) -> None:
-    client = KeyClient(side, point)
-    token = client.token("a")
-    assert client.reap(where(client)) == Reaped("held")
-    client.renew("a", ttl_ms=SHORT_MS)
-    side.pass_time(SHORT)
-    assert (client.key, where(client) or None) in client.claims(only_lapsed=True)
-    assert client.reap(where(client)) == Reaped("freed")
-    assert client.reap(where(client)) == Reaped("held")
-    assert (client.key, where(client) or None) not in client.claims()
-    assert client.finish("a", token) == RunOvertaken()
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_the_reaper_tells_that_a_run_became_unknown_and_then_leaves_it(side: Side, point: str) -> None:
-    client = KeyClient(side, point)
-    client.token("a", ttl_ms=SHORT_MS, on_lapse="unknown")
-    side.pass_time(SHORT)
-    assert client.reap(where(client)) == Reaped("unknown")
-    assert client.reap(where(client)) == Reaped("held")
-    assert (client.key, where(client) or None) not in client.claims(only_lapsed=True)
-    listing = op.ListClaims(client.record.namespace, once_partition("k"), 10)
-    assert Claim("k", where(client) or None, None) in side.execute(listing)
-
-
-def test_the_reaper_frees_a_seat_beside_a_living_run(side: Side) -> None:
-    client = KeyClient(side, "latest")
-    client.token("a")
-    since = Since(side)
-    client.claim("b", wait_ms=SHORT_MS)
-    assert client.claims(only_lapsed=True) == () or not since.is_within(SHORT_MS / 1000)
-    side.pass_time(SHORT)
-    assert client.claims(only_lapsed=True) == (("k", None),)
-    assert client.reap() == Reaped("freed")
-    assert client.claims() == (("k", None),)
-    assert client.renew("a") == Renewed(LONG_MS)
 
 
 # --- look ---
@@ -250,10 +186,8 @@ def test_claims_are_listed_first_those_that_end_first_whatever_their_keys_are_ca
     client.begin("m 1:2", ttl_ms=SHORT_MS)
     assert client.claims() == ((key, "m 1:2"), (key, "n 1:2"))
     assert client.claims(limit=1) == ((key, "m 1:2"),)
-    side.pass_time(SHORT)
-    assert client.claims(only_lapsed=True) == ((key, "m 1:2"),)
-    assert client.reap("m 1:2") == Reaped("freed")
-    assert client.claims() == ((key, "n 1:2"),)
+    client.begin("o", ttl_ms=SHORT_MS, on_lapse="unknown")
+    assert client.claims()[-1] == (key, "o"), "it becomes unknown by itself, and does not end"
 
 
 def test_messages_of_keys_that_look_alike_are_not_mixed_up(side: Side) -> None:

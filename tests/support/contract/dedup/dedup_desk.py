@@ -10,7 +10,7 @@ from segmented.models.dedup import RecordName, RunBegun
 from segmented.once_keys import once_keys, once_partition
 
 if TYPE_CHECKING:
-    from segmented.models.dedup import OnLapse, OutcomeKind, Reaped, RecordState, RunOn, SeatEnd
+    from segmented.models.dedup import OnLapse, OutcomeKind, RecordState, RunOn, SeatEnd
     from tests.fixtures.stores import Side
 
 LONG_MS: Final = 600_000
@@ -148,13 +148,10 @@ class KeyClient:
     def settle(self, kind: OutcomeKind | None, body: str = "", *, keep_ms: int = 0, message: str = "") -> Any:  # noqa: ANN401  # as above
         return self.side.execute(op.SettleRun(self.record, LONG_MS, kind, body, keep_ms, message))
 
-    def reap(self, message: str = "") -> Reaped:
-        return self.side.execute(op.ReapKey(self.record, LONG_MS, message))
-
     def read(self, message: str = "") -> RecordState | None:
         return self.side.execute(op.ReadRecord(self.record, message))
 
-    def claims(self, *, only_lapsed: bool = False, limit: int = 100) -> tuple[tuple[str, str | None], ...]:
+    def claims(self, *, limit: int = 100) -> tuple[tuple[str, str | None], ...]:
         """Return what is held, as key and message."""
-        listing = op.ListClaims(self.record.namespace, once_partition(self.key), limit, only_lapsed)
+        listing = op.ListClaims(self.record.namespace, once_partition(self.key), limit)
         return tuple((claim.key, claim.message) for claim in self.side.execute(listing))
