@@ -22,39 +22,6 @@ AnswerT = TypeVar("AnswerT")
 OutcomeT = TypeVar("OutcomeT")
 
 
-def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
-    """Run a plan in this thread. The plan receives every exception, also KeyboardInterrupt, so that it can clean up.
-
-    A signal handler may raise at any point: also between two effects, where the plan receives the exception as if the
-    last one had failed; in the plan itself; and in the middle of a change of a queue. If the plan ends by an exception
-    and has not left a queue that it joined, the driver leaves the queue for it.
-    """
-    joined: list[Place] = []
-    reply: Any = None
-    failure: BaseException | None = None
-    try:
-        while True:
-            try:
-                while True:
-                    effect = plan.send(reply) if failure is None else plan.throw(failure)
-                    reply, failure = None, None
-                    reply = _perform(effect, store, joined)
-            except BaseException as error:
-                if plan.gi_frame is not None:  # type: ignore[attr-defined]  # it has not ended
-                    failure = error
-                elif isinstance(error, StopIteration):
-                    return error.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
-                else:
-                    failure = None  # else it would refer to itself, by this frame, and with it to what it has struck
-                    raise
-    except GeneratorExit:  # the process is ending and cleans nothing up
-        raise
-    except BaseException:
-        if stayed := _stayed(joined, store):
-            run_sync(leave_for(stayed), store)
-        raise
-
-
 def _stayed(joined: list[Place], store: Store | AsyncStore) -> list[Place]:
     """Return the places that a plan has not left although it ended, in queues that are whole again."""
     stayed = [place for place in joined if not place.is_over]
@@ -66,41 +33,6 @@ def _stayed(joined: list[Place], store: Store | AsyncStore) -> list[Place]:
 def _joined(wakeups: Wakeups | AsyncWakeups, channel: str, joined: list[Place]) -> Place:
     joined[:] = [place for place in joined if not place.is_over]  # a plan may wait many times
     return wakeups.join(channel, joined)
-
-
-def _perform(effect: Effect[Any], store: Store, joined: list[Place]) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter
-    if isinstance(effect, Try):  # checks of types are cheaper than a pattern for the most frequent effects
-        deadline = _begin(effect, store)
-        return None if deadline is None else (store.execute(effect.operation, deadline=deadline), store.clock.now())
-    if isinstance(effect, Now):
-        return store.clock.now()
-    match effect:
-        case Operation():
-            return store.execute(effect)
-        case Within(operation, deadline):
-            return store.execute(operation, deadline=deadline)
-        case Batch(operations, deadline):
-            return store.execute_many(operations, deadline=deadline)
-        case Outside(ask):
-            return ask()
-        case _:
-            return _wait(effect, store.wakeups, joined)
-
-
-def _wait(effect: Effect[Any], wakeups: Wakeups, joined: list[Place]) -> Any:  # noqa: ANN401  # as in _perform
-    match effect:
-        case Join(channel):
-            return _joined(wakeups, channel, joined)
-        case Listen(channel, deadline):
-            return wakeups.listen(channel, deadline)
-        case Park(place, due, deadline, offer):
-            return wakeups.park(place, due, deadline, offer)
-        case Leave(place, due, in_time):
-            is_last = wakeups.leave(place, due, in_time=in_time)
-            place.is_settled = True
-            return is_last
-        case _:
-            return _refuse(effect)
 
 
 def _begin(effect: Try[Any], store: Store | AsyncStore) -> float | None:
@@ -124,11 +56,15 @@ def _refuse(effect: object) -> NoReturn:
 
 
 async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
-    """Run a plan in this task.
+    """Run a plan in this task. The plan receives every exception, also KeyboardInterrupt, so that it can clean up.
+
+    A signal handler may raise at any point: also between two effects, where the plan receives the exception as if the
+    last one had failed; in the plan itself; and in the middle of a change of a queue. If the plan ends by an exception
+    and has not left a queue that it joined, the driver leaves the queue for it.
 
     If a cancellation arrives during an operation, the plan receives it after the operation has ended: the plan then
     knows what to undo, and no request still on the wire can overtake the undoing. The store's time-out limits the
-    delay. Otherwise as `run_sync`.
+    delay.
     """
     joined: list[Place] = []
     reply: Any = None
@@ -148,7 +84,7 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
                 else:
                     failure = None  # else it would refer to itself, by this frame, and with it to what it has struck
                     raise
-    except GeneratorExit:  # as in `run_sync`
+    except GeneratorExit:  # the process is ending and cleans nothing up
         raise
     except BaseException:
         if stayed := _stayed(joined, store):
@@ -162,18 +98,26 @@ async def async_run_owed(make: Callable[[], Plan[OutcomeT]], store: AsyncStore) 
     return await to_the_end(lambda: run_async(make(), store), is_owed=True)  # asyncio only
 
 
-async def _perform_async(effect: Effect[Any], store: AsyncStore, joined: list[Place]) -> Any:  # noqa: ANN401  # as in _perform
-    if isinstance(effect, Try):
-        return await _tried_async(effect, store)
+async def _perform_async(effect: Effect[Any], store: AsyncStore, joined: list[Place]) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter
+    if isinstance(effect, Try):  # checks of types are cheaper than a pattern for the most frequent effects
+        deadline = _begin(effect, store)
+        if deadline is None:
+            return None
+        trying = partial(store.execute, effect.operation, deadline=deadline)  # asyncio only
+        return await _finished(store, trying), store.clock.now()  # asyncio only
+        # threads: return store.execute(effect.operation, deadline=deadline), store.clock.now()
     if isinstance(effect, Now):
         return store.clock.now()
     match effect:
         case Operation():
-            return await _finished(store, partial(store.execute, effect))
+            return await _finished(store, partial(store.execute, effect))  # asyncio only
+            # threads: return store.execute(effect)
         case Within(operation, deadline):
-            return await _finished(store, partial(store.execute, operation, deadline=deadline))
+            return await _finished(store, partial(store.execute, operation, deadline=deadline))  # asyncio only
+            # threads: return store.execute(operation, deadline=deadline)
         case Batch(operations, deadline):
-            return await _finished(store, partial(store.execute_many, operations, deadline=deadline))
+            return await _finished(store, partial(store.execute_many, operations, deadline=deadline))  # asyncio only
+            # threads: return store.execute_many(operations, deadline=deadline)
         case Outside(ask):
             return await ask()
         case _:
@@ -194,13 +138,6 @@ async def _wait_async(effect: Effect[Any], wakeups: AsyncWakeups, joined: list[P
             return is_last
         case _:
             return _refuse(effect)
-
-
-async def _tried_async(effect: Try[AnswerT], store: AsyncStore) -> tuple[AnswerT, float] | None:
-    deadline = _begin(effect, store)
-    if deadline is None:
-        return None
-    return await _finished(store, partial(store.execute, effect.operation, deadline=deadline)), store.clock.now()
 
 
 async def _finished(store: AsyncStore, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
@@ -255,9 +192,83 @@ class AsyncStore(Protocol):
 # --- For threads: written by `make sync` from the classes above. ---
 
 
+def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
+    """Run a plan in this thread. The plan receives every exception, also KeyboardInterrupt, so that it can clean up.
+
+    A signal handler may raise at any point: also between two effects, where the plan receives the exception as if the
+    last one had failed; in the plan itself; and in the middle of a change of a queue. If the plan ends by an exception
+    and has not left a queue that it joined, the driver leaves the queue for it.
+
+    If a cancellation arrives during an operation, the plan receives it after the operation has ended: the plan then
+    knows what to undo, and no request still on the wire can overtake the undoing. The store's time-out limits the
+    delay.
+    """
+    joined: list[Place] = []
+    reply: Any = None
+    failure: BaseException | None = None
+    try:
+        while True:
+            try:
+                while True:
+                    effect = plan.send(reply) if failure is None else plan.throw(failure)
+                    reply, failure = None, None
+                    reply = _perform(effect, store, joined)
+            except BaseException as error:
+                if plan.gi_frame is not None:  # type: ignore[attr-defined]  # it has not ended
+                    failure = error
+                elif isinstance(error, StopIteration):
+                    return error.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
+                else:
+                    failure = None  # else it would refer to itself, by this frame, and with it to what it has struck
+                    raise
+    except GeneratorExit:  # the process is ending and cleans nothing up
+        raise
+    except BaseException:
+        if stayed := _stayed(joined, store):
+            run_sync(leave_for(stayed), store)
+        raise
+
+
 def run_owed(make: Callable[[], Plan[OutcomeT]], store: Store) -> OutcomeT:
     """Run a plan that ends orders, to its end even if the caller is cancelled: a customer may have paid."""
     return run_sync(make(), store)
+
+
+def _perform(effect: Effect[Any], store: Store, joined: list[Place]) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter
+    if isinstance(effect, Try):  # checks of types are cheaper than a pattern for the most frequent effects
+        deadline = _begin(effect, store)
+        if deadline is None:
+            return None
+        return store.execute(effect.operation, deadline=deadline), store.clock.now()
+    if isinstance(effect, Now):
+        return store.clock.now()
+    match effect:
+        case Operation():
+            return store.execute(effect)
+        case Within(operation, deadline):
+            return store.execute(operation, deadline=deadline)
+        case Batch(operations, deadline):
+            return store.execute_many(operations, deadline=deadline)
+        case Outside(ask):
+            return ask()
+        case _:
+            return _wait(effect, store.wakeups, joined)
+
+
+def _wait(effect: Effect[Any], wakeups: Wakeups, joined: list[Place]) -> Any:  # noqa: ANN401  # as in _perform
+    match effect:
+        case Join(channel):
+            return _joined(wakeups, channel, joined)
+        case Listen(channel, deadline):
+            return wakeups.listen(channel, deadline)
+        case Park(place, due, deadline, offer):
+            return wakeups.park(place, due, deadline, offer)
+        case Leave(place, due, in_time):
+            is_last = wakeups.leave(place, due, in_time=in_time)
+            place.is_settled = True
+            return is_last
+        case _:
+            return _refuse(effect)
 
 
 class Wakeups(Protocol):

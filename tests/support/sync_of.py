@@ -2,7 +2,7 @@
 
 A module `NAME.py` of the package that begins with `HEADER` is written from `async_NAME.py` beside it; to begin one,
 write that line alone. In a module with the line `MARK`, what follows that line is written from the classes and
-functions above it with `Async` in their names, or `async_` before them; to begin one, end the module with that line.
+functions above it with `Async`, `async_` or `_async` in their names; to begin one, end the module with that line.
 
 A statement or an except clause whose first line ends in `# asyncio only` is left out (a reason may follow: `# asyncio
 only: ...`), and a comment `# threads: CODE` becomes its code. After that words are replaced, and ruff formats the
@@ -51,6 +51,8 @@ WORDS: Final = (
     (r"\btask_owner\b", "thread_owner"),
     (r"\breturn Acquiring\(self, ", "return self._acquired("),
     (r"\brun_async\b", "run_sync"),
+    (r"\b_(perform|wait)_async\b", r"_\1"),
+    (r"\bin this task\b", "in this thread"),
     (r"\bis_async=True", "is_async=False"),
     (r"\basync_keeper\b", "thread_keeper"),
     (r"\basync_release_later\b", "release_later"),
@@ -65,7 +67,7 @@ WORDS: Final = (
 
 
 ONLY: Final = re.compile(r"# asyncio only(?:: .*)?$")
-NAMED: Final = re.compile(r"\w*Async|_?async_")
+NAMED: Final = re.compile(r"\w*Async|_?async_|\w+_async$")
 
 
 def written() -> list[Path]:
