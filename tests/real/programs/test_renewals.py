@@ -10,8 +10,8 @@ import pytest
 
 from segmented import MemoryStore
 from segmented.errors import StoreUnavailable
-from segmented.orders import renewals
-from segmented.orders.renewals import Renewal
+from segmented.orders import envelopes
+from segmented.orders.envelopes import Renewal
 from tests.support.contract.parking import wait_until
 
 
@@ -78,7 +78,7 @@ def test_the_end_waits_for_a_renewal_in_progress() -> None:
 def test_the_thread_ends_when_nothing_is_left_and_the_next_envelope_starts_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(renewals, "LINGER", 0.05)
+    monkeypatch.setattr(envelopes, "LINGER", 0.05)
     before, store = threads(), MemoryStore()
     for _ in range(2):
         done = threading.Event()
