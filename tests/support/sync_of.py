@@ -60,7 +60,6 @@ WORDS: Final = (
     (r"\basync_store\b", "sync_store"),
     (r"\basync_(?=\w)", ""),
     (r"\bcoroutine function", "function"),
-    (r"\bcoroutine_function\b", "coroutine function"),
     (r"\bfor asyncio\b", "for threads"),
     (r"\bof this event loop\b", "of this process"),
 )
