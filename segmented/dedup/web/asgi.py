@@ -96,6 +96,7 @@ class IdempotencyMiddleware:
     async def _run(self, run: AsyncRun, key: str, scope: Scope, intake: Intake, send: Send) -> None:
         outlet = Outlet(run, key, self._guard, send)
         scope["state"] = {**scope.get("state", {}), "once": run}  # a server may share its own among requests
+        scope["headers"] = [one for one in scope["headers"] if one[0].lower() != b"accept-encoding"]  # as for WSGI
         try:
             await self._app(_without_shortcuts(scope), intake.receive, outlet.send)
         except BaseException as error:

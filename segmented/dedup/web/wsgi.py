@@ -72,6 +72,7 @@ class WsgiIdempotencyMiddleware:
         if found is None or isinstance(found, Answer):
             return found
         environ["segmented.once"] = found
+        environ.pop("HTTP_ACCEPT_ENCODING", None)  # a kept answer is for clients that read no such encoding, too
         return Outlet(found, key, self._guard, start_response)
 
     def _run(self, key: str, payload: object) -> Run | Answer | None:

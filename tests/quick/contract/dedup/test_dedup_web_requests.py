@@ -66,6 +66,15 @@ def test_other_keys_and_requests_without_one_run_each(open_shop: Open) -> None:
     assert [got.body[-1:] for got in found] == [b"1", b"2", b"3", b"4", b"1"]
 
 
+def test_an_answer_that_may_be_kept_is_not_compressed_for_one_client(open_shop: Open) -> None:
+    """A repeat may come from a client that reads no such encoding."""
+    handler = CountingHandler(lambda _, seen: Reply(201, (seen.encodings.encode() or b"plain",)))
+    server = open_shop(handler)
+    compressing = [("Content-Type", "application/json"), ("Accept-Encoding", "gzip")]
+    assert server.ask("k-1", headers=compressing).body == server.ask("k-1").body == b"plain"
+    assert server.ask(headers=compressing).body == b"gzip", "a request without a key is left alone"
+
+
 def test_a_quoted_key_is_the_same_as_a_plain_one(open_shop: Open) -> None:
     server = open_shop(CountingHandler())
     found = [

@@ -30,6 +30,8 @@ class Seen:
     method: str
     path: str
     body: bytes
+    encodings: str = ""
+    """What the client accepts."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,12 @@ class OnceApp:
 
 def _wsgi(handler: Callable[[Seen], Reply]) -> Any:  # noqa: ANN401  # a WSGI application
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        seen = Seen(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["wsgi.input"].read())
+        seen = Seen(
+            environ["REQUEST_METHOD"],
+            environ["PATH_INFO"],
+            environ["wsgi.input"].read(),
+            environ.get("HTTP_ACCEPT_ENCODING", ""),
+        )
         reply = handler(seen)
         start_response(f"{reply.status} Said", list(reply.headers))
         return iter(reply.parts)
@@ -181,7 +188,8 @@ def _asgi(handler: Callable[[Seen], Reply]) -> Any:  # noqa: ANN401  # an ASGI a
         while is_more:
             message = await receive()
             body, is_more = body + message.get("body", b""), message.get("more_body", False)
-        reply = await asyncio.to_thread(handler, Seen(scope["method"], scope["path"], body))
+        accepted = dict(scope["headers"]).get(b"accept-encoding", b"").decode()
+        reply = await asyncio.to_thread(handler, Seen(scope["method"], scope["path"], body, accepted))
         headers = [(name.encode(), value.encode()) for name, value in reply.headers]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         for part in reply.parts:
