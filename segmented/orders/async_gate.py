@@ -266,7 +266,7 @@ class AsyncGate:
 
     async def _end(self, work: Callable[P, AnswerT], *args: P.args, **kwargs: P.kwargs) -> AnswerT:
         """Do the same with a step that ends orders: repeated while a server does not answer, if it is cancelled."""
-        return await to_the_end(partial(self._step, None, partial(work, *args, **kwargs)), is_owed=True)
+        return await to_the_end(partial(self._step, None, partial(work, *args, **kwargs)), owed_to=self)
 
     async def _within(
         self, patience: float | None, work: Callable[P, AnswerT], *args: P.args, **kwargs: P.kwargs

@@ -95,7 +95,7 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
 async def async_run_owed(make: Callable[[], Plan[OutcomeT]], store: AsyncStore) -> OutcomeT:
     """Run a plan that ends orders, to its end even if the caller is cancelled: a customer may have paid."""
     # threads: return run_sync(make(), store)
-    return await to_the_end(lambda: run_async(make(), store), is_owed=True)  # asyncio only
+    return await to_the_end(lambda: run_async(make(), store), owed_to=store)  # asyncio only
 
 
 async def _perform_async(effect: Effect[Any], store: AsyncStore, joined: list[Place]) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter

@@ -50,11 +50,11 @@ def _stand() -> Generator[None, None, None]:
     yield
 
 
-async def to_the_end(make: Callable[[], Coroutine[Any, Any, OutcomeT]], *, is_owed: bool = False) -> OutcomeT:
+async def to_the_end(make: Callable[[], Coroutine[Any, Any, OutcomeT]], *, owed_to: object = None) -> OutcomeT:
     """Await a coroutine in a task of its own. A cancellation is raised once that task has ended.
 
-    If a server has not answered the task, and `is_owed`, it is repeated in the background: it ends an order, and the
-    cancelled caller cannot repeat it.
+    If a server has not answered the task, it is repeated in the background while the store that it is `owed_to` is
+    open: it ends an order, and the cancelled caller cannot repeat it.
     """
     task = asyncio.create_task(begun(make))
     try:
@@ -70,8 +70,8 @@ async def to_the_end(make: Callable[[], Coroutine[Any, Any, OutcomeT]], *, is_ow
             except asyncio.CancelledError:
                 continue  # cancelled again: only the store's time-out ends the wait
         # The exception is retrieved, so that no warning is printed; the caller gets the cancellation.
-        if not task.cancelled() and is_unanswered(task.exception() or task.result()) and is_owed:
-            repeat_later(make)
+        if not task.cancelled() and is_unanswered(task.exception() or task.result()) and owed_to is not None:
+            repeat_later(make, owed_to)
         raise
 
 
@@ -80,16 +80,18 @@ def is_unanswered(outcome: object) -> bool:
     return any(isinstance(one, UNANSWERED) for one in (outcome if isinstance(outcome, list) else [outcome]))
 
 
-def repeat_later(make: Callable[[], Awaitable[object]]) -> None:
-    """Repeat in the background what ends orders, until a server answers: nobody else is left to repeat it."""
-    task = asyncio.create_task(begun(partial(_repeat, make)))
+def repeat_later(make: Callable[[], Awaitable[object]], store: object) -> None:
+    """Repeat in the background what ends orders, until a server answers or the store is closed: nobody else will."""
+    task = asyncio.create_task(begun(partial(_repeat, make, store)))
     _owed.add(task)
     task.add_done_callback(_owed.discard)
 
 
-async def _repeat(make: Callable[[], Awaitable[object]]) -> None:
+async def _repeat(make: Callable[[], Awaitable[object]], store: object) -> None:
     for _ in range(REPEATS_MAX):
         await asyncio.sleep(REPEAT_SECONDS)
+        if getattr(store, "is_closed", False) is True:
+            return
         try:
             outcome = await make()
         except SegmentedError as error:  # one that is an answer says that the order was decided otherwise

@@ -50,13 +50,16 @@ class Lane(Generic[AskedT, AnswerT]):
         self,
         perform: Callable[[list[AskedT]], Awaitable[Sequence[AnswerT | SegmentedError]]],
         note_unheard: Callable[[list[tuple[AskedT, AnswerT | None]]], None] | None = None,
+        *,
+        store: object = None,
     ) -> None:
         """Create a lane; `note_unheard` gets every cancelled call, with its answer if any. Unsent calls are dropped.
 
-        Without it, a call whose caller was cancelled is sent like any other.
+        Without it, a call whose caller was cancelled is sent like any other, and repeated while its `store` is open.
         """
         self._perform = perform
         self._note_unheard = note_unheard
+        self._store = store
         self._asked: list[AskedT] = []
         self._futures: list[asyncio.Future[AnswerT]] = []
         """The calls that wait, and at the same places the futures of their answers."""
@@ -133,7 +136,7 @@ class Lane(Generic[AskedT, AnswerT]):
                 kind = "decisions" if self._note_unheard is None else "reservations"
                 _log.warning("%s.unknown count=%d: %s", kind, len(unheard), error)
                 if self._note_unheard is None and is_unanswered(error):
-                    repeat_later(lambda: self._perform(unheard))
+                    repeat_later(lambda: self._perform(unheard), self._store)
             self._report(asked, futures)
             return
         if not _tell(futures, answers):
@@ -215,8 +218,8 @@ class Coalescing:
         self._reserving: dict[bool, Lane[Order, Taken]] = {
             partial: Lane(self._reserver(partial=partial), self._note_unheard) for partial in (False, True)
         }
-        self._confirming: Lane[str, Settled] = Lane(self._settler("confirmed"))
-        self._cancelling: Lane[str, Settled] = Lane(self._settler("cancelled"))
+        self._confirming: Lane[str, Settled] = Lane(self._settler("confirmed"), store=self._store)
+        self._cancelling: Lane[str, Settled] = Lane(self._settler("cancelled"), store=self._store)
         self._asked: dict[str, _Asked] = {}
         self._owed: dict[str, Reserved] = {}
         self._going_back: dict[str, Reserved] = {}

@@ -314,7 +314,7 @@ class AsyncShardedPool:
             home = await self.shard_of(operation.order_id, customer_id=customer_id)
             return await home.confirm(order_id, holder_id=holder_id)
 
-        return await (end() if self._plans.is_found else to_the_end(end, is_owed=True))  # asyncio only
+        return await (end() if self._plans.is_found else to_the_end(end, owed_to=self.store))  # asyncio only
         # threads: return run_sync(self._plans.confirm(operation, customer_id), self.store)
 
     async def cancel(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
@@ -325,7 +325,7 @@ class AsyncShardedPool:
             home = await self.shard_of(operation.order_id, customer_id=customer_id)
             return await home.cancel(order_id, holder_id=holder_id)
 
-        return await (end() if self._plans.is_found else to_the_end(end, is_owed=True))  # asyncio only
+        return await (end() if self._plans.is_found else to_the_end(end, owed_to=self.store))  # asyncio only
         # threads: return run_sync(self._plans.cancel(operation, customer_id), self.store)
 
     async def extend(self, order_id: str, *, seconds: Duration, customer_id: str | None = None) -> Reserved:

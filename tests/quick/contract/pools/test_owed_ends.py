@@ -140,6 +140,9 @@ class CancellingStore(Cut):
     """A store that cancels the caller at one of its calls, and does not answer that call if it `is_away`."""
 
     caller: asyncio.Task[object]
+    is_closed = False
+    is_gone = False
+    """Whether it answers nothing from that call on."""
 
     def __init__(self, *, is_away: bool) -> None:
         super().__init__(AsyncMemoryStore(), StoreUnavailable, is_performed=False)
@@ -158,7 +161,7 @@ class CancellingStore(Cut):
         if is_cut:
             self.caller.cancel()
         await asyncio.sleep(0)
-        if is_cut and self._is_away:
+        if self._is_away and (is_cut or (self.is_gone and self.calls > self.at)):
             raise self._error
 
 
@@ -221,3 +224,23 @@ def test_an_end_whose_caller_is_cancelled_at_any_call_is_still_done(
         if asyncio.run(scene(at)):
             return
     pytest.fail(f"an end takes {CALLS_MAX} calls")
+
+
+@pytest.mark.parametrize("end", ENDED, ids="-".join)
+def test_an_owed_end_is_given_up_when_its_store_closes(monkeypatch: pytest.MonkeyPatch, end: tuple[str, str]) -> None:
+    monkeypatch.setattr("segmented.plans.tasks.REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr("segmented.plans.tasks.REPEATS_MAX", 10**9)
+
+    async def scene() -> None:
+        store = CancellingStore(is_away=True)
+        sells, _ = await opened(store, end[0])
+        store.caller = asyncio.create_task(awaited(ENDED[end][1](sells)))
+        store.at, store.calls, store.is_gone = 1, 0, True
+        with suppress(asyncio.CancelledError):
+            await store.caller
+        store.is_closed = True
+        async with asyncio.timeout(10):
+            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110  # bounded by the time-out
+                await asyncio.sleep(0)
+
+    asyncio.run(scene())
