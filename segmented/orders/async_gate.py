@@ -173,7 +173,7 @@ class AsyncGate:
             answer = await run_sync(_decided_within, gate, pool.sku, asked)
             outcome = await self._run(within.settle, beside, gate, asked, answer)
             if outcome is not None:
-                tell = partial(self._run, within.told, beside, gate, order_id)
+                tell = partial(self._run, within.told, beside, gate, asked)
                 return Sold(order_id, outcome.state, outcome.quantity, tell, replay=outcome.replay)
         raise within.overtaken(pool.sku, order_id)
 

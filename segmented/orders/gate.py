@@ -114,7 +114,7 @@ class Gate(OrderDatabase):
             asked = within.wanted(pool, self, order_id)
             outcome = within.settle(pool, self, asked, within.decide(found, self, pool.sku, asked))
             if outcome is not None:
-                tell = partial(within.told, pool, self, order_id)
+                tell = partial(within.told, pool, self, asked)
                 return Sold(order_id, outcome.state, outcome.quantity, tell, replay=outcome.replay)
         raise within.overtaken(pool.sku, order_id)
 

@@ -6,6 +6,7 @@ transaction takes the units and inserts the order, or finds how it was decided; 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -13,7 +14,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, select
 from sqlalchemy.orm import Session
 
-from segmented.errors import InvalidInput, PoolDiverged
+from segmented.errors import InvalidInput, OrderUnknown, PoolDiverged
 from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.models import Order, checked_id
 from segmented.orders import answers
@@ -119,19 +120,18 @@ def settle(pool: Pool, gate: OrderDatabase, asked: Wanted, answer: Outcome | ans
     raise PoolDiverged(pool.sku, asked.order_id, f"unexpected answer {answer}")
 
 
-def told(pool: Pool, gate: OrderDatabase, order_id: str) -> Settled | None:
+def told(pool: Pool, gate: OrderDatabase, asked: Wanted) -> Settled | None:
     """Confirm in the pool an order that the database has stored; None if it has not."""
-    pool = gated(pool, gate)
-    row = gate.orders(pool.sku, (order_id,)).get(order_id)
+    pool, record = gated(pool, gate), asked.record
+    row = gate.orders(pool.sku, (asked.order_id,)).get(asked.order_id)
     if row is None:
         return None
     ended = settled_by(row)
-    record = record_of(pool, gate, order_id)
-    if ended.state != "confirmed" or record is None:
-        return ended
-    return tell_pool(
-        pool, gate, Order(order_id, record.asked), answers.Confirmed(replay=True), epoch=row.epoch or pool.epoch()
-    )
+    if ended.state == "confirmed" and record is not None:
+        order = Order(asked.order_id, record.asked)
+        with suppress(OrderUnknown):  # the pool has forgotten it since
+            return tell_pool(pool, gate, order, answers.Confirmed(replay=True), epoch=row.epoch or pool.epoch())
+    return ended
 
 
 def overtaken(sku: str, order_id: str) -> PoolDiverged:
