@@ -1,7 +1,7 @@
 #!lua
 -- uses shared/once.lua
 -- Begin to process a message. Safe to run twice: the same holder gets the same token.
--- A copy that has to wait is told when to come back, so that a herd of copies takes few turns from other tasks: later and
+-- A copy that has to wait gets the time to come back, so that a herd of copies takes few turns from other tasks: later and
 -- later, COPY_MS apart. Where `at_once` run, it stands in a line, and the worker whose run ends publishes the next one.
 -- ARGV     1 key   2 message   3 holder   4 print   5 attempt   6 follows: the message that it repeats, or ""; if that
 --          died and another took its place, that one

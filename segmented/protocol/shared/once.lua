@@ -4,7 +4,7 @@
 --         outcome; `awaited`: the highest attempt it has reached; `awaited_until`: until when that attempt is due;
 --         `follows`: the message that took its place after its worker died, and whose outcome it gets;
 --         round_of (attempt), round, rounder (holder), round_at: the newest copy that arrived and had to wait;
---         back_at: when it was told to come back; text: what a worker publishes to call it; called_at)
+--         back_at: when it is to come back; text: what a worker publishes to call it; called_at)
 --       3 claims (zset: key, or "key message" -> server ms at which its claim expires; +inf for the unknown state)
 --       4 freed (channel: one message when the key may be free or has an outcome)
 --       5 runs (zset: message -> server ms at which its lease ends; the runs of a rule that lets several run at once)
