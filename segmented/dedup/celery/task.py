@@ -82,6 +82,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         if cls.once is None:
             cls._refuse_silence(app)
             return None
+        cls._refuse_bypass()
         with _guard.lock:
             plan: OncePlan | None = vars(cls).get("_made_plan")  # not a parent's, which has another name and body
             if plan is None or plan.app is not app:
@@ -90,6 +91,18 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
                 plan = cls._made_plan = OncePlan(app, name, body_of(cls), rule)
                 cls.once = rule  # so that the task's `once` shows its keys
             return plan
+
+    @classmethod
+    def _refuse_bypass(cls) -> None:
+        """Refuse a `__call__` as Flask's pages show it, which calls `self.run` in a context of the application."""
+        for part in cls.__mro__[: cls.__mro__.index(Once)]:
+            code = getattr(vars(part).get("__call__"), "__code__", None)
+            if code is not None and "run" in code.co_names and "super" not in code.co_names:
+                message = (
+                    f"task {cls.name!r} would run for every message, since {part.__name__}.__call__ calls self.run: "
+                    "let it return super().__call__(*args, **kwargs)"
+                )
+                raise InvalidInput(message)
 
     @classmethod
     def _refuse_silence(cls, app: Celery) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import Celery
@@ -17,7 +17,6 @@ from segmented.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
 
 def new_app(store: MemoryStore | None = None, *, name: str = "shop", is_eager: bool = False) -> Celery:
@@ -123,3 +122,30 @@ def test_a_message_keeps_its_key_until_it_expires_however_it_is_put_off() -> Non
         assert charge.delay("o-9") == first
         clock.advance(1.1)
         assert charge.delay("o-9") != first
+
+
+def test_a_call_that_goes_round_the_record_is_refused_when_the_task_is_made(eager: Celery) -> None:
+    """Flask's pages show such a class, for a context of the application."""
+
+    class InContext(Once):
+        abstract = True
+
+        def __call__(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # as Celery's own
+            return self.run(*arguments, **options)
+
+    class Right(Once):
+        abstract = True
+
+        def __call__(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # as Celery's own
+            return super().__call__(*arguments, **options)
+
+    with pytest.raises(InvalidInput) as caught:
+        eager.task(base=InContext, once="{order_id}", name="shop.flask", lazy=False, shared=False)(same)
+    assert str(caught.value) == (
+        "task 'shop.flask' would run for every message, since InContext.__call__ calls self.run: let it return "
+        "super().__call__(*args, **kwargs)"
+    )
+    task: Any = eager.task(base=Right, once=unique("{order_id}", keep=60), name="shop.right", lazy=False, shared=False)(
+        same
+    )
+    assert [task.delay("o-7").is_repeat for _ in range(2)] == [False, True]
