@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal, get_args
 
 from segmented.errors import InvalidInput
 from segmented.models.shards import SHARD_MARK
@@ -357,6 +357,18 @@ def shard_keys(sku: str) -> ShardKeys:
 
 OUTBOXES: Final = "seg:{outboxes}"
 """Set: the skus of pools that have received submitted orders."""
+Duty = Literal["sweep", "expire", "finish_transfers", "relay", "forget", "audit"]
+"""What workers do for a pool. The sweep looks at each shard of a pool, the others at the whole pool."""
+
+
+def due_key(duty: Duty) -> str:
+    """Build the key of the index of a duty: a sorted set, pool -> server ms at which a worker looks at it next."""
+    return f"{OUTBOXES}:{duty}"
+
+
+def due_keys() -> list[str]:
+    """Build the keys of the index of all duties."""
+    return [due_key(duty) for duty in get_args(Duty)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ DELIVERY: Final[dict[str, Any]] = {
 """How each of these tasks is delivered, whatever the app's own settings are."""
 TASK_OPTIONS: Final[dict[str, Any]] = {**DELIVERY, "Strategy": STRATEGY}
 """Options of each of these tasks."""
+AUDIT_SECONDS: Final = 10.0
+"""Between two slices of an audit: each goes on where the last one ended, and looks only at pools that are due."""
 CHORES: Final = (
     "segmented.sweep",
     "segmented.expire",
@@ -155,6 +157,6 @@ def schedule(settings: WorkerSettings) -> dict[str, dict[str, Any]]:
         settings.transfers_every,
         relay_every,
         forget_every,
-        settings.audit_every,
+        min(settings.audit_every, AUDIT_SECONDS),
     )
     return {task: {"task": task, "schedule": every} for task, every in zip(CHORES, seconds, strict=True) if every > 0}

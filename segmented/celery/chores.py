@@ -7,47 +7,48 @@ from __future__ import annotations
 
 import logging
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from celery import shared_task
 
 from segmented import protocol as op
-from segmented.celery.assignments import assignment_of, refuse
+from segmented.celery.assignments import assignment_of
 from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
+from segmented.celery.due import work_on_due
 from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.celery.sweeping import sweep_pool
 from segmented.errors import (
-    AssignedElsewhere,
     PoolFrozen,
     PoolMissing,
-    SegmentedError,
+    PoolUnverified,
     StoreError,
     StoreRefused,
     StoreUnavailable,
 )
 from segmented.locks import Lock
 from segmented.locks.durations import OwnName
-from segmented.models.shards import SHARD_MARK, ShardedState
+from segmented.models.shards import ShardedState
 from segmented.orders import expire_voided, forget as forget_orders, rebuild, relay as relay_pool
 from segmented.orders.audit_slices import audit_slice
-from segmented.stock import Pool, ShardedPool, find_pool
+from segmented.stock import Carts, Pool, ShardedPool, find_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from celery import Celery, Task
 
+    from segmented.keys import Duty
     from segmented.locks import Lease
 
-ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
 NAMED_MAX: Final = 3
 """Orders or differences of a pool that one line of the log names."""
+EXPIRED_MAX: Final = 1_000
+"""Holds that one call ends."""
 LEADER_TTL: Final = 10.0
 PILE_MAX: Final = 20
 """Periodic messages that may wait behind a useful one; later ones will do the same work."""
@@ -69,27 +70,33 @@ def sweep(self: Task[Any, Any]) -> dict[str, dict[str, int]]:
 
 
 def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
+    if not connections().store.execute(op.ListDuePools("sweep", 0, 1)):
+        return {}
     lock = Lock(connections().store, OwnName(f"sweep of {queue_of(app, TASK)}"), ttl=LEADER_TTL)
     try:
         lease = lock.try_acquire()
     except StoreRefused:  # a full server gives no lock; two sweeps cost duplicates, none would cost the orders
-        return _sweep_each(app, None)
+        return _sweep_due(app, None)
     if lease is None:
         return {}
     with lease:
-        return _sweep_each(app, lease)
+        return _sweep_due(app, lease)
 
 
-def _sweep_each(app: Celery, lease: Lease | None) -> dict[str, dict[str, int]]:
-    reports: dict[str, dict[str, int]] = {}
-    fencing_token = None if lease is None else lease.fencing_token
-    for sku in connections().store.execute(op.ListOutboxes()):
-        found = _alone("swept", sku, partial(_swept, app, sku, fencing_token))
-        if found:
-            reports[sku] = found
-        if lease is not None and not lease.is_trusted:
-            break
-    return reports
+def _sweep_due(app: Celery, lease: Lease | None) -> dict[str, dict[str, int]]:
+    store, token = connections().store, None if lease is None else lease.fencing_token
+
+    def one(name: str) -> tuple[dict[str, int] | None, int | None]:
+        try:
+            due = store.execute(op.ReadNextDue(name))
+            if due.publish_in_ms is None or due.publish_in_ms > 0:
+                return None, due.publish_in_ms
+        except (PoolFrozen, PoolUnverified):
+            pass  # the sweep rebuilds it, or verifies it
+        found = _swept(app, name, token)
+        return found, store.execute(op.ReadNextDue(name)).publish_in_ms
+
+    return work_on_due("sweep", settings().sweep_every, one, goes_on=lambda: lease is None or lease.is_trusted)
 
 
 def _swept(app: Celery, sku: str, fencing_token: int | None) -> dict[str, int]:
@@ -103,9 +110,6 @@ def _swept(app: Celery, sku: str, fencing_token: int | None) -> dict[str, int]:
             assignment=assignment_of(app),
             fencing_token=fencing_token,
         )
-    except AssignedElsewhere as error:
-        refuse(error)
-        return {}
     except PoolFrozen as error:
         return _rebuilt(error)
     if report.buried:
@@ -138,16 +142,38 @@ def expire(self: Task[Any, Any]) -> dict[str, int]:
     """Release expired holds; in a gated pool, those that the order database has voided."""
     if _is_piled_up(self):
         return {}
+    return _counted("expire", settings().expire_every, expired)
+
+
+def expired(sku: str) -> tuple[int, int | None]:
+    """End the holds and carts of a pool that are over; returns how many, and ms to the next end."""
     shared = connections()
-
-    def one(pool: Pool | ShardedPool) -> int:
-        if isinstance(pool, ShardedPool):
-            return len(_decided(pool).expire())
-        if pool.is_gated(again=True):
-            return len(expire_voided(pool, shared.gate))
-        return len(pool.expire())
-
-    return _counted("expired", one)
+    try:
+        names, dues = [sku], [shared.store.execute(op.ReadNextDue(sku))]
+    except PoolMissing:
+        pool = _found(sku)
+        if not isinstance(pool, ShardedPool):
+            raise
+        names = [shard.sku for shard in pool.shards]
+        dues = [shared.store.execute(op.ReadNextDue(name)) for name in names]
+    ended = 0
+    if any(due.hold_in_ms is not None and due.hold_in_ms <= 0 for due in dues):
+        pool = _found(sku)
+        while True:
+            if isinstance(pool, ShardedPool):
+                page = _decided(pool).expire()
+            else:
+                page = expire_voided(pool, shared.gate) if pool.is_gated(again=True) else pool.expire()
+            ended += len(page)
+            if len(page) < EXPIRED_MAX:
+                break
+    if any(due.cart_in_ms is not None and due.cart_in_ms <= 0 for due in dues):
+        carts = Carts(shared.store, gate=shared.gate if shared.pool(sku).is_gated(again=True) else None)
+        ended += len(carts.finish(sku).finished)
+    if ended:
+        dues = [shared.store.execute(op.ReadNextDue(name)) for name in names]
+    times = [time for due in dues for time in (due.hold_in_ms, due.cart_in_ms) if time is not None]
+    return ended, min(times, default=None)
 
 
 @shared_task(bind=True, name="segmented.finish_transfers", **TASK_OPTIONS)
@@ -155,7 +181,13 @@ def finish_transfers(self: Task[Any, Any]) -> dict[str, int]:
     """Complete transfers of units between shards whose sender died."""
     if _is_piled_up(self):
         return {}
-    return _counted("balanced", lambda pool: _decided(pool).finish_transfers() if isinstance(pool, ShardedPool) else 0)
+
+    def one(sku: str) -> tuple[int, int | None]:
+        pool = _found(sku)
+        moved = _decided(pool).finish_transfers() if isinstance(pool, ShardedPool) else 0
+        return moved, 0 if moved else None
+
+    return _counted("finish_transfers", settings().transfers_every, one)
 
 
 def _decided(pool: ShardedPool) -> ShardedPool:
@@ -176,14 +208,16 @@ def relay(self: Task[Any, Any]) -> dict[str, int]:
         return {}
     said, gate = settings(), connections().gate
 
-    def one(pool: Pool | ShardedPool) -> int:
+    def one(sku: str) -> tuple[int, int | None]:
+        pool = _found(sku)
         state = pool.state()
         shards = state.shards if isinstance(state, ShardedState) else (state,)
         if all(shard.relayed is None for shard in shards):
-            return 0
-        return relay_pool(pool, gate, timeout=said.task_time_limit / 2, trim_keep=said.ledger_keep).copied
+            return 0, None
+        copied = relay_pool(pool, gate, timeout=said.task_time_limit / 2, trim_keep=said.ledger_keep).copied
+        return copied, 0 if copied or state.reserved else None
 
-    return _counted("relayed", one)
+    return _counted("relay", said.relay_every, one)
 
 
 @shared_task(bind=True, name="segmented.forget", **TASK_OPTIONS)
@@ -194,15 +228,17 @@ def forget(self: Task[Any, Any]) -> dict[str, int]:
         return {}
     gate, grace = connections().gate, said.forget_after
 
-    def one(pool: Pool | ShardedPool) -> int:
+    def one(sku: str) -> tuple[int, int | None]:
+        pool = _found(sku)
         state = pool.state()
         if isinstance(pool, ShardedPool) or isinstance(state, ShardedState) or not state.gated or state.relayed is None:
-            return 0
+            return 0, None
         if pool.store.execute(op.ReadLedgerStart(pool.sku)) <= 1:
-            return 0
-        return forget_orders(pool, gate, grace=grace, timeout=said.task_time_limit / 2).orders
+            return 0, None
+        dropped = forget_orders(pool, gate, grace=grace, timeout=said.task_time_limit / 2).orders
+        return dropped, 0 if dropped else None
 
-    return _counted("forgotten", one)
+    return _counted("forget", said.forget_every, one)
 
 
 @shared_task(bind=True, name="segmented.audit", **TASK_OPTIONS)
@@ -215,24 +251,26 @@ def audit(self: Task[Any, Any]) -> dict[str, int]:
         return {}
     end = time.monotonic() + settings().task_time_limit / 2
 
-    def one(pool: Pool | ShardedPool) -> int:
+    def one(sku: str) -> tuple[int, int | None]:
+        pool = _found(sku)
         parts = [shard.plain for shard in pool.shards] if isinstance(pool, ShardedPool) else [pool]
-        return sum(_audited(part, end) for part in parts)
+        audited = [_audited(part, end) for part in parts]
+        return sum(found for found, _ in audited), None if all(is_ended for _, is_ended in audited) else 1
 
-    return _counted("audited", one)
+    return _counted("audit", settings().audit_every, one)
 
 
-def _audited(pool: Pool, end: float) -> int:
+def _audited(pool: Pool, end: float) -> tuple[int, bool]:
     state = pool.state()
-    found = audit_slice(
-        pool, connections().gate if state.gated else None, is_over=lambda: time.monotonic() >= end
-    ).found
+    gate = connections().gate if state.gated else None
+    report = audit_slice(pool, gate, is_over=lambda: time.monotonic() >= end)
+    found = report.found
     if state.frozen is not None:
         found = (*found, "it is frozen: change {1} of epoch {0} is lost".format(*state.frozen))
     if found:
         named = "; ".join(found[:NAMED_MAX])
         log.error("pool %r: %d differences, for 'segmented pool audit': %s", pool.sku, len(found), named)
-    return len(found)
+    return len(found), report.is_ended
 
 
 def _is_piled_up(task: Task[Any, Any]) -> bool:
@@ -249,35 +287,15 @@ def _is_piled_up(task: Task[Any, Any]) -> bool:
         return False
 
 
-def _counted(what: str, work: Callable[[Pool | ShardedPool], int]) -> dict[str, int]:
-    """Do something with every pool; an error in one pool does not stop the others."""
-
-    def found(sku: str) -> int:
-        return work(find_pool(connections().store, sku, ttl=settings().segment_ttl, hold=settings().hold))
-
+def _counted(duty: Duty, every: float, work: Callable[[str], tuple[int, int | None]]) -> dict[str, int]:
+    """Work on the pools that are due for half the time limit; the rest is due at the next message."""
+    end = time.monotonic() + settings().task_time_limit / 2
     try:
-        skus = list(_skus())
+        return work_on_due(duty, every, work, goes_on=lambda: time.monotonic() < end)
     except StoreError as error:
-        log.warning("no pool was %s: %s", what, error)
+        log.warning("%s: no pool: %s", duty, error)
         return {}
-    counts = {sku: _alone(what, sku, partial(found, sku)) for sku in skus}
-    return {sku: count for sku, count in counts.items() if count}
 
 
-def _alone(what: str, sku: str, work: Callable[[], ResultT]) -> ResultT | None:
-    """Do something with one pool, whatever another program wrote into it; None if it fails or the pool is gone."""
-    try:
-        return work()
-    except PoolMissing:
-        return None
-    except SegmentedError as error:
-        log.warning("pool %r was not %s: %s", sku, what, error)
-    except Exception:
-        log.exception("pool %r was not %s", sku, what)
-    return None
-
-
-def _skus() -> Iterator[str]:
-    """Return the gated pools, those that had submitted orders, and those of the settings; for a shard, its pool."""
-    noted = connections().store.execute(op.ListOutboxes())
-    yield from dict.fromkeys([*(sku.partition(SHARD_MARK)[0] for sku in noted), *settings().skus])
+def _found(sku: str) -> Pool | ShardedPool:
+    return find_pool(connections().store, sku, ttl=settings().segment_ttl, hold=settings().hold)

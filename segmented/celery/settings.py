@@ -133,7 +133,7 @@ class WorkerSettings(BaseSettings):
     """Attempts to finish an order before it goes to the dead-letter set."""
     sweep_every: Every = 1.0
     """Interval of republishing orders, seconds; 0: never."""
-    expire_every: Every = 5.0
+    expire_every: Every = 1.0
     """Interval of releasing expired holds, seconds; 0: never."""
     transfers_every: Every = 10.0
     """Interval of completing transfers between shards, seconds; 0: never."""
@@ -151,7 +151,7 @@ class WorkerSettings(BaseSettings):
     """Rebuild a gated pool that lost changes at the next sweep, from the order database and without an operator;
     otherwise it stays frozen until `segmented pool rebuild`."""
     audit_every: Every = 600.0
-    """Interval of auditing every pool, seconds; 0: never."""
+    """Interval of auditing a pool, seconds, or 4 s for each pool where that is longer; 0: never."""
     skus: Annotated[tuple[str, ...], NoDecode] = ()
     """Comma-separated skus for the periodic tasks, in addition to gated ones and those that had submitted orders."""
     step: str | None = None

@@ -224,7 +224,8 @@ def _noted(pool: Pool, gate: OrderDatabase, state: PoolState, rows: answers.Segm
         raise InvalidInput(message)
     gate.stocking.note_opened(state.sku, epoch=epoch)
     gate.stocking.note_terms(state)
-    pool.store.execute(op.NoteOutbox(state.sku))  # so that workers know it, and settle what expires
+    # So that workers know it, and settle what expires.
+    pool.store.execute(op.NotePool(state.sku, expire_ms=0, submits=True))
     return state
 
 

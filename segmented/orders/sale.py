@@ -237,7 +237,7 @@ def expire_voided(pool: Pool, gate: OrderDatabase, *, limit: int = 1_000) -> tup
 
     is_more_due = True
     while is_more_due and len(ended) < limit:
-        settled = [expire(pool, gate, record) for record in when_verified(pool, gate, due)]
+        settled = _expired(pool, gate, when_verified(pool, gate, due))
         ended += [answer for answer in settled if answer is not None]
         is_more_due = None not in settled and len(settled) > 0  # live leases protect some
     return tuple(ended)
@@ -273,6 +273,19 @@ def settle_due(pool: Pool, gate: OrderDatabase) -> bool:
         again_at[pool.sku] = now + SETTLE_SECONDS
     pool.note_return()
     return len(ended) > 0
+
+
+def _expired(pool: Pool, gate: OrderDatabase, records: list[OrderRecord]) -> list[Settled | None]:
+    """End orders whose hold has ended: together, unless the database knows one of them."""
+    content = [Order(record.order_id, record.quantity) for record in records]
+    if len(records) < 2 or not gate.void_many(pool.sku, content):  # noqa: PLR2004  # one needs no batch
+        return [expire(pool, gate, record) for record in records]
+    ids = tuple(record.order_id for record in records)
+    found = pool.store.execute(op.SettleMany(pool.sku, "expired", ids, decided=True))
+    return [
+        expire(pool, gate, record) if isinstance(answer, SegmentedError) else answer
+        for record, answer in zip(records, found, strict=True)
+    ]
 
 
 def expire(pool: Pool, gate: OrderDatabase, record: OrderRecord) -> Settled | None:

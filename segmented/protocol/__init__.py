@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from segmented.protocol.cache import *
     from segmented.protocol.carts import *
     from segmented.protocol.dedup import *
+    from segmented.protocol.due import *
     from segmented.protocol.fair import *
     from segmented.protocol.freezing import *
     from segmented.protocol.get_set import *
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 LATE: Final = from_modules(
     {
         "segmented.protocol.archive": (
-            "AbandonArchive ArchiveDirectory BeginArchive CompleteExport DropOutbox ForgetOrders NoteRelayed "
+            "AbandonArchive ArchiveDirectory BeginArchive CompleteExport ForgetOrders NoteRelayed "
             "RemovePool RemoveRecords ScanLedger ScanRecords TrimLedger"
         ),
         "segmented.protocol.cache": "ForgetCached ReadCached ReadOrAcquire WriteCached",
@@ -47,13 +48,14 @@ LATE: Final = from_modules(
             "AbandonRun BeginRun CallNext CancelMessage ClaimKey DoubtRun FinishRun FinishRunWithEffect FreeKey "
             "ListClaims ListNamespaces ReadRecord RenewRun SettleRun"
         ),
+        "segmented.protocol.due": "AdoptPools DropPool ListDuePools ListPools MovePool NextDue NotePool ReadNextDue",
         "segmented.protocol.fair": "AcquireFair FairTimes ReleaseFair RenewFair",
         "segmented.protocol.freezing": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",
         "segmented.protocol.get_set": "DeleteValue GetSet GetValue SetNx",
         "segmented.protocol.lock": "AcquireLock AdoptLock LeaveLine ReleaseLock RenameHolder RenewLock",
         "segmented.protocol.operator": "ListLocks ListMasters RevokeLock ShowLock SlotRanges",
         "segmented.protocol.outbox": (
-            "DropMessage KeepMessage ListDead ListMessages ListOutboxes NoteOutbox PutOff QueueOrders ReadOutbox "
+            "DropMessage KeepMessage ListDead ListMessages ListOutboxes PutOff QueueOrders ReadOutbox "
             "ReadSubmitted RenewWork ReplayDead SweepOutbox TakeOrders"
         ),
         "segmented.protocol.audit": (

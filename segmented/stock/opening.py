@@ -39,6 +39,7 @@ def open_pool_plan(operation: op.OpenPool) -> Plan[Opened | AlreadyOpen]:
     answer = yield from perform(operation)
     if isinstance(answer, AlreadyOpen) and answer.state.gated and not operation.gated:
         raise ChangeGated(operation.sku, "open")
+    yield from perform(op.NotePool(operation.sku))
     return answer
 
 

@@ -34,7 +34,8 @@ BEGUN_MAX: Final = 5
 BEGUN_MAX_MOST: Final = 1_000
 PUBLISH_AFTER: Final = 5.0
 PUBLISH_AFTER_MOST: Final = 60.0
-NOTED_SECONDS: Final = 60.0
+NOTED_SECONDS: Final = 1.0
+"""Less than the time after which workers look once more at a pool that had nothing due (`AGAIN_MS`)."""
 SWEEP_PAGE: Final = 1_000
 LOOK_FIRST: Final = 0.001
 LOOK_LAST: Final = 0.25
@@ -174,7 +175,7 @@ def submit_plan(
 ) -> Plan[list[Accepted | SegmentedError]]:
     """Accept orders, up to 1,000 in a step, after registering the pool with the sweep."""
     if not noted.is_fresh:
-        yield from perform(op.NoteOutbox(operation.sku))
+        yield from perform(op.NotePool(operation.sku, sweep_ms=outbox.publish_after_ms, submits=True))
         noted.note()
     if outbox.decides == "at acceptance":
         return list((yield from reserve_many_marked(mark, operation)))

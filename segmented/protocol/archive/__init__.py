@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, unquote
 
 from segmented.errors import InvalidInput, PoolDrifted, StoreRefused
-from segmented.keys import OUTBOXES, cart_keys, directory_keys, shard_keys
+from segmented.keys import cart_keys, directory_keys, shard_keys
 from segmented.models.archives import ENTRIES_AT_ONCE, Archiving
 from segmented.models.ids import plural
 from segmented.models.pools import Trimmed
@@ -245,19 +245,6 @@ class RemovePool(Operation[None]):
 
     def answer(self, reply: Reply) -> None:
         _answered(self.sku, reply)
-
-
-@dataclass(frozen=True, slots=True)
-class DropOutbox(Operation[None]):
-    """Remove a pool from those that the sweep looks at."""
-
-    sku: str
-
-    def call(self) -> Call:
-        return plain_call("SREM", OUTBOXES, self.sku)
-
-    def answer(self, __: Reply) -> None:
-        """Ignore whether it was there: it is not any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,19 +298,6 @@ class ReplayDead(Operation[tuple[Replayed | Settled | None, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
-class NoteOutbox(Operation[None]):
-    """Note that orders are submitted to a pool, so that the sweep finds it."""
-
-    sku: str
-
-    def call(self) -> Call:
-        return plain_call("SADD", OUTBOXES, self.sku)
-
-    def answer(self, reply: Reply) -> None:
-        """Ignore whether it was noted before."""
-
-
-@dataclass(frozen=True, slots=True)
 class ListOutboxes(Operation[tuple[str, ...]]):
     """List the pools that orders were submitted to."""
 

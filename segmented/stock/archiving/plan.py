@@ -311,6 +311,6 @@ def _remove_plan(name: str, done: int, total: int, on_progress: Progress) -> Pla
     while (yield from perform(op.RemoveRecords(name, "ledger"))) > 0:
         done += ENTRIES_AT_ONCE
         on_progress("removing", min(done, total), total)
-    yield from perform(op.DropOutbox(name))
+    yield from perform(op.DropPool(name))
     yield from perform(op.RemovePool(name, NOTE_MS))
     return done

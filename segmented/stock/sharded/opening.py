@@ -151,6 +151,7 @@ def open_plan(
             raise ShardVanished(sku)
         found = (yield from perform(op.WriteDirectory(replace(found, is_open=True), 0))) or found
     yield from all_plan(op.WriteDirectory(found, copy) for copy in range(1, COPIES) if copies[copy] is None)
+    yield from all_plan(op.NotePool(shard) for shard in found.shards)
     state = yield from state_plan(found)
     if state.gated and not wanted.gated:
         raise ChangeGated(sku, "open")

@@ -22,6 +22,7 @@ from segmented.models import (
 )
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
+from segmented.stock.outbox import Noted
 from segmented.stock.plans import expire_plan
 from segmented.stock.settings import checked_list
 from segmented.stock.sharded.gathering import Gathering, TransferBooks
@@ -84,8 +85,7 @@ class ShardedPlans:
         self.mark = SoldOutMark(sold_out_mark, clock)
         self._clock = clock
         self._gathering: Gathering | None = None
-        self._is_noted = False
-        """Whether the shards were registered with the sweep."""
+        self._noted = Noted(clock)
 
     def found(self) -> Plan[Gathering]:
         """Return the gatherer; reads the directory at the first call. Raises PoolMissing."""
@@ -273,9 +273,10 @@ class ShardedPlans:
     def submit(self, operation: op.ReserveMany) -> Plan[list[Submission]]:
         """Accept orders: one step takes the units at an order's home shard and writes its outbox entry."""
         gathering = yield from self.found()
-        if not self._is_noted:
-            yield from all_plan(map(op.NoteOutbox, gathering.shards))
-            self._is_noted = True
+        if not self._noted.is_fresh:
+            after_ms = operation.publish_after_ms
+            yield from all_plan(op.NotePool(shard, sweep_ms=after_ms, submits=True) for shard in gathering.shards)
+            self._noted.note()
         answers = yield from self.reserve_many(operation)
         pairs = zip(self._homes(gathering, operation.orders), answers, strict=True)
         return [

@@ -94,9 +94,9 @@ def test_orders_sent_to_the_queue_by_its_name_go_where_the_workers_look() -> Non
 def test_the_schedule_is_what_the_settings_say() -> None:
     every = {
         "segmented.sweep": 1.0,
-        "segmented.expire": 5.0,
+        "segmented.expire": 1.0,
         "segmented.finish_transfers": 10.0,
-        "segmented.audit": 600.0,
+        "segmented.audit": 10.0,
     }
     assert schedule(WorkerSettings()) == {name: {"task": name, "schedule": seconds} for name, seconds in every.items()}
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
+from segmented import protocol as op
 from segmented.keys import OUTBOXES, shard_keys
 from segmented.models import Order
 from segmented.stock import Outbox, Pool
@@ -54,8 +55,13 @@ def test_a_bad_pool_stops_no_sweep_and_no_other_task_of_the_others(
     with system.beat():
         system.until_decided(sweeping=False)
     Pool(system.pool.store, system.pool.sku, ttl=0.001, hold=0.001).reserve("late", quantity=3)
-    system.app.send_task("segmented.expire", queue="segmented-chores")
-    until(lambda: system.pool.state().reserved == 0)
+
+    def is_over() -> bool:
+        system.pool.store.execute(op.NotePool(system.pool.sku, expire_ms=0))
+        system.app.send_task("segmented.expire", queue="segmented-chores")
+        return system.pool.state().reserved == 0
+
+    until(is_over)
     for task in ("audit", "finish_transfers", "relay", "forget"):
         system.app.send_task(f"segmented.{task}", queue="segmented-chores")
     until(lambda: system.messages.llen("segmented-chores") == 0 and system.in_hand() == 0)

@@ -52,7 +52,7 @@ def test_the_list_counts_what_waits_what_is_due_and_what_is_dead(commands: Order
 
 
 def test_a_pool_that_vanished_is_listed_as_not_open(commands: OrderCommands) -> None:
-    commands.store.execute(op.NoteOutbox("gone"))
+    commands.store.execute(op.NotePool("gone", submits=True))
     assert commands.rows("list") == [["gone", "not open", "-", "-", "-"]]
     assert commands.json("list") == {"pools": [{"sku": "gone", "shard": None, "is_open": False}]}
 
@@ -174,7 +174,7 @@ def test_all_are_replayed_after_a_yes_and_json_tells_each(commands: OrderCommand
     ids = [f"order-{number:04}" for number in range(1_100)]
     many = Pool(commands.store, "many")
     many.open(stock=5_000, segments=2)
-    commands.store.execute(op.NoteOutbox("many"))
+    commands.store.execute(op.NotePool("many", submits=True))
     for page in (tuple(ids[:1_000]), tuple(ids[1_000:])):
         commands.store.execute(op.QueueOrders("many", tuple(Order(each, 1) for each in page), LONG_MS))
         commands.store.execute(op.TakeOrders("many", page, WORKER, LONG_MS, LONG_MS, LONG_MS, 5))
@@ -188,7 +188,7 @@ def test_all_are_replayed_after_a_yes_and_json_tells_each(commands: OrderCommand
 
 def test_a_dead_order_whose_record_is_gone_is_not_replayed_in_silence(commands: OrderCommands) -> None:
     commands.store.execute(op.ReserveMany(SKU, (Order("a", 2),), LONG_MS, publish_after_ms=LONG_MS))
-    commands.store.execute(op.NoteOutbox(SKU))
+    commands.store.execute(op.NotePool(SKU, submits=True))
     commands.give_up("a")
     commands.bury("b")
     commands.store.client.hdel(shard_keys(SKU).orders, "a")

@@ -29,7 +29,7 @@ from tests.support.rings import require_module
 from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from segmented.models import LedgerEntry
 
@@ -100,6 +100,16 @@ def decided(pool: Pool) -> list[LedgerEntry]:
     return [entry for entry in entries if entry.kind not in {"opened", "reserved", "granted"}]
 
 
+def until_done(publisher: Celery, task: str, is_so: Callable[[], bool]) -> None:
+    """Send a periodic task as beat does, again and again: each looks at the pools that are due by then."""
+
+    def asked() -> bool:
+        publisher.send_task(f"segmented.{task}", queue="segmented-chores")
+        return is_so()
+
+    until(asked)
+
+
 def test_an_order_is_taken_once_its_pool_is_there_and_asked_for_again(
     publisher: Celery, store: RedisStore, gate: Gate
 ) -> None:
@@ -128,15 +138,15 @@ def test_the_ledgers_of_relayed_pools_are_copied_and_trimmed(
     for number in range(10):
         plain.reserve(f"{number}")
         plate.reserve(f"{number}")
-    publisher.send_task("segmented.relay", queue="segmented-chores")
-    until(
+    until_done(
+        publisher,
+        "relay",
         lambda: (
             plain.state().relayed == (1, 11) and sum((one.relayed or (0, 0))[1] for one in plate.state().shards) == 12
-        )
+        ),
     )
     until(lambda: plain.state().sequence == 12)  # the checkpoint of the trim
-    publisher.send_task("segmented.relay", queue="segmented-chores")
-    until(lambda: plain.state().relayed == (1, 12))
+    until_done(publisher, "relay", lambda: plain.state().relayed == (1, 12))
     found = {sku: gate.ledger.last(sku, 0) for sku in (mugs.sku, "plain")}
     assert found[mugs.sku] is None
     assert found["plain"] is not None
@@ -150,8 +160,7 @@ def test_finished_orders_of_a_relayed_gated_pool_are_forgotten(publisher: Celery
     for _ in range(2):
         relay(mugs, gate, trim_keep=0)
     mugs.store.execute(op.ForgetOrders(mugs.sku, 1, 0))  # the notice of the first round, which takes 10 s
-    publisher.send_task("segmented.forget", queue="segmented-chores")
-    until(lambda: mugs.state().forgotten == 1)
+    until_done(publisher, "forget", lambda: mugs.state().forgotten == 1)
     assert (mugs.state().order_count, mugs.state().confirmed, mugs.state().lost) == (0, 3, 3)
     assert mugs.audit().is_clean
 
@@ -163,8 +172,7 @@ def test_a_pool_with_a_limit_per_customer_forgets_too(publisher: Celery, store: 
     for _ in range(2):
         relay(pool, gate, trim_keep=0)
     pool.store.execute(op.ForgetOrders(pool.sku, 1, 0))  # the notice of the first round, which takes 10 s
-    publisher.send_task("segmented.forget", queue="segmented-chores")
-    until(lambda: pool.state().forgotten == 1)
+    until_done(publisher, "forget", lambda: pool.state().forgotten == 1)
     assert pool.audit().is_clean
 
 
@@ -193,10 +201,8 @@ def test_workers_give_back_units_of_a_gated_pool_in_shards_and_finish_its_transf
     name = pool.shards[fuller].sku
     assert isinstance(name, Shard)
     assert store.execute(op.SendUnits(name, 1 - fuller, 1, is_stored=True)) is not None
-    publisher.send_task("segmented.finish_transfers", queue="segmented-chores")
-    until(lambda: pool.state().away == 0)
-    publisher.send_task("segmented.expire", queue="segmented-chores")
-    until(lambda: pool.state().available == 20)
+    until_done(publisher, "finish_transfers", lambda: pool.state().away == 0)
+    until_done(publisher, "expire", lambda: pool.state().available == 20)
     for shard in pool.shards:
         assert gate.totals(shard.sku).quota == shard.state().stocked
     assert gate.orders(pool.shard_of("due").sku, ["due"])["due"].state == "void"

@@ -44,7 +44,7 @@ class OrderCommands:
         return json.loads(self.ran(*words, "--json", "-").stdout)
 
     def queue(self, order_id: str, sku: str = SKU, publish_after_ms: int = LONG_MS) -> None:
-        self.store.execute(op.NoteOutbox(sku))
+        self.store.execute(op.NotePool(sku, submits=True))
         self.store.execute(op.QueueOrders(sku, (Order(order_id, 2, "ann"),), publish_after_ms))
 
     def take(self, order_id: str, sku: str = SKU) -> None:

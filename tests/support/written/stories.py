@@ -127,7 +127,7 @@ POOL: Final[Story] = (
 
 OUTBOX: Final[Story] = (
     op.OpenPool("poster", 40, 4, gated=False, limit_per_customer=20),
-    op.NoteOutbox("poster"),
+    op.NotePool("poster", submits=True),
     op.ReserveMany("poster", (Order("a", 2, "ann"), Order("b", 17, "bob")), LONG, publish_after_ms=0),
     op.QueueOrders("poster", (Order("q", 2, "ann"), Order("large", 50, "bob")), 0),
     op.SweepOutbox("poster", 10, None, 0, 0, LONG, 5),
@@ -197,7 +197,7 @@ ARCHIVE: Final[Story] = (
     op.RemoveRecords("poster", "free", ("0", "1", "2", "3")),
     op.RemoveRecords("poster", "ledger"),
     op.RemovePool("poster", LONG),
-    op.DropOutbox("poster"),
+    op.DropPool("poster"),
 )
 
 

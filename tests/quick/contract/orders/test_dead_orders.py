@@ -36,7 +36,7 @@ REASON: Final = "ValueError: no such address"
 
 
 def queue(side: Side, sku: str, order_id: str, quantity: int = 2) -> None:
-    side.execute(op.NoteOutbox(sku))
+    side.execute(op.NotePool(sku, submits=True))
     side.execute(op.QueueOrders(sku, (Order(order_id, quantity, "ann"),), LONG_MS))
 
 
@@ -195,7 +195,7 @@ def test_outboxes_are_those_that_orders_were_submitted_to_or_those_asked_for(sid
     used, unused, gone = side.name(), side.name(), side.name()
     for sku in (used, unused):
         side.execute(op.OpenPool(sku, 10, 2, gated=False))
-    side.execute(op.NoteOutbox(gone))
+    side.execute(op.NotePool(gone, submits=True))
     queue(side, used, "a")
     bury(side, used, "b")
     noted = {found.place.sku: found.state for found in side.run(outboxes_plan())}

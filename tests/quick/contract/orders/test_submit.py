@@ -293,5 +293,5 @@ def test_a_gated_order_leaves_when_it_is_voided(shop: Shop) -> None:
 def test_a_pool_is_noted_once_for_whoever_sweeps(side: Side) -> None:
     sku = side.name("noted {x} ü")
     for _ in range(2):
-        side.execute(op.NoteOutbox(sku))
+        side.execute(op.NotePool(sku, submits=True))
     assert [found for found in side.execute(op.ListOutboxes()) if found == sku] == [sku]

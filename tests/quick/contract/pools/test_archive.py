@@ -96,7 +96,7 @@ def test_an_archive_is_checked_from_its_lines_alone(shop: Shop, tmp_path: Path) 
 
 def test_of_an_archived_pool_a_note_alone_is_left(redis_shop: Shop, tmp_path: Path) -> None:
     shop = sold(redis_shop)
-    shop.side.execute(op.NoteOutbox(shop.sku))
+    shop.side.execute(op.NotePool(shop.sku, submits=True))
     archived(shop, tmp_path / "sold.jsonl")
     raw, kept = shop.side.raw(), cart_keys(shop.sku)
     names = [*shop.keys.listed(), kept.carts, kept.unfinished, shop.keys.ledger_copy]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from segmented.stock.sharded import ShardedPool
     from tests.fixtures.stores import Side, SyncSide
 
-STEPS: Final = range(1, 13)
+STEPS: Final = range(1, 15)
 
 
 def opening(sku: str, stock: int, segments: int, shards: int) -> Plan[Opened | AlreadyOpen]:

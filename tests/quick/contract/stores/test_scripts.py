@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from segmented import protocol as op
-from segmented.keys import OUTBOXES, lock_keys, message_keys, shard_keys
+from segmented.keys import OUTBOXES, due_keys, lock_keys, message_keys, shard_keys
 from segmented.models import Acquired, Held, Order, Renewed
 from segmented.protocol.kinds import LOCK_KINDS
 from segmented.protocol.wire import load_script, text
@@ -134,10 +134,10 @@ def test_a_dead_order_is_in_the_dead_letter_set_and_out_of_the_outbox(store: Red
 
 
 def test_noted_pools_and_kept_messages_are_one_key_each(store: RedisStore) -> None:
-    store.execute(op.NoteOutbox(SKU))
-    assert keys_of(store) == {OUTBOXES}
+    store.execute(op.NotePool(SKU, submits=True))
+    assert keys_of(store) == {OUTBOXES, *due_keys()}
     store.execute(op.KeepMessage("queue", "d", "", "text"))
-    assert keys_of(store) == {OUTBOXES, *message_keys("queue").listed()}
+    assert keys_of(store) == {OUTBOXES, *due_keys(), *message_keys("queue").listed()}
 
 
 def test_reading_leaves_no_key(store: RedisStore) -> None:
@@ -157,6 +157,10 @@ def test_reading_leaves_no_key(store: RedisStore) -> None:
         op.ReadOutbox(SKU),
         op.ListDead(SKU, 0),
         op.ListOutboxes(),
+        op.ListPools(),
+        op.ListDuePools("sweep", 0),
+        op.ReadNextDue(SKU),
+        op.ReadAudit(SKU),
         op.ListMessages("queue"),
     ):
         store.execute(operation)

@@ -1,0 +1,145 @@
+"""The index of what is due: when workers look at each pool next, a sorted set for each duty.
+
+The index has a hash slot of its own, so no script of a pool can move the pool in it. The process that changes the pool
+does, before the change and once a second at most; a worker that looked moves it on. What is missed, as when a process
+stops between the two for seconds, is found by the look at quiet pools, which comes to each in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from segmented.keys import OUTBOXES, cart_keys, due_key, due_keys, shard_keys
+from segmented.models.shards import SHARD_MARK
+from segmented.protocol.base import Operation
+from segmented.protocol.pool import kind_of
+from segmented.protocol.wire import Call, plain_call, readable, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.keys import Duty
+    from segmented.protocol.wire import Reply
+
+SOON_MS: Final = 10_000
+"""Time to the look of the duties that follow each change: transfers and relay."""
+AGAIN_MS: Final = 3_000
+EACH_MS: Final = 4_000
+"""Time between the looks at two quiet pools."""
+
+
+def base_of(name: str) -> str:
+    """Return the sku of a pool or shard."""
+    return name.partition(SHARD_MARK)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class NotePool(Operation[None]):
+    """Enter a pool in the index, or move it forward; without times it only has to be known."""
+
+    sku: str
+    sweep_ms: int | None = None
+    expire_ms: int | None = None
+    submits: bool = False
+    """Whether orders are submitted to it."""
+
+    def call(self) -> Call:
+        times = ["" if each is None else each for each in (self.sweep_ms, self.expire_ms)]
+        soon = "" if self.sweep_ms is self.expire_ms is None else SOON_MS
+        flag = "1" if self.submits else ""
+        return script_call("note_pool", [*due_keys(), OUTBOXES], self.sku, base_of(self.sku), *times, soon, flag)
+
+    def answer(self, reply: Reply) -> None:
+        """Ignore whether it was known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListDuePools(Operation[tuple[tuple[str, str], ...]]):
+    """List pools that are due, longest ago first, each with its score."""
+
+    duty: Duty
+    offset: int
+    limit: int = 1_000
+
+    def call(self) -> Call:
+        return script_call("list_due_pools", [due_key(self.duty)], self.offset, self.limit)
+
+    def answer(self, reply: Reply) -> tuple[tuple[str, str], ...]:
+        return tuple((readable(reply[index]), text(reply[index + 1])) for index in range(0, len(reply), 2))
+
+
+@dataclass(frozen=True, slots=True)
+class MovePool(Operation[bool]):
+    """Move a pool on after a look, unless something new came meanwhile; returns whether it was moved."""
+
+    duty: Duty
+    name: str
+    seen: str
+    after_ms: int | Literal["gone"] | None
+    """None: nothing is due."""
+    quiet_ms: int
+
+    def call(self) -> Call:
+        after = "" if self.after_ms is None else self.after_ms
+        times = (after, AGAIN_MS, self.quiet_ms, EACH_MS)
+        return script_call("move_pool", [due_key(self.duty)], self.name, self.seen, *times)
+
+    def answer(self, reply: Reply) -> bool:
+        return int(reply) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class NextDue:
+    """When a pool has something to do next, in ms; None: never. Below 0: since then."""
+
+    publish_in_ms: int | None
+    hold_in_ms: int | None
+    cart_in_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNextDue(Operation[NextDue]):
+    """Read when a pool or shard has something to do: its outbox, its holds and its carts."""
+
+    sku: str
+
+    def call(self) -> Call:
+        return script_call("read_next_due", [*shard_keys(self.sku).listed(), cart_keys(self.sku).unfinished])
+
+    def answer(self, reply: Reply) -> NextDue:
+        kind_of(self.sku, reply)
+        return NextDue(*(int(text(part)) if text(part) else None for part in reply[1:4]))
+
+
+@dataclass(frozen=True, slots=True)
+class ListPools(Operation[tuple[str, ...]]):
+    """List the skus of all pools that were opened, sorted."""
+
+    def call(self) -> Call:
+        return plain_call("ZRANGE", due_key("audit"), 0, -1)
+
+    def answer(self, reply: Reply) -> tuple[str, ...]:
+        return tuple(sorted(readable(sku) for sku in reply))
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptPools(Operation[int]):
+    """Enter the pools that a process of an earlier release noted for the sweep; returns how many."""
+
+    def call(self) -> Call:
+        return script_call("adopt_pools", [OUTBOXES, *due_keys()], SHARD_MARK)
+
+    def answer(self, reply: Reply) -> int:
+        return int(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class DropPool(Operation[None]):
+    """Take a pool out of the index, and of the pools that orders were submitted to."""
+
+    sku: str
+
+    def call(self) -> Call:
+        return script_call("drop_pool", [OUTBOXES, *due_keys()], self.sku, base_of(self.sku))
+
+    def answer(self, reply: Reply) -> None:
+        """Ignore whether it was there: it is not any more."""

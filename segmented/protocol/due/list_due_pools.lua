@@ -1,0 +1,9 @@
+#!lua flags=no-writes
+-- List pools that are due, longest ago first.
+-- KEYS     1 the duty (zset: pool -> server ms)
+-- ARGV     1 offset   2 limit
+-- answers  {name, score, ...}
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+return redis.call('ZRANGE', KEYS[1], '-inf', string.format('%.1f', now_ms + 0.5), 'BYSCORE', 'LIMIT', ARGV[1], ARGV[2],
+  'WITHSCORES')

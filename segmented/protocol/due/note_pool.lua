@@ -1,0 +1,36 @@
+#!lua flags=allow-oom
+-- Enter a pool in the index of what is due, or move it forward. Its time never goes back here: only the worker that
+-- looked moves it on (move_pool.lua).
+-- KEYS     1 sweep   2 expire   3 finish_transfers   4 relay   5 forget   6 audit (zsets: pool -> server ms)
+--          7 outboxes (set: pools that orders were submitted to, which earlier releases sweep)
+-- ARGV     1 name of the pool or shard   2 its sku   3 sweep_ms   4 expire_ms (from now; "": it only has to be known)
+--          5 soon_ms (of the duties that follow each change)   6 submits ("1": orders are submitted to it)
+-- answers  1
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+
+local function enter(key, name, after_ms)
+  local at = redis.call('ZSCORE', key, name)
+  if not after_ms or after_ms == '' then
+    if not at then
+      redis.call('ZADD', key, string.format('%.1f', now_ms + 0.5), name) -- one look, as at a quiet pool
+    end
+    return
+  end
+  local wanted = now_ms + tonumber(after_ms)
+  if at then
+    wanted = math.min(math.floor(tonumber(at)), wanted) -- without the mark of a pool that was found quiet
+  end
+  redis.call('ZADD', key, string.format('%.0f', wanted), name)
+end
+
+if ARGV[6] == '1' then
+  redis.call('SADD', KEYS[7], ARGV[1])
+end
+enter(KEYS[1], ARGV[1], ARGV[3])
+enter(KEYS[2], ARGV[2], ARGV[4])
+enter(KEYS[3], ARGV[2], ARGV[5])
+enter(KEYS[4], ARGV[2], ARGV[5])
+enter(KEYS[5], ARGV[2])
+enter(KEYS[6], ARGV[2])
+return 1

@@ -1,0 +1,98 @@
+"""Workers look only at pools that are due: an index says when, and no pool costs anything before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import SecretStr
+
+from segmented import Order, Outbox, Pool, protocol as op
+from segmented.celery import chores, connections as opening, current, due
+from segmented.celery.settings import WorkerSettings
+from segmented.keys import due_key
+from segmented.orders import Gate, open_gated
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+FAR: float = 4e12
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer, order_database: str) -> Iterator[RedisStore]:
+    """A stock server that the workers of this process are told of."""
+    said = WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(order_database), broker_on_stock_server=True)
+    current.use(said)
+    due.adopted_until.clear()  # as in a process that has just started
+    with RedisStore.from_url(valkey.url) as made:
+        yield made
+    opening.disconnect()
+    current.use(None)
+
+
+def sent(store: RedisStore) -> int:
+    return int(store.client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+
+def looked_at(duty: str) -> list[str]:
+    """Return the pools that a worker looks at now; nothing is due in them."""
+    seen: list[str] = []
+
+    def work(name: str) -> tuple[None, None]:
+        seen.append(name)
+
+        return None, None
+
+    due.work_on_due(duty, 1.0, work, goes_on=lambda: True)  # type: ignore[arg-type]  # a duty
+    return seen
+
+
+def test_an_order_among_100_000_pools_is_found_without_a_look_at_another(store: RedisStore) -> None:
+    for first in range(0, 100_000, 10_000):
+        quiet = {f"quiet-{number}": FAR for number in range(first, first + 10_000)}
+        store.client.zadd(due_key("sweep"), quiet)
+    pool = Pool(store, "mug", outbox=Outbox(publish_after=0.001))
+    pool.open(stock=10, segments=1)
+    assert looked_at("sweep") == ["mug"]
+    pool.submit("lost")  # and its message
+    before = sent(store)
+    assert looked_at("sweep") == ["mug"]
+    assert sent(store) - before <= 4
+
+
+def test_a_pool_with_nothing_due_costs_one_command_until_its_turn(store: RedisStore) -> None:
+    for number in range(200):
+        store.execute(op.NotePool(f"sku-{number}"))
+    assert len(looked_at("expire")) == 200
+    before = sent(store)
+    assert looked_at("expire") == []
+    assert sent(store) - before == 1
+
+
+def test_a_pool_that_is_noted_while_a_worker_looks_at_it_is_looked_at_again(store: RedisStore) -> None:
+    store.execute(op.NotePool("mug"))
+    ((name, seen),) = store.execute(op.ListDuePools("sweep", 0))
+    store.execute(op.MovePool("sweep", name, seen, None, 1))  # nothing was due: once more in three seconds
+    ((_, again),) = store.client.zrange(due_key("sweep"), 0, -1, withscores=True)
+    store.execute(op.NotePool("mug", sweep_ms=10))
+    ((_, noted),) = store.client.zrange(due_key("sweep"), 0, -1, withscores=True)
+    assert noted < again
+    assert not store.execute(op.MovePool("sweep", name, str(again), None, 1))
+
+
+def test_5_000_abandoned_holds_of_a_gated_pool_come_back_in_one_look(store: RedisStore, order_database: str) -> None:
+    with Gate(order_database) as gate:
+        gate.create()
+        pool = Pool(store, "mug", gate=gate, hold=0.001, ttl=0.001)
+        open_gated(pool.plain, gate, stock=5_000, segments=4)
+        pool.reserve_many([Order(f"{number}") for number in range(5_000)])
+    while (store.execute(op.ReadNextDue("mug")).hold_in_ms or 1) > 0:
+        pass
+    before = sent(store)
+    assert chores.expired("mug")[0] == 5_000
+    assert pool.plain.state().available == 5_000
+    assert sent(store) - before < 60
