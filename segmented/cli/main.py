@@ -54,10 +54,7 @@ SHOW: Final = "segmented pool show SKU"
 GUESSES: Final = {
     **dict.fromkeys(("pool watch", "pool monitor", "pool top", "top", "monitor"), "segmented watch SKU"),
     **dict.fromkeys(("pool status", "pool info", "pool state", "pool get", "pool stats", "status"), SHOW),
-    **dict.fromkeys(
-        ("pool list", "pool ls", "pools"),
-        f"{SHOW} for one pool, or segmented orders list for all pools with submitted orders",
-    ),
+    **dict.fromkeys(("pool ls", "pools"), "segmented pool list"),
     **dict.fromkeys(
         ("pool rm", "pool remove", "pool delete", "pool drop", "pool destroy"),
         "segmented pool close SKU, then segmented pool archive SKU --to FILE, which removes its keys",

@@ -20,6 +20,7 @@ from segmented.cli import (
     pool_changes,
     pool_doctor,
     pool_forget,
+    pool_list,
     pool_orders,
     pool_recovery,
     pool_relay,
@@ -313,6 +314,9 @@ pool.command()(carts)
 
 
 pool.command("finish-carts")(finish_carts)
+
+
+pool.command("list")(pool_list.list_pools)
 
 
 pool.command()(pool_books.audit)
