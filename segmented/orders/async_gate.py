@@ -19,7 +19,7 @@ from segmented.models.orders import decided_as
 from segmented.orders import sale, taking, within
 from segmented.orders.decided import decided_before
 from segmented.orders.gate import Gate
-from segmented.orders.verifying import compare_once, due_note, is_compared, verify
+from segmented.orders.verifying import compare_once, is_compared, verify
 from segmented.plans.tasks import to_the_end
 from segmented.stock.sold import Sold
 
@@ -95,9 +95,6 @@ class AsyncGate:
         return await self._asked(beside, ask, None)
 
     async def _asked(self, beside: Pool, ask: Callable[[], Awaitable[AnswerT]], patience: float | None) -> AnswerT:
-        note = due_note(beside)
-        if note is not None:
-            await self._within(patience, beside.store.execute, note)
         try:
             return await ask()
         except PoolUnverified:

@@ -48,10 +48,6 @@ TURNS_MAX: Final = 5
 
 AnswerT = TypeVar("AnswerT")
 
-NOTED_SECONDS: Final = 1.0
-NOTED_MS: Final = 1_000
-NOTED_MAX: Final = 10_000
-_NOTED: Final[WeakKeyDictionary[Store, dict[str, float]]] = WeakKeyDictionary()
 _COMPARED: Final[WeakKeyDictionary[Store, WeakKeyDictionary[OrderDatabase, set[str]]]] = WeakKeyDictionary()
 """The pools that each store of this process has compared with each order database."""
 
@@ -133,24 +129,10 @@ def freeze_if_behind(pool: Pool, epoch: int, stored: int, settled: Iterable[obje
             pool.store.execute(op.VerifyPool(pool.sku, epoch, stored))
 
 
-def due_note(pool: Pool) -> op.NotePool | None:
-    """Return what enters the pool in the index of what is due, before a call that may take a hold; once a second."""
-    noted, now = _NOTED.setdefault(pool.store, {}), pool.store.clock.now()
-    if now < noted.get(pool.sku, now):
-        return None
-    if len(noted) >= NOTED_MAX:
-        noted.clear()
-    noted[pool.sku] = now + NOTED_SECONDS
-    return op.NotePool(pool.sku, expire_ms=NOTED_MS)
-
-
 def when_verified(pool: Pool, gate: OrderDatabase | None, ask: Callable[[], AnswerT]) -> AnswerT:
     """Ask the pool; if it must be verified first, do so and ask again. Without a gate, raises PoolUnverified."""
     if gate is not None:
         compare_once(pool, gate)
-        note = due_note(pool)
-        if note is not None:
-            pool.store.execute(note)
     try:
         return ask()
     except PoolUnverified:

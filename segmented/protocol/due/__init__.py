@@ -1,8 +1,8 @@
 """The index of what is due: when workers look at each pool next, a sorted set for each duty.
 
-The index has a hash slot of its own, so no script of a pool can move the pool in it. The process that changes the pool
-does, before the change and once a second at most; a worker that looked moves it on. What is missed, as when a process
-stops between the two for seconds, is found by the look at quiet pools, which comes to each in turn.
+The index has a hash slot of its own, so no script of a pool can move the pool in it. The process that opens a pool or
+submits orders does, before the change and once a second at most; a worker that looked moves it on. What nobody noted,
+such as a hold of a quiet pool, is found by the look at quiet pools, which comes to each in turn.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ SOON_MS: Final = 10_000
 AGAIN_MS: Final = 3_000
 EACH_MS: Final = 4_000
 """Time between the looks at two quiet pools."""
+EACH_EXPIRE_MS: Final = 1_000
+"""The same of the duty that no change of a pool notes, so that a look comes before most holds end."""
 
 
 def base_of(name: str) -> str:
@@ -80,7 +82,8 @@ class MovePool(Operation[bool]):
 
     def call(self) -> Call:
         after = "" if self.after_ms is None else self.after_ms
-        times = (after, AGAIN_MS, self.quiet_ms, EACH_MS)
+        each_ms = EACH_EXPIRE_MS if self.duty == "expire" else EACH_MS
+        times = (after, AGAIN_MS, self.quiet_ms, each_ms)
         return script_call("move_pool", [due_key(self.duty)], self.name, self.seen, *times)
 
     def answer(self, reply: Reply) -> bool:

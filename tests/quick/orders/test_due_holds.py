@@ -120,11 +120,12 @@ def test_an_order_that_the_database_has_sold_keeps_its_units(pool: Pool, gate: G
 def test_a_refusal_stands_while_the_database_is_away(
     pool: Pool, gate: Gate, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(**_: object) -> None:
+    def away(*_: object, **__: object) -> None:
         raise DatabaseUnavailable
 
     clock.advance(12.1)
-    monkeypatch.setattr(gate, "void", away)
+    for call in ("void", "void_many"):
+        monkeypatch.setattr(gate, call, away)
     assert isinstance(pool.reserve("next", quantity=3), SoldOut)
 
 
