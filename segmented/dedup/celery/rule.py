@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.clock import Clock, Duration
-    from segmented.dedup.celery.plan import OncePlan
-    from segmented.dedup.celery.task import Once
     from segmented.models.dedup import Freed, RecordName, SeatEnd
 
     Key = str | Callable[..., object] | None
@@ -112,7 +110,7 @@ class OnceRule:
             )
             raise InvalidInput(message)
 
-    def __get__(self, task: Once | None, _: type | None = None) -> OnceRule | TaskKeys:
+    def __get__(self, task: Any, _: type | None = None) -> OnceRule | TaskKeys:  # noqa: ANN401  # as TaskKeys
         """Return the rule; of a task, as `charge.once`, what shows and frees its keys."""
         return self if task is None else TaskKeys(task)
 
@@ -151,7 +149,7 @@ class OnceRule:
 class TaskKeys:
     """Shows and frees the keys of a task's calls: `charge.once.explain("o-7")`."""
 
-    def __init__(self, task: Once) -> None:
+    def __init__(self, task: Any) -> None:  # noqa: ANN401  # a task of the class Once, whose module imports this one
         """Create the view of a task."""
         self._task = task
 
@@ -171,9 +169,10 @@ class TaskKeys:
         A running body is not stopped: its outcome is refused, but its effects outside the store happen twice.
         """
         plan, record = self._found(arguments, passed_on)
-        return plan.store.execute(FreeKey(record))
+        freed: Freed = plan.store.execute(FreeKey(record))
+        return freed
 
-    def _found(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[OncePlan, RecordName]:
+    def _found(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, RecordName]:
         plan = self._task.once_plan
         return plan, plan.record(plan.identity(arguments, options).key)
 

@@ -13,7 +13,7 @@ import redis
 
 from segmented import Order, Outbox, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import ChangeGated, PoolGated, PoolUnverified, TransferGated
-from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, Resized, Restocked, ShardedState
+from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, Resized, Restocked, Returned, ShardedState
 from segmented.stock import AsyncPool, AsyncShardedPool, ShardedAuditReport, ShardedPool
 from segmented.stock.handle_state import HandleState
 from segmented.stock.sharded import ShardedRepairReport
@@ -78,6 +78,8 @@ CALLS: Final = [
     Call("close", lambda front: front.call("close"), "safe", PoolClosed),
     Call("assign", lambda front: front.call("assign", queue="concerts", step=None), "safe", Assigned),
     Call("finish_transfers", lambda front: front.call("finish_transfers"), "safe", int),
+    Call("extend", lambda front: front.call("extend", RESERVED, seconds=300), "safe", Reserved),
+    Call("change", lambda front: front.call("change", RESERVED, quantity=2), "safe", Reserved),
     # --- only with the gate ---
     Call("finish_transfers: one", lambda front: sent(front).call("finish_transfers"), TransferGated, int),
     Call("repair: one on the way", lambda front: _repaired(sent(front)), TransferGated, ShardedRepairReport),
@@ -97,6 +99,7 @@ CALLS: Final = [
     Call("cancel: queued", lambda front: front.call("cancel", QUEUED), PoolGated, Settled),
     Call("cancel_many", lambda front: front.call("cancel_many", [RESERVED])[0], PoolGated, Settled),
     Call("expire", lambda front: front.call("expire"), PoolGated, tuple),
+    Call("return_units", lambda front: front.call("return_units", SOLD, 1, return_id="rma"), PoolGated, Returned),
     Call("restock", lambda front: front.call("restock", 5, restock_id="r"), ChangeGated, Restocked),
     Call("withdraw", lambda front: front.call("withdraw", 2, withdraw_id="w"), ChangeGated, Restocked),
     Call("withdraw: of both", lambda front: front.call("withdraw", 11, withdraw_id="w"), ChangeGated, Restocked),
