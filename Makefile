@@ -30,7 +30,7 @@ ROUNDS := 3
 test-loaded: $(STAMP) ## the quick ring with every core busy, and then on one core, ROUNDS (3) times; before a change to tests is done
 	@$(BIN)/python -m tests.support.loaded $(ROUNDS)
 
-test-mutants: $(STAMP) ## faults put into the code on purpose, each to be noticed by the tests that it names; MUTANTS=area or name
+test-mutants: $(STAMP) ## faults put into the code on purpose, each to be noticed by the tests that it names: build/mutants.txt; MUTANTS=area or name
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 SECONDS := 600

@@ -2,8 +2,9 @@
 """Put each mutant into a copy of the checkout and run the tests that it names, ring by ring, until one notices it.
 
 `python -m tests.mutants [--quick] [NAME ...]`: names are areas (`pool`) or mutants (`pool-3`); with `--quick`, only the
-quick ring judges, in a fraction of the time. Prints a line for each mutant with
-the ring that noticed it and the seconds it took, then how many each ring noticed. Exit code 1 when one survives.
+quick ring judges, in a fraction of the time. Prints a line for each mutant with the ring that noticed it and the
+seconds it took, then how many each ring noticed, and writes the lines to build/mutants.txt. Exit code 1 when one
+survives.
 """
 
 from __future__ import annotations
@@ -38,6 +39,14 @@ ALL: Final = (f"-n{COPIES}", "--dist=loadfile")
 PASSED, FAILED, NONE_CHOSEN = 0, 1, 5
 """Exit codes of pytest."""
 SURVIVED: Final = "SURVIVED"
+TABLE: Final = ROOT / "build" / "mutants.txt"
+
+
+def say(line: str) -> None:
+    """Print a line, and add it to the table."""
+    print(line, flush=True)
+    with TABLE.open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
 
 
 def ran(
@@ -94,6 +103,8 @@ def main(names: list[str], rings: Sequence[str]) -> int:
     chosen = [one for one in mutants() if not names or one.area in names or one.name in names]
     wanted = [one for one in chosen if not one.equivalent]
     begun = time.monotonic()
+    TABLE.parent.mkdir(exist_ok=True)
+    TABLE.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="segmented-mutants-") as folder:
         copies = [copied(Path(folder) / str(number)) for number in range(COPIES)]
         tests = tuple(sorted({test for one in wanted for test in one.tests}))
@@ -108,18 +119,18 @@ def main(names: list[str], rings: Sequence[str]) -> int:
                 started = time.monotonic()
                 ring = judged(copies[number], one, rings)
                 found.append((one, ring))
-                print(f"{one.name:16} {ring:8} {time.monotonic() - started:6.1f} s  {one.breaks}", flush=True)
+                say(f"{one.name:16} {ring:8} {time.monotonic() - started:6.1f} s  {one.breaks}")
             return found
 
         with ThreadPoolExecutor(COPIES) as pool:
             outcomes = [outcome for part in pool.map(share, range(COPIES)) for outcome in part]
     left = [(one, ring) for one, ring in outcomes if ring not in rings]
     for one, ring in left:
-        print(f"{one.name}: {ring}: {one.file}: {one.breaks}")
+        say(f"{one.name}: {ring}: {one.file}: {one.breaks}")
     for ring in rings:
         count = sum(by == ring for _, by in outcomes)
-        print(f"noticed by {ring}: {count} of {len(outcomes)} ({100 * count / max(1, len(outcomes)):.1f} %)")
-    print(f"survived: {len(left)}; equivalent: {len(chosen) - len(wanted)}; {time.monotonic() - begun:.0f} s")
+        say(f"noticed by {ring}: {count} of {len(outcomes)} ({100 * count / max(1, len(outcomes)):.1f} %)")
+    say(f"survived: {len(left)}; equivalent: {len(chosen) - len(wanted)}; {time.monotonic() - begun:.0f} s")
     return 1 if left or not chosen else 0
 
 

@@ -1,24 +1,32 @@
-"""Two builds side by side: the statistics on runs whose truth is known, and options that are refused."""
+"""Two versions compared: rounds, intervals and findings."""
 
 from __future__ import annotations
 
+import io
 import math
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from bench.ab.measure import AbResults, CellRecord
 from bench.ab.statistics import Observed, Round, compare
+from bench.analysis.intervals import Estimate, mean_of, median_of, rate_of
+from bench.demo.findings import findings, remarks
+from bench.demo.results import Results
+from bench.figures import Figure, FigureResults
+from bench.micro.locks.uncontended import interval
 from segmented.cli.main import run
 from tests.support.bench.records import CELL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.demo.runs import DemoRun
+
 Name = Literal["A", "B"]
 ORDERS: Final[tuple[tuple[Name, Name, Name, Name], ...]] = (("A", "B", "B", "A"), ("B", "A", "A", "B"))
-SESSIONS: Final = 1_000
 ROUNDS: Final = 10
 
 
@@ -44,21 +52,6 @@ def drawn(chance: np.random.Generator, *, slower: float = 0.0, noise: float = 0.
     return session(observed)
 
 
-def test_a_difference_without_any_noise_is_that_difference() -> None:
-    found = compare(session(lambda name, *_: Observed(name, 80.0 if name == "B" else 100.0, 1.0, 0.0)))
-    assert [found.a_rate, found.b_rate, found.rounds] == pytest.approx([100, 80, ROUNDS])
-    assert [found.ratio.value, found.ratio.low, found.ratio.high] == pytest.approx([0.8] * 3)
-    assert found.floor == pytest.approx(0, abs=1e-9)
-    assert (found.verdict, found.why) == ("slower", "by 20.0%")
-
-
-def test_a_machine_that_gets_slower_all_the_time_is_no_difference() -> None:
-    found = compare(session(lambda name, _, place: Observed(name, 100.0 * 0.97**place, 1.0, 0.0)))
-    assert found.plain == pytest.approx(1)
-    assert found.ratio.value == pytest.approx(1)
-    assert found.verdict == "no difference"
-
-
 def test_what_the_speed_of_the_machine_and_stolen_time_explain_is_taken_out() -> None:
     chance = np.random.default_rng(1)
 
@@ -70,16 +63,6 @@ def test_what_the_speed_of_the_machine_and_stolen_time_explain_is_taken_out() ->
     assert found.ratio.value == pytest.approx(0.9)
     assert abs(found.plain - 0.9) > 0.01
     assert (found.verdict, found.why) == ("slower", "by 10.0%")
-
-
-@pytest.mark.long
-def test_equal_code_differs_in_5_of_100_sessions_and_15_percent_is_found_in_80() -> None:
-    """Of 100 sessions, at most 5 differ with the same code and at least 80 find a difference of 15 percent."""
-    chance = np.random.default_rng(2)
-    same = [compare(drawn(chance)).verdict for _ in range(SESSIONS)]
-    assert sum(verdict != "no difference" for verdict in same) <= 0.05 * SESSIONS
-    slower = [compare(drawn(chance, slower=0.15)).verdict for _ in range(SESSIONS)]
-    assert sum(verdict == "slower" for verdict in slower) >= 0.8 * SESSIONS
 
 
 def test_the_interval_of_ten_rounds_is_students() -> None:
@@ -128,3 +111,90 @@ def test_a_bad_option_is_one_sentence_and_exit_code_two(capsys: pytest.CaptureFi
     ):
         assert run(["bench", "ab", *options]) == 2
         assert capsys.readouterr().err.startswith(f"segmented: {sentence}")
+
+
+RATES: Final = (100.0, 102.0, 98.0, 101.0, 99.0, 103.0, 97.0, 100.0, 100.0, 100.0)
+
+
+def test_an_interval_of_rates_holds_their_geometric_mean_and_is_students() -> None:
+    found = rate_of(RATES)
+    logs = np.log(RATES)
+    half = 2.2621571627 * logs.std(ddof=1) / math.sqrt(10)  # t of 9 degrees of freedom, from a printed table
+    assert (found.n, found.method) == (10, "t")
+    assert (found.value, found.low, found.high) == pytest.approx(
+        [math.exp(logs.mean() + by) for by in (0, -half, half)], rel=1e-9
+    )
+
+
+def test_two_runs_have_no_interval_and_equal_ones_have_a_point() -> None:
+    two = mean_of([1.0, 3.0])
+    assert (two.value, two.low, two.high, two.why_no_interval) == (2, None, None, "2 runs give no interval: it takes 3")
+    assert str(two) == "2 (n = 2, no interval)"
+    assert mean_of([5.0] * 4) == Estimate(5.0, 5.0, 5.0, 4, "all equal")
+    assert str(mean_of([51_521.0] * 4)) == "51,521"
+    assert str(Estimate(27_740.4, 25_790, 30_240, 10, "t")) == "27,740 [25,790, 30,240]"
+    for estimate in (mean_of, rate_of, median_of):
+        with pytest.raises(ValueError, match="no run to estimate from"):
+            estimate([])
+
+
+CORES = 2
+
+
+def results(*runs: DemoRun) -> Results:
+    conditions = {"versions": {"python": "3.11.7"}, "cores": CORES, "commit": "c0ffee", "cpu_model": "a processor"}
+    return Results("demo", runs, conditions, findings(runs), remarks(runs, CORES))
+
+
+def printed(shown: Results, *, is_terminal: bool) -> str:
+    console = Console(force_terminal=is_terminal, width=80, color_system=None)
+    with console.capture() as capture:
+        shown.show(console)
+    return capture.get()
+
+
+CONDITIONS = {"versions": {"python": "3"}, "cores": 2, "cpu_model": "a processor", "commit": None}
+
+
+def test_a_count_beyond_its_bound_fails_the_run_and_a_time_does_not() -> None:
+    slow = Figure("cycle", 9.0, "us", at_most=1.0)
+    lost = Figure("lost", 1.0, "", at_most=0, is_promise=True)
+    assert not slow.is_within
+    assert FigureResults("locks", (slow,), CONDITIONS).is_kept
+    assert not FigureResults("locks", (slow, lost), CONDITIONS).is_kept
+
+
+def test_results_are_lines_in_a_pipe() -> None:
+    said = io.StringIO()
+    ratio = Figure("ours / theirs", 0.75, "", 0.7, 0.8, at_most=0.85)
+    lost = Figure("lost", 0, "", at_most=0, is_promise=True)
+    figures = (ratio, Figure("cycle", 104.2, "us"), lost)
+    FigureResults("locks", figures, CONDITIONS, ("A remark.",)).show(Console(file=said))
+    assert said.getvalue().splitlines() == [
+        "ours / theirs: 0.75 (0.7 to 0.8; goal <= 0.85; kept: yes)",
+        "cycle: 104 us",
+        "lost: 0 (<= 0; kept: yes)",
+        "A remark.",
+        "Conditions: 2 cores for everything (a processor); python 3; commit unknown.",
+    ]
+
+
+def test_a_large_number_is_written_out_with_separators() -> None:
+    values = (0.012345, 99.95, 999.4, 999.6, 2_134.4, -12_345.6, 1_234_567)
+    assert [Figure("cycle", value, "us").cells()[1] for value in values] == [
+        "0.0123 us",
+        "100 us",
+        "999 us",
+        "1,000 us",
+        "2,134 us",
+        "-12,346 us",
+        "1,234,567 us",
+    ]
+    assert Figure("cycle", 2_134.4, "us", 1_900, 2_500).cells()[2] == "1,900 to 2,500"
+
+
+def test_the_interval_holds_the_median_of_what_it_was_drawn_from() -> None:
+    values = np.linspace(0.0, 1.0, 101)
+    low, high = interval(values)
+    assert interval(np.full(10, 0.75)) == (0.75, 0.75)
+    assert 0.3 < low < 0.5 < high < 0.7

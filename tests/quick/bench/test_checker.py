@@ -1,12 +1,40 @@
-"""The checker of a run, on sales that are made up: each way to break a promise, and none that is not broken."""
+"""What breaks a promise: the checker, refusals, cases and the cost of work."""
 
 from __future__ import annotations
 
+import os
+from array import array
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import psutil
+import pytest
+
+from bench.cpu import CpuReading, busy_seconds
+from bench.engine.cases import case_of, is_cancelled, refuse_case
+from bench.engine.cell import Cell
 from bench.engine.checker import broken_promises, check, surely_wrong
-from bench.engine.sale import Recorder
+from bench.engine.meters import saturated
+from bench.engine.record import Cpu
+from bench.engine.sale import Recorder, Refusal, whole_sale
+from bench.figures import FigureResults
+from bench.micro.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
+from bench.micro.workers.context import environment
+from bench.micro.workers.measure import broken_figure, burst_figures
+from bench.strategies import STRATEGIES
 from bench.strategies.base import GaveUp, Refused, Sold, Verdict
+from bench.strategies.pooled import count_wrong
+from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.models import EntryKind, LedgerEntry, Order
+from segmented.stock import LedgerFold
+from tests.conformance.dedup.comparison import judged
+from tests.conformance.dedup.registry import Row
+from tests.support.pools.ledgers import opened
+
+if TYPE_CHECKING:
+    from bench.figures import Figure
+    from bench.strategies.base import Strategy
+    from tests.conformance.dedup.context import BenchContext, Finding
 
 CLEAN = Verdict(
     sold=2,
@@ -32,13 +60,6 @@ def seen(*calls: tuple[float, float, Sold | Refused | GaveUp]) -> Recorder:
 WHOLE = seen((0.0, 1.0, SOLD), (1.0, 2.0, SOLD), (2.0, 3.0, REFUSED))
 
 
-def test_a_whole_sale_breaks_nothing() -> None:
-    found = check(WHOLE, CLEAN, opened=2, stocked=2, quantity=1, cancelled=0)
-    assert (found.sold, found.oversold, found.refused_wrongly, found.stranded) == (2, 0, 0, 0)
-    assert (found.duplicates, found.lost) == (0, 0)
-    assert broken_promises(found, (), failed=0) == ()
-
-
 def test_a_refusal_is_wrong_if_nobody_could_have_had_the_units_by_its_answer() -> None:
     for asked, done, wrong in (
         (0.0, 0.5, 1),  # answered before anybody else had asked
@@ -47,20 +68,6 @@ def test_a_refusal_is_wrong_if_nobody_could_have_had_the_units_by_its_answer() -
         (2.0, 3.0, 0),
     ):
         assert surely_wrong(seen((asked, done, REFUSED), (1.0, 2.0, SOLD)), 1, 1) == wrong
-
-
-def test_an_order_that_failed_may_have_had_units() -> None:
-    refused = (1.0, 2.0, REFUSED)
-    assert surely_wrong(seen((0.0, 1.0, GAVE_UP), refused), 1, 1) == 0
-    assert surely_wrong(seen((0.0, 1.0, GAVE_UP), refused), 2, 1) == 1
-    assert surely_wrong(seen((0.0, 1.0, REFUSED), refused), 1, 1) == 2
-
-
-def test_units_are_counted_by_the_size_of_orders() -> None:
-    recorder = Recorder()
-    recorder.note(0, 1, [SOLD, SOLD], intended=0.0, asked=0.0, done=1.0, quantity=3)
-    recorder.note(0, 3, [REFUSED], intended=1.0, asked=1.0, done=2.0, quantity=3)
-    assert (surely_wrong(recorder, 8, 3), surely_wrong(recorder, 9, 3)) == (0, 1)
 
 
 def test_what_the_servers_say_breaks_a_promise() -> None:
@@ -80,15 +87,6 @@ def test_what_the_servers_say_breaks_a_promise() -> None:
         assert broken_promises(found, (), failed=0) == (sentence,)
 
 
-def test_what_the_buyers_noted_breaks_a_promise_whatever_the_servers_say() -> None:
-    found = check(WHOLE, CLEAN, opened=1, stocked=1, quantity=1, cancelled=0)
-    assert found.oversold == 1
-    recorder = seen((0.0, 1.0, SOLD))
-    recorder.note(0, 1, [SOLD], intended=1.0, asked=1.0, done=2.0, quantity=1)
-    twice = check(recorder, replace(CLEAN, sold_ids=frozenset("1")), opened=2, stocked=2, quantity=1, cancelled=0)
-    assert (twice.duplicates, twice.lost) == (1, 0)
-
-
 def test_units_left_are_stranded_only_if_a_buyer_that_could_have_them_was_refused() -> None:
     left = replace(CLEAN, sold=1, available=1, sold_ids=frozenset("1"))
     unsold = seen((0.0, 1.0, SOLD))
@@ -96,20 +94,6 @@ def test_units_left_are_stranded_only_if_a_buyer_that_could_have_them_was_refuse
     refused = seen((0.0, 1.0, SOLD), (1.0, 2.0, REFUSED))
     assert check(refused, left, opened=2, stocked=2, quantity=1, cancelled=0).stranded == 1
     assert check(refused, left, opened=2, stocked=2, quantity=2, cancelled=0).stranded == 0
-
-
-def test_units_that_were_cancelled_are_neither_oversold_nor_lost() -> None:
-    gone = replace(CLEAN, sold=1, sold_ids=frozenset("1"))
-    found = check(WHOLE, gone, opened=1, stocked=1, quantity=1, cancelled=1)
-    assert (found.oversold, found.lost) == (0, 0)
-
-
-def test_a_sold_order_that_is_gone_is_lost_however_many_others_were_cancelled() -> None:
-    """One of three was cancelled, and the servers know one: the third was acknowledged, and lost."""
-    recorder = seen((0.0, 1.0, SOLD), (1.0, 2.0, SOLD), (2.0, 3.0, SOLD))
-    known = replace(CLEAN, sold=1, available=2, sold_ids=frozenset("1"))
-    assert check(recorder, known, opened=3, stocked=3, quantity=1, cancelled=1).lost == 1
-    assert check(recorder, known, opened=3, stocked=3, quantity=1, cancelled=2).lost == 0
 
 
 def test_units_sold_to_an_order_that_was_told_otherwise_are_stranded() -> None:
@@ -123,10 +107,228 @@ def test_units_sold_to_an_order_that_was_told_otherwise_are_stranded() -> None:
     assert check(cut_off, known, opened=3, stocked=3, quantity=1, cancelled=0, unfinished=1).stranded == 0
 
 
-def test_an_unclean_audit_and_orders_without_an_answer_break_a_promise() -> None:
-    found = check(WHOLE, replace(CLEAN, audit="drift"), opened=2, stocked=2, quantity=1, cancelled=0)
-    assert broken_promises(found, ("no lock",), failed=2) == (
-        "the audit is not clean: drift",
-        "orders without an answer: 2, the first: no lock",
-    )
-    assert broken_promises(found, (), failed=1)[1] == "orders without an answer: 1, the first: cut short"
+def entry(sequence: int, kind: EntryKind, order_id: str | None, quantity: int, *, at_us: int = 0) -> LedgerEntry:
+    return LedgerEntry(1, sequence, kind, at_us, order_id, quantity, ((0, quantity),), 0, None)
+
+
+def fold_of(*entries: LedgerEntry) -> LedgerFold:
+    fold = LedgerFold()
+    fold.apply(entries)
+    return fold
+
+
+SALE = fold_of(
+    opened(3, 1),
+    entry(2, "reserved", "a", 2),
+    entry(3, "reserved", "b", 1),
+    entry(4, "cancelled", "a", 2),
+    entry(5, "confirmed", "b", 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "quantity", "wrong"), [(1, 3, 1), (1, 4, 0), (2, 1, 1), (2, 2, 0), (3, 1, 0), (4, 2, 1), (5, 3, 0)]
+)
+def test_a_refusal_is_wrong_where_the_units_free_covered_it(sequence: int, quantity: int, wrong: int) -> None:
+    assert count_wrong([Refused(sequence, quantity)], SALE) == wrong
+
+
+CELL: Final = Cell(strategy="segment-locks", segments=4, section="none")
+SOLD_ORDER: Final = Sold(1.0, 2.0)
+SEED: Final = 5
+
+
+class FakeStrategy:
+    """Notes what a case asks for."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.said: list[str] = []
+        self._error = error
+
+    def cancel(self, order: Order) -> None:
+        self._note(f"cancel {order.order_id}")
+
+    def restock(self, units: int) -> None:
+        self._note(f"restock {units}")
+
+    def _note(self, said: str) -> None:
+        if self._error is not None:
+            raise self._error
+        self.said.append(said)
+
+
+def case_state(strategy: FakeStrategy, units: int, **values: Any) -> Any:  # noqa: ANN401  # the state of a case, with a fake strategy
+    cell = Cell.model_validate(CELL.model_dump() | values)
+    return case_of(cell, cast("Strategy", strategy), units, SEED)
+
+
+def test_a_restock_that_never_came_voids_the_run() -> None:
+    one = case_state(FakeStrategy(), 9, case="restock")
+    assert one.broken() == ("half of the units were not sold in time, so none came in",)
+    refused = case_state(FakeStrategy(StoreUnavailable("away")), 2, case="restock")
+    refused.after([Order("1", 1)], [SOLD_ORDER])
+    assert refused.broken() == ("1 unit did not come in: StoreUnavailable: away",)
+    assert refused.restocked == 0
+
+
+def test_a_cancel_storm_follows_its_seed_and_opens_with_half_of_a_stock_that_lasts() -> None:
+    strategy = FakeStrategy()
+    one = case_state(strategy, 100, case="cancel-storm")
+    orders = [Order(str(number), 3) for number in range(40)]
+    one.after(orders, [SOLD_ORDER] * 40)
+    chosen = [order.order_id for order in orders if is_cancelled(order.order_id, SEED)]
+    assert one.opened == 50
+    assert len(chosen) == 23
+    assert strategy.said == [f"cancel {order_id}" for order_id in chosen]
+    assert (one.cancelled, len(one.came_in)) == (69, 23)
+    assert case_state(strategy, 100, case="cancel-storm", stock=100).opened == 100
+
+
+REFUSED_CELLS: Final[list[tuple[dict[str, Any], str]]] = [
+    ({"case": "one-unit", "stock": 2}, "the case one-unit is of a stock of 1, not 2"),
+    (
+        {"case": "restock", "loop": "open", "offered_per_s": 5.0},
+        "the case restock is of a closed loop, and of a stock with an order in each half",
+    ),
+    (
+        {"case": "cancel-storm", "section": "commit"},
+        "segment-locks with commits cannot take a sold order back: the order database has confirmed it",
+    ),
+    (
+        {"case": "restock", "strategy": "no-lock", "segments": 1},
+        "no-lock cannot take units in while it sells, so it has no restock",
+    ),
+]
+
+
+def test_a_case_that_cannot_be_is_refused_in_a_sentence() -> None:
+    for values, sentence in REFUSED_CELLS:
+        cell = Cell.model_validate(CELL.model_dump() | values)
+        with pytest.raises(InvalidInput) as refused:
+            refuse_case(cell, STRATEGIES[cell.strategy])
+        assert str(refused.value) == sentence
+
+
+def test_a_refusal_is_judged_by_what_had_come_in_before_it_was_asked() -> None:
+    for asked, done, wrong in (
+        (2.0, 3.0, 0),  # both units were taken by then
+        (4.0, 4.5, 0),  # one came in at 5.0, which is later
+        (4.0, 6.0, 0),  # it came in while the answer was made
+        (5.5, 6.0, 1),  # it was there before the order was sent, and nobody else asked
+        (5.5, 9.0, 0),  # somebody asked at 8.0, and may have taken it
+    ):
+        recorder = Recorder(
+            asked=array("d", [0.0, 1.0, 8.0]),
+            sold=array("i", [1, 1, 1]),
+            failed=array("i", [0, 0, 0]),
+            refusals=[Refusal(asked, done, 1)],
+        )
+        assert surely_wrong(recorder, 2, 1, came_in=[(5.0, 1)]) == wrong
+
+
+def test_a_whole_sale_lasts_from_the_first_order_to_the_last_that_was_sold() -> None:
+    recorder = Recorder(asked=array("d", [1.0, 0.5]), done=array("d", [2.0, 9.0]), sold=array("i", [1, 0]))
+    assert whole_sale(recorder) == (0.5, 2.0)
+    assert whole_sale(Recorder()) is None
+
+
+def reading(at: float, *used: float, database: float | None) -> CpuReading:
+    generator, redis, machine = used
+    return CpuReading(at=at, generator=generator, redis=redis, database=database, machine=machine)
+
+
+def test_cores_are_seconds_of_cpu_over_seconds_passed() -> None:
+    used = reading(20.0, 9.0, 3.0, 30.0, database=6.0).since(reading(10.0, 4.0, 1.0, 15.0, database=5.0))
+    assert used == CpuReading(at=10.0, generator=0.5, redis=0.2, database=0.1, machine=1.5)
+    assert used.others == pytest.approx(0.7)
+
+
+def test_time_that_the_hypervisor_gave_to_others_is_not_counted_as_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = psutil.cpu_times()
+    stolen = type(times)(**dict.fromkeys(times._fields, 0.0) | {"user": 3.0, "system": 2.0, "idle": 7.0, "steal": 4.0})
+    monkeypatch.setattr(psutil, "cpu_times", lambda: stolen)
+    assert busy_seconds() == 5.0
+
+
+def test_a_generator_on_one_core_is_not_taken_for_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    quiet = Cpu(generator=0.6, redis=0.4, database=None, machine=1.2, others=0.2, steal=0.0)
+    assert saturated(quiet) == ()
+    assert saturated(quiet.model_copy(update={"machine": 1.9})) == ("machine",)
+
+
+ONE: Final = Kind("at acceptance")
+MANY: Final = Kind("at acceptance", orders=100)
+
+
+def bursts(**rates: list[float]) -> dict[Kind, list[Burst]]:
+    """Make rounds in which every kind does 100 a second, but for the `empty` task, `one` order and `many` of them."""
+    found = {kind: [Burst(100, 1.0, 0.5)] * 3 for kind in KINDS}
+    for kind, name in ((EMPTY_TASK, "empty"), (ONE, "one"), (MANY, "many")):
+        if name in rates:
+            found[kind] = [Burst(1_000, 1_000 / rate, 500 / rate) for rate in rates[name]]
+    return found
+
+
+def by_name(figures: list[Figure]) -> dict[str, Figure]:
+    return {figure.name: figure for figure in figures}
+
+
+def test_a_ratio_is_the_median_of_ratios_within_rounds_and_not_a_ratio_of_medians() -> None:
+    found = by_name(burst_figures(bursts(empty=[1_000, 2_000, 4_000], one=[900, 1_200, 2_800]), {}))
+    ratio = found["one order a task, decided at acceptance / empty task"]
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((0.7, 0.6, 0.9))
+    assert ratio.at_least is None
+    cpu = found["one order a task, decided at acceptance / empty task, by CPU of the workers"]
+    assert cpu.value == pytest.approx(0.7)
+    assert cpu.at_least is None
+
+
+def test_bounds_are_those_asked_for_and_not_for_orders_decided_in_the_worker() -> None:
+    bounds = {figure.name: figure.at_least for figure in burst_figures(bursts(), {}) if figure.at_least is not None}
+    assert bounds == {
+        "one order a task, decided at acceptance / empty task of Celery's own consumer, by CPU of the workers": 0.85,
+        "envelopes of 100, decided at acceptance / one order a task, decided at acceptance": 20,
+        "envelopes of 100, decided at acceptance, PostgreSQL / one order a task, decided at acceptance, PostgreSQL": 10,
+    }
+
+
+def test_a_part_that_the_checker_rejects_has_no_figures_and_breaks_the_promise() -> None:
+    broken = {ONE.name: "999 of 1,000 orders were confirmed"}
+    names = by_name(burst_figures(bursts(), broken))
+    assert not any(ONE.name in name.split(" / ") or name.startswith(f"{ONE.name}:") for name in names)
+    assert MANY.name in names
+    promise = broken_figure(broken)
+    assert (promise.value, promise.is_promise, promise.is_within) == (1, True, False)
+    assert broken_figure({}).is_within
+    assert not FigureResults("workers", (promise,), {}).is_kept
+
+
+def test_workers_run_at_the_default_settings_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGMENTED_PUBLISH_AFTER", "1")
+    monkeypatch.setenv("ELSEWHERE", "kept")
+    given = environment("unix:///a", "unix:///b", "sqlite:///c")
+    assert given["ELSEWHERE"] == "kept"
+    assert {name: value for name, value in given.items() if name.startswith("SEGMENTED_")} == {
+        "SEGMENTED_URL": "unix:///a",
+        "SEGMENTED_BROKER": "unix:///b",
+        "SEGMENTED_DATABASE": "sqlite:///c",
+        "SEGMENTED_POOL": "solo",
+        "SEGMENTED_CONCURRENCY": "1",
+    }
+
+
+def nothing(_: BenchContext) -> Finding:
+    raise NotImplementedError
+
+
+def found(*, held: bool | None) -> dict[str, Any]:
+    return {"held": held, "evidence": "2 runs of 1 order", "seconds": 1.0}
+
+
+def test_what_holds_passes_and_a_case_that_could_not_run_is_no_result() -> None:
+    row = Row("F0", "it holds", nothing, ("key",))
+    for offers in (frozenset[str](), frozenset({"key"})):
+        assert judged(row, offers, found(held=True)) == {**found(held=True), "outcome": "passes", "why": ""}
+        assert judged(row, offers, found(held=None))["outcome"] == "not run"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from bench.micro.dedup.context import at_database
 from bench.micro.dedup.measure import figures_of
 from bench.micro.dedup.worker_driver import Burst
@@ -29,16 +27,6 @@ def figures(ours: list[Burst]) -> dict[str, Figure]:
         "unique, with an effect": [burst(1_210.0, trips=2.0) for _ in plain],
     }
     return {figure.name: figure for figure in figures_of(found)}
-
-
-def test_a_round_trip_adds_the_ratio_of_one_round_less_one_over_the_trips_counted() -> None:
-    found = figures([burst(1_200.0, trips=2.0), burst(2_600.0, trips=2.0), burst(1_400.0, trips=2.0)])
-    ratio = found["unique / plain: time of a task in the worker"]
-    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.3, 1.2, 1.4))
-    added = found["unique: added by each of 2 more round trips"]
-    assert (added.value, added.low, added.high) == pytest.approx((0.15, 0.1, 0.2))
-    assert added.at_most == 0.15
-    assert not added.is_promise
 
 
 def test_a_third_round_trip_is_a_broken_promise() -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from bench.demo.findings import findings, remarks, story
-from bench.demo.results import Results, bars, line, rate
+from bench.demo.results import Results, bars, line
 from bench.engine.record import Counts
 from tests.support.bench.records import checker, demo_run
 
@@ -75,21 +75,6 @@ def test_the_story_claims_nothing_of_a_run_that_broke_a_promise() -> None:
     assert "All cores were busy in lock-free: close other programs and repeat." in story((NO_LOCK, ONE, MANY, busy))
 
 
-def test_the_ratio_stands_beside_the_absolute_figures() -> None:
-    found = findings(RUNS)
-    assert found["segment_locks_per_global_lock"] == 18.67
-    assert found["bound_per_s"] == {
-        "no-lock": 40.0, "global-lock": 46.3, "segment-locks": 888.89, "lock-free": 2_299.68,
-    }  # fmt: skip
-    assert found["lone_hold_ms"]["segment-locks"] == 22.5
-    assert "20 segment locks sold 840.0 orders/s, one lock 45.0: 18.7 times as many." in remarks(RUNS, CORES)
-
-
-def test_the_control_is_shown_failing_and_has_no_share_of_the_bound() -> None:
-    assert remarks(RUNS, CORES)[0] == "Without a lock 20,000 units of 600 were sold: 19,400 too many."
-    assert (rate(NO_LOCK), NO_LOCK.share_of_bound) == ("1,800.0", None)
-
-
 def test_the_control_must_answer_every_order() -> None:
     counts = Counts(planned=9, sent=9, sold=7, sold_out=0, failed=2, shed=0, first_failure="OSError: no")
     lost = demo_run("no-lock", counts=counts, void=("oversold by 1 unit",))
@@ -116,13 +101,3 @@ def test_a_run_that_broke_a_promise_has_no_ratio_and_no_throughput() -> None:
     assert shown.findings["segment_locks_per_global_lock"] is None
     assert "segment-locks broke its promise: oversold by 3 units." in shown.remarks
     assert line(broken).startswith("segment-locks: - orders/s (- of 888.9, 20 segments, hold 24.5 ms); ")
-
-
-def test_a_run_is_one_line() -> None:
-    assert line(MANY) == (
-        "segment-locks: 840.0 orders/s (94.5% of 888.9, 20 segments, hold 24.5 ms); sold 13,334 of 13,334, oversold 0; "
-        "refused 5,000, wrongly 0; wait p50 50.0 ms, p99 50.0 ms; "
-        "cores: generator 0.55, Redis 0.15, database 0.16"
-    )
-    counts = Counts(planned=9, sent=9, sold=7, sold_out=1, failed=1, shed=0, first_failure="OSError: no")
-    assert "refused 1, wrongly 0; 1 ended in errors; " in line(demo_run(counts=counts))

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from bench.engine.cell import Cell
 from bench.engine.percentiles import percentiles_of
 from bench.engine.sale import Recorder
 from bench.load.coordinator import Result, Servers
 from bench.load.delay import too_late
-from bench.load.plan import ORDERS_A_SHARE, Plan, add_options, cell_of
+from bench.load.plan import Plan, add_options, cell_of
 from bench.load.results import as_json, as_text, sale_rows
 from bench.load.tally import Counter, Tally, Window, call_log_of, merged
 from bench.strategies.base import Refused, Sold
@@ -26,6 +25,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
 
+    from bench.engine.cell import Cell
     from bench.engine.record import Checker
     from bench.strategies.base import Answer
 
@@ -69,27 +69,6 @@ def recorder_of(*answers: Answer, first: int = 1, begin: float = 1.0) -> Recorde
         asked, done = intended + 0.01, intended + 0.04
         found.note(number, first + number, [answer], intended=intended, asked=asked, done=done, quantity=1)
     return found
-
-
-def test_options_become_a_cell() -> None:
-    assert cell_of(SimpleNamespace(**OPTIONS), is_open=True) == Cell(
-        strategy="segment-locks",
-        segments=4,
-        section="sleep",
-        hold_ms=20.0,
-        loop="open",
-        buyers=10,
-        offered_per_s=50.0,
-        stock=100,
-    )
-    closed = cell_of(SimpleNamespace(**OPTIONS), is_open=False)
-    assert (closed.loop, closed.buyers, closed.offered_per_s) == ("closed", 1, None)
-    assert cell_of(SimpleNamespace(**(OPTIONS | {"strategy": "global-lock"})), is_open=True).segments == 1
-
-
-def test_more_users_than_a_cell_has_buyers_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"^-u 2000: Input should be less than or equal to 1000$"):
-        cell_of(SimpleNamespace(**(OPTIONS | {"num_users": 2_000})), is_open=False)
 
 
 def test_a_server_that_the_environment_names_wrongly_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,17 +141,6 @@ def test_tallies_cross_a_message_and_add_up_to_the_percentiles_of_all_samples() 
     assert total.sold == 8
     assert total.goodput == pytest.approx(8 / 50)
     assert total.times()["service"] == percentiles_of(np.full(8, 0.03))
-
-
-def test_notes_of_several_processes_are_those_of_one() -> None:
-    one = recorder_of(Sold(0.0), Refused(7, 1))
-    two = recorder_of(Sold(0.0), first=ORDERS_A_SHARE + 1, begin=5.0)
-    found = merged([call_log_of(one), call_log_of(two)])
-    assert list(found.asked) == [1.01, 2.01, 5.01]
-    assert list(found.sold) == [1, 0, 1]
-    assert list(found.sold_numbers) == [1, ORDERS_A_SHARE + 1]
-    assert found.judged == [Refused(7, 1)]
-    assert [(refusal.asked_at, refusal.done_at) for refusal in found.refusals] == [(2.01, 2.04)]
 
 
 def tally_of(**milliseconds: float) -> Tally:

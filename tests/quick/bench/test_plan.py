@@ -1,19 +1,24 @@
-"""A plan is read and checked before anything is started: what is wrong is one sentence with file and key."""
+"""Plans, options and the parts of a load."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from bench.analysis.usl import CLIENTS_MIN
-from bench.engine.cell import Cell
+from bench.conditions import Servers
+from bench.demo.measure import DemoOptions, cell_of, lone_assignment
+from bench.demo.results import Results
+from bench.engine.cell import Cell, RunAssignment
 from bench.engine.grid import grid_of
 from bench.engine.plan import PLAN_FILE, read_plan
 from bench.engine.schedule import planned_seconds
-from bench.strategies import STRATEGIES
+from bench.results import write
 from segmented.errors import InvalidInput
 from tests.support.bench.plans import small_plan, written
+from tests.support.bench.records import demo_run
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -74,15 +79,6 @@ def test_each_mistake_is_one_sentence_with_its_key(tmp_path: Path) -> None:
         assert refusal(written(tmp_path, (old, new))) == sentence
 
 
-def test_what_is_no_toml_or_no_file_is_said_so(tmp_path: Path) -> None:
-    file = tmp_path / "plan.toml"
-    with pytest.raises(InvalidInput, match=f"{file} cannot be read: No such file or directory"):
-        read_plan(file)
-    file.write_text("rounds = = 2", encoding="utf-8")
-    with pytest.raises(InvalidInput, match=f"{file} is not TOML: Invalid value"):
-        read_plan(file)
-
-
 def test_a_cell_of_several_sweeps_runs_once_and_carries_their_names(tmp_path: Path) -> None:
     grid = grid_of(small_plan(tmp_path))
     found = {one.key: one for one in grid.cells}
@@ -90,22 +86,6 @@ def test_a_cell_of_several_sweeps_runs_once_and_carries_their_names(tmp_path: Pa
     shared = found[K4.cell_id]
     assert (shared.sweeps, shared.arms, shared.seconds) == (("k", "hold", "a-a"), ("A", "B"), 0.6)
     assert grid.runs_planned == 2 * 6
-
-
-def test_an_open_cell_gets_its_rate_from_the_measured_capacity(tmp_path: Path) -> None:
-    half, most = [one for one in grid_of(small_plan(tmp_path)).cells if one.sweeps == ("load",)]
-    assert half.key == ("segment-locks K=4 N=64 B=1 5ms poisson=1/s 50% of segment-locks K=4 N=64 B=1 5ms")
-    assert (half.at(731.4).offered_per_s, most.at(731.4).offered_per_s) == (366.0, 695.0)
-    assert half.at(731.4).buyers == 64
-
-
-def test_only_the_named_sweeps_are_measured(tmp_path: Path) -> None:
-    loaded = small_plan(tmp_path)
-    grid = grid_of(loaded, only=tuple(loaded.plan.orders))
-    assert len(grid.cells) == 2
-    assert grid.left_out == ("sweeps that are not measured: k, load, a-a",)
-    with pytest.raises(InvalidInput, match="no sweep of load has a quick part"):
-        grid_of(loaded, is_quick=True, only=("load",))
 
 
 def test_the_published_plan_fits_into_an_hour_and_its_quick_part_into_its_budget() -> None:
@@ -117,12 +97,6 @@ def test_the_published_plan_fits_into_an_hour_and_its_quick_part_into_its_budget
     assert planned_seconds(quick) < quick.budget < 100
     cells = [one for one in whole.cells if one.cell.strategy == "segment-locks"]
     assert len({one.cell.buyers for one in cells if "n" in one.sweeps}) >= CLIENTS_MIN
-
-
-def test_the_hypothesis_that_nobody_oversells_asks_for_everybody_who_promises_it() -> None:
-    (hypothesis,) = (one for one in read_plan(PLAN_FILE).plan.hypotheses if one.id == "H9")
-    asked = {one.of["strategy"] for one in hypothesis.expect if one.figure == "oversold" and one.at_most == 0}
-    assert asked == {name for name, one in STRATEGIES.items() if one.guarantees.never_oversells and not one.is_control}
 
 
 def test_bad_input_of_the_command_is_one_sentence_and_starts_nothing(tmp_path: Path) -> None:
@@ -139,3 +113,65 @@ def test_bad_input_of_the_command_is_one_sentence_and_starts_nothing(tmp_path: P
         done = ran("bench", *words, url=None)
         assert (done.returncode, done.stderr) == (2, f"segmented: {sentence}\n")
         assert not folder.exists()
+
+
+ASSIGNMENT = RunAssignment(
+    cell=Cell(strategy="lock-free", segments=4, buyers=16, section="commit", hold_ms=5),
+    url="redis://localhost",
+    meter_url="redis://localhost",
+    database="sqlite:///orders",
+    stock=20,
+    seconds=2.0,
+    warm_up=0.2,
+)
+
+
+def test_what_cannot_be_measured_is_one_sentence() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"hold_ms": float("nan")}, "--hold nan must be between 0 and 2,000 ms"),
+        ({"hold_ms": 2_001.0}, "--hold 2001 must be between 0 and 2,000 ms"),
+        ({"buyers": 0}, "--buyers 0 must be between 1 and 1,000"),
+        ({"segments": 4_097}, "--segments 4097 must be between 1 and 4,096"),
+        ({"seconds": 0.5}, "--seconds 0.5 must be between 1 and 600 s"),
+        (
+            {"seconds": 1.0, "hold_ms": 51.0},
+            "--hold 51 leaves one lock fewer than 20 orders in --seconds 1: measure longer, or hold for less",
+        ),
+        (
+            {"seconds": 60.0, "hold_ms": 500.0, "buyers": 300},
+            "--buyers 300 in line for one lock with --hold 500 would wait 150 s; at most 120 s can be measured",
+        ),
+    ]
+    for options, sentence in cases:
+        with pytest.raises(InvalidInput) as caught:
+            DemoOptions(**options)
+        assert str(caught.value) == sentence
+
+
+def test_the_bound_comes_from_a_lone_buyer_of_the_same_cell_for_any_number_of_buyers() -> None:
+    cell = cell_of(DemoOptions(hold_ms=200, buyers=16, segments=4, seconds=10), "segment-locks")
+    alone = lone_assignment(cell, Servers("redis://localhost", "sqlite:///orders", {}, {}))
+    assert alone.cell == cell.model_copy(update={"buyers": 1})
+    assert (alone.is_calibration, alone.seconds, alone.warm_up, alone.database) == (True, 2.0, 0.0, "sqlite:///orders")
+
+
+def test_every_buyer_has_a_connection_unless_the_url_says_otherwise() -> None:
+    for url, pooled in (
+        ("redis://localhost:1/2", "redis://localhost:1/2?max_connections=28"),
+        ("unix:///run/valkey.sock?db=0", "unix:///run/valkey.sock?db=0&max_connections=28"),
+        ("redis://localhost?max_connections=9", "redis://localhost?max_connections=9"),
+    ):
+        assert ASSIGNMENT.model_copy(update={"url": url}).pooled_url == pooled
+
+
+def test_results_are_written_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    results = Results("demo", (demo_run(),), {"cores": 2}, {"ratio": 18.7}, ["a remark"])
+    write(results, file)
+    assert json.loads(file.read_text()) == {
+        "benchmark": "demo",
+        "runs": [demo_run().run.model_dump(mode="json", by_alias=True)],
+        "conditions": {"cores": 2},
+        "findings": {"ratio": 18.7},
+        "remarks": ["a remark"],
+    }

@@ -38,16 +38,6 @@ def case(name: str, failure: str = "") -> str:
     return f'<testcase classname="tests.test_lock.TestLock" name="{name}">{inside}</testcase>'
 
 
-def test_a_failure_that_is_expected_has_its_reason() -> None:
-    runs = read_report(report(case("test_lock", "assert 30 == -1"), case("test_locked"), ASYNC))
-    assert summary(runs).splitlines() == [
-        "threads: 1 of 2 passed",
-        "  test_lock: it expects a key without an expiry, and ours expires 30 s after its holder dies",
-        "asyncio: 1 of 1 passed",
-    ]
-    assert is_as_expected(runs)
-
-
 def test_any_other_failure_is_a_surprise() -> None:
     runs = read_report(report(case("test_locked", "assert 1 == 2"), ASYNC))
     assert "  test_locked: NOT EXPECTED: assert 1 == 2" in summary(runs)
@@ -77,24 +67,6 @@ def packed(path: Path, *members: tarfile.TarInfo) -> Path:
             member.size = 4 if member.isfile() else 0
             archive.addfile(member, io.BytesIO(b"text") if member.isfile() else None)
     return path
-
-
-def link(name: str, target: str) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)
-    member.type, member.linkname = tarfile.SYMTYPE, target
-    return member
-
-
-def test_the_plain_files_of_an_archive_are_unpacked_and_its_links_are_not(tmp_path: Path) -> None:
-    archive = packed(
-        tmp_path / "redis-1.tar.gz", tarfile.TarInfo("redis-1/tests/test_lock.py"), link("redis-1/up", "..")
-    )
-    folder = tmp_path / "folder"
-    unpack(archive, folder)
-    assert [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()] == [
-        "redis-1/tests/test_lock.py"
-    ]
-    assert (folder / "redis-1/tests/test_lock.py").read_text() == "text"
 
 
 def test_an_archive_with_a_file_outside_of_its_folder_is_refused(tmp_path: Path) -> None:

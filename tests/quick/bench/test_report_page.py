@@ -1,33 +1,39 @@
-"""The report of a made-up session: what is drawn, what the axes say, what is refused, and that it is the same twice."""
+"""The page of a report, and the lint that refuses it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from io import StringIO
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from bench.analysis.calibration import Calibration, calibrate
 from bench.engine.cell import Cell
-from bench.engine.record import ResultFile, as_line
-from bench.lint import Finding
+from bench.engine.record import ResultFile, as_line, read_results
+from bench.lint import CHECKS, Finding, Subject, lint_file, may_publish, verdict
 from bench.report.drawing import redraw
 from bench.report.facts import OURS, Drawn, Facts
 from bench.report.figures.crossover import crossover
 from bench.report.figures.load import latency_by_load
 from bench.report.figures.segments import throughput
-from bench.report.markdown import table
 from bench.report.style import BLACK, DARK, GRID, LIGHT, PAPER, as_svg, house_style
-from bench.report.tables import every_row, sold_share, strategy_rows
+from bench.report.tables import every_row
 from bench.report.unfavourable import unfavourable_figure
-from tests.support.bench.report_session import RANDOM, ROUNDS, run, session
+from segmented.errors import InvalidInput
+from tests.support.bench.report_session import RANDOM, session
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from bench.engine.record import Run
     from bench.report.drawing import Report
     from bench.report.facts import Outcome
 
@@ -107,21 +113,6 @@ def test_every_axis_has_a_label_and_a_log_axis_says_so(outcomes: dict[str, Outco
                 assert [("log scale" in label) for label in labels] == [scale == "log" for scale in scales], number
 
 
-def test_rates_begin_at_zero_and_carry_their_unit(outcomes: dict[str, Outcome]) -> None:
-    rates, latencies = (drawn(outcomes, number).figure.axes[0] for number in ("F1", "F4"))
-    assert (rates.get_ylabel(), rates.get_ylim()[0]) == ("orders/s", 0)
-    assert (latencies.get_xlabel(), latencies.get_ylabel()) == ("offered load, % of capacity", "latency, ms, log scale")
-
-
-def test_a_saturated_point_is_hollow_and_a_void_cell_is_a_cross_without_a_point(outcomes: dict[str, Outcome]) -> None:
-    one = drawn(outcomes, "F1")
-    void = f"{RANDOM} K=64 N=64 B=1 20ms"
-    assert void in marks(one, "void")
-    assert void not in marks(one, "point") | marks(one, "hollow")
-    assert len(marks(one, "hollow")) == 11
-    assert {"segment-locks K=64 N=64 B=1 5ms", "lock-free K=1 N=64 B=1 5ms"} <= marks(one, "hollow")
-
-
 def test_the_ideal_is_that_of_the_hold_in_the_caption_beside_the_s_of_the_models(
     results: tuple[ResultFile, Path], outcomes: dict[str, Outcome]
 ) -> None:
@@ -145,15 +136,6 @@ def test_the_ideal_is_that_of_the_hold_in_the_caption_beside_the_s_of_the_models
     assert f"no slow step, 64 buyers: hold = {alone.hold:.3g} ms (measured), S = " in one.caption
 
 
-def test_shed_arrivals_are_shaded_and_where_no_lock_wins_is_hatched(outcomes: dict[str, Outcome]) -> None:
-    shed = [patch.get_gid() for patch in drawn(outcomes, "F4").figure.axes[0].patches]
-    assert shed.count("shed") == 1
-    axes = drawn(outcomes, "F11").figure.axes[0]
-    ratios = [float(text.get_text()) for text in axes.texts if (text.get_gid() or "").startswith(("point:", "hollow:"))]
-    assert len(ratios) == 16
-    assert len([patch for patch in axes.patches if patch.get_hatch()]) == sum(ratio < 1 for ratio in ratios)
-
-
 def test_the_page_needs_nothing_from_outside(made: Made) -> None:
     assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!#|data:image/png)[^"']*["']""", made.html)
     assert not re.findall(r"url\(\s*['\"]?(?!#)", made.html)
@@ -162,28 +144,6 @@ def test_the_page_needs_nothing_from_outside(made: Made) -> None:
     script = made.html.partition("<script>")[2].partition("</script>")[0]
     assert not re.findall(r"fetch|import|XMLHttp|http|eval|innerHTML", script)
     assert "<!DOCTYPE svg" not in made.html
-
-
-def test_every_table_and_figure_scrolls_inside_its_frame(made: Made) -> None:
-    framed = re.findall(r'<div class="wide"><(table|svg)', made.html)
-    assert (framed.count("svg"), made.html.count("<svg")) == (1, 1)
-    assert framed.count("table") == made.html.count("<table") > 8
-    assert ".wide { overflow-x: auto; }" in made.html
-
-
-def test_the_page_has_every_void_run_and_every_cell(made: Made, results: tuple[ResultFile, Path]) -> None:
-    void = [one for one in results[0].runs if one.void]
-    assert made.html.count("oversold by 7 units") == sum("oversold by 7 units" in one.void for one in void)
-    section = made.html.partition('id="cells"')[2].partition("<h2")[0]
-    assert section.count("<tr") - 1 == len({one.cell_id for one in results[0].runs})
-    assert "A quick session." in made.html
-
-
-def test_no_table_is_written_while_the_lint_refuses_and_an_old_one_goes(made: Made) -> None:
-    assert made.report.why_no_table is not None
-    assert "plan (" in made.report.why_no_table
-    assert [name for name in ONLY_IF_PUBLISHED if (made.folder / name).exists()] == []
-    assert "No table for a README" in made.html
 
 
 def test_a_table_is_written_once_the_lint_allows_it(
@@ -206,27 +166,6 @@ def test_a_table_is_written_once_the_lint_allows_it(
         "No cell checks the model.",
     ]
     assert not (tmp_path / "figures" / "u-unfavourable.svg").exists()
-
-
-def test_the_table_has_rates_intervals_and_guarantees_and_no_rate_for_a_void_run(
-    results: tuple[ResultFile, Path],
-) -> None:
-    facts = Facts(results[0])
-    rows = {(row.strategy, row.segments): row for row in strategy_rows(facts)}
-    assert rows["no-lock", 1].rate == "void"
-    assert rows[RANDOM, 64].rate == "void"
-    assert re.fullmatch(r"[\d,.]+ \[[\d,.]+, [\d,.]+\]", rows["segment-locks", 16].rate)
-    assert rows["segment-locks", 16].guarantees == ("yes", "yes", "yes", "one a segment", "yes", "memory")
-    assert rows["segment-locks", 16].sold_share == "100"
-    assert table(facts).count("| void |") == 2
-
-
-def test_a_unit_that_was_not_sold_is_never_rounded_away() -> None:
-    cell = Cell(strategy="segment-locks", segments=4, section="sleep", hold_ms=20)
-    found = run(cell, 0, 0)
-    checker = found.checker.model_copy(update={"stock": 1_000_000, "sold": 999_999})
-    counts = found.counts.model_copy(update={"sold": 999_999, "sold_out": 10})
-    assert sold_share([found.model_copy(update={"checker": checker, "counts": counts})]) == "not quite 100"
 
 
 def parsed(svg: str) -> ET.Element:
@@ -256,13 +195,6 @@ def test_a_name_says_the_value_and_the_runs_that_the_table_of_the_page_has(
     tails = {f"{spot.cell.cell_id}: {row.p99} ms at p99, runs: {row.runs}" for spot, row in cells}
     shed = {f"{spot.cell.cell_id}: p99 is of an order that was shed, runs: {row.runs}" for spot, row in cells}
     assert {one for one in names(svgs["F4"]) if "p99 " in one or "p99," in one} <= tails | shed
-
-
-def test_links_of_a_page_lead_somewhere_and_no_id_is_there_twice(made: Made) -> None:
-    ids = re.findall(r'\sid="([^"]*)"', made.html)
-    targets = {one for pair in re.findall(r'href="#([^"]*)"|url\(#([^)]+)\)', made.html) for one in pair if one}
-    assert targets - set(ids) == set()
-    assert len(ids) == len(set(ids))
 
 
 def test_only_a_screen_shows_dark_figures_so_paper_stays_white(svgs: dict[str, str]) -> None:
@@ -300,15 +232,129 @@ def test_text_and_lines_can_be_read_on_light_and_on_dark_pages(svgs: dict[str, s
     assert len(exchanged) >= 8
 
 
-@pytest.mark.filterwarnings("ignore:Glyph")
-def test_markup_and_control_characters_of_a_strategy_stay_text_in_a_figure() -> None:
-    foreign = '</title><script>alert("1")</script>\x1b]0;\ufffe'
-    cell = Cell(strategy=foreign, section="sleep", hold_ms=20.0, stock=1, case="one-unit")
-    runs = tuple(run(cell, number, number) for number in range(ROUNDS))
-    found = unfavourable_figure(Facts(session().model_copy(update={"runs": runs})))
-    assert isinstance(found, Drawn)
-    with house_style():
-        svg = as_svg(found.figure, found.name)
-    assert "<script" not in svg
-    assert "\x1b" not in svg
-    assert names(svg)[0].startswith('</title><script>alert("1")</script>\\x1b]0;\N{REPLACEMENT CHARACTER} K=1 N=64')
+PUBLISHED: Final = ROOT / "docs" / "results" / "2026-11-28"
+
+
+@pytest.fixture(scope="module")
+def published() -> ResultFile:
+    return read_results(PUBLISHED / "results.jsonl")
+
+
+def part(run: Run, name: str, **values: Any) -> Run:  # noqa: ANN401  # any field of any part
+    """Return a run with some fields of a part changed."""
+    return run.model_copy(update={name: getattr(run, name).model_copy(update=values)})
+
+
+def changed(run: Run, **values: Any) -> Run:  # noqa: ANN401  # any field of a run
+    return run.model_copy(update=values)
+
+
+def honest(run: Run) -> Run:
+    """Return a run that refused wrongly as if it had not."""
+    assert run.fairness is not None
+    clean = run.checker.model_copy(update={"refused_wrongly": 0, "stranded": 0})
+    rate = round(sum(run.fairness.by_buyer) / run.window_s, 3)
+    return run.model_copy(update={"checker": clean, "void": (), "orders_per_s": rate})
+
+
+SOLD: Final = "the rate is not that of the orders sold in the window"
+SABOTAGES: Final[tuple[tuple[str, str, Callable[[Run], Run], str], ...]] = (
+    ("records", "closed", lambda run: changed(run, orders_per_s=2 * (run.orders_per_s or 0)), SOLD),
+    ("records", "closed", lambda run: changed(run, window_s=run.window_s - 1), "the window of the series is not the"),
+    ("records", "closed", lambda run: part(run, "counts", sold=run.counts.sold + 1), "sold + sold out + failed, or"),
+    ("records", "closed", lambda run: part(run, "fairness", jain=0.5), "Jain's index does not follow from the buyers'"),
+    (
+        "records",
+        "open",
+        lambda run: part(run, "times", response=None),
+        "response times and lateness are those of an open",
+    ),
+    (
+        "records",
+        "closed",
+        lambda run: part(run, "times", service=run.times.service.model_copy(update={"p99": 1.0})),
+        "the histogram of service gives another p99 than is stated",
+    ),
+    (
+        "records",
+        "closed",
+        lambda run: part(run, "times", service=run.times.service.model_copy(update={"p9999": 3.0})),
+        "the histogram of service states p9999 without 10 samples beyond",
+    ),
+    ("books", "closed", lambda run: part(run, "checker", oversold=1), "the reasons for which the run is void do not"),
+    ("books", "closed", lambda run: changed(run, void=("a whim",)), "a void run has a throughput, or another has none"),
+    ("books", "closed", lambda run: part(run, "checker", sold=1), "the units sold are not those of the sold orders"),
+    ("histories", "closed", lambda run: changed(run, history_sha256="0" * 64), "the history is not the one that was"),
+    ("histories", "refused", honest, "the history gives another number of refusals while units were free"),
+    ("conditions", "closed", lambda run: changed(run, saturated=("redis",)), "what is marked as saturated does not"),
+    ("conditions", "closed", lambda run: changed(run, server={"version": "1"}), "version of the server is another"),
+    ("conditions", "closed", lambda run: changed(run, guarantees={}), "the guarantees are not those of the strategy"),
+    ("conditions", "closed", lambda run: part(run, "work", commands=0), "CPU time, or what an order cost, is not"),
+)
+
+
+@pytest.mark.parametrize(("check", "of", "change", "sentence"), SABOTAGES)
+def test_a_changed_run_is_named_with_what_does_not_follow(
+    published: ResultFile, check: str, of: str, change: Callable[[Run], Run], sentence: str
+) -> None:
+    first = [one for one in published.runs if one.round == 1 and one.cell.segments > 1]
+    kinds = {
+        "closed": (one for one in first if one.cell.loop == "closed" and one.orders_per_s and not one.saturated),
+        "open": (one for one in first if one.cell.loop == "open"),
+        "refused": (one for one in first if one.checker.refused_wrongly),
+    }
+    run = next(kinds[of])
+    whole, broken = (
+        verdict(check, Subject(published.model_copy(update={"runs": (one,)}), PUBLISHED)) for one in (run, change(run))
+    )
+    assert whole.holds
+    assert not broken.holds
+    assert broken.evidence.startswith(sentence)
+    assert broken.evidence.endswith(f": run {run.run} ({run.cell_id})")
+
+
+def test_a_run_of_the_published_session_that_is_not_the_planned_one_is_named(published: ResultFile) -> None:
+    first, *others = published.runs
+
+    def said(*runs: Run) -> str:
+        return verdict("plan", Subject(published.model_copy(update={"runs": runs}), PUBLISHED)).evidence
+
+    assert said(*published.runs) == "990 runs are those of the plan; its commit is older than they are"
+    assert said(changed(first, seed=1), *others) == (
+        f"another cell, round, arm, seed, sweep, load or warm-up than planned: run 1 ({first.cell_id})"
+    )
+    assert said(part(first, "checker", stock=1), *others) == (
+        f"stock or arrivals do not follow from seed, calibration and earlier runs: run 1 ({first.cell_id})"
+    )
+    assert said(*others) == "the last line does not say that 990 runs were planned and 989 done"
+
+
+def test_fewer_than_ten_runs_or_no_second_arm_leave_the_noise_unknown(published: ResultFile) -> None:
+    def said(runs: tuple[Run, ...]) -> str:
+        return verdict("floor", Subject(published.model_copy(update={"runs": runs}), PUBLISHED)).evidence
+
+    assert said(tuple(run for run in published.runs if run.round > 1)).startswith("fewer than 10 runs of ")
+    alone = tuple(run for run in published.runs if run.arm == "A")
+    assert said(alone) == "no cell was measured twice a round, as A and as B"
+
+
+def test_the_command_prints_a_line_a_check_and_ends_with_1_when_one_is_broken(
+    published: ResultFile, tmp_path: Path
+) -> None:
+    """The file has few runs, and is in a folder without plan and histories."""
+    file, said = tmp_path / "results.jsonl", StringIO()
+    with (PUBLISHED / "results.jsonl").open("rb") as whole:
+        file.write_bytes(b"".join(islice(whole, 21)))
+    assert lint_file(tmp_path, Console(file=said, width=300)) == 1
+    lines = said.getvalue().splitlines()
+    assert [line.partition(",")[0] for line in lines[:-1]] == list(CHECKS)
+    assert [line.partition(",")[0] for line in lines if ": broken: " in line] == [
+        *("plan", "histories", "books", "floor", "conditions")
+    ]
+    assert lines[-1] == "1 of 6 checks hold: a table of these results may not be published."
+    assert not may_publish([verdict("plan", Subject(published.model_copy(update={"runs": ()}), tmp_path))])
+    file.write_text('{"schema": "another/9"}\n')
+    with pytest.raises(
+        InvalidInput, match=r"results\.jsonl, line 1 is of schema 'another/9', and this reads 'segmented-"
+    ):
+        lint_file(file, Console(file=StringIO()))

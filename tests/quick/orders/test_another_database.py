@@ -9,10 +9,9 @@ import pytest
 from segmented import Order, Outbox, Pool, RedisStore, Settled
 from segmented.errors import AnotherDatabase, InvalidInput
 from segmented.keys import shard_keys
-from segmented.models import Thawed, Verified
+from segmented.models import Thawed
 from segmented.orders import (
     audit_both,
-    forget,
     open_gated,
     rebuild,
     relay,
@@ -86,13 +85,6 @@ def forget_identity(pool: Pool, store: RedisStore) -> None:
     assert pool.state().sale_id == ""
 
 
-def test_a_pool_notes_the_random_identity_that_its_rows_got(pool: Pool, gate: Gate, other: Gate) -> None:
-    own, another = gate.totals(SKU).sale_id, other.totals(SKU).sale_id
-    assert pool.state().sale_id == own
-    assert (len(own), len(another), own == another) == (32, 32, False)
-    int(own, 16)
-
-
 @pytest.mark.parametrize("call", CALLS)
 def test_a_database_of_another_sale_is_refused_and_nothing_changes(
     pool: Pool, other: Gate, other_url: str, store: RedisStore, call: str
@@ -107,21 +99,6 @@ def test_a_database_of_another_sale_is_refused_and_nothing_changes(
     assert everything(store, other_url) == before
 
 
-def test_a_database_of_another_sale_does_not_forget(pool: Pool, gate: Gate, other: Gate) -> None:
-    relay(pool, gate, trim_keep=0)
-    with pytest.raises(AnotherDatabase):
-        forget(pool, other, grace=0)
-    assert pool.state().forgotten is None
-
-
-def test_a_frozen_pool_is_not_rebuilt_from_another_sale(pool: Pool, gate: Gate, other: Gate) -> None:
-    freeze(pool)
-    with pytest.raises(AnotherDatabase):
-        rebuild(pool, other)
-    assert (pool.state().frozen, other.totals(SKU).epoch) == ((1, 3), 1)
-    assert rebuild(pool, gate).state.confirmed == 3
-
-
 def test_the_commands_refuse_another_sale_with_one_sentence(
     pool: Pool, other: Gate, other_url: str, store: RedisStore, valkey: ValkeyServer
 ) -> None:
@@ -133,21 +110,6 @@ def test_the_commands_refuse_another_sale_with_one_sentence(
         assert (said.returncode, said.stdout) == (2, "")
         assert f"{other_url} has another sale of 'mug', not the one of the pool: name the" in said.stderr
     assert everything(store, other_url) == before
-
-
-@pytest.mark.parametrize("is_frozen", [True, False])
-def test_a_pool_of_an_earlier_release_takes_the_identity_at_a_verify_or_rebuild(
-    pool: Pool, gate: Gate, other: Gate, store: RedisStore, *, is_frozen: bool
-) -> None:
-    forget_identity(pool, store)
-    if is_frozen:
-        freeze(pool)
-        rebuild(pool, gate)
-    else:
-        assert verify(pool, gate) == Verified(SKU, replay=True)
-    assert pool.state().sale_id == gate.totals(SKU).sale_id
-    with pytest.raises(AnotherDatabase):
-        verify(pool, other)
 
 
 def test_a_pool_that_another_database_has_rebuilt_is_brought_back_by_its_own(
@@ -186,12 +148,3 @@ def test_a_process_that_sells_asks_for_the_sale_before_its_first_order(
     with pytest.raises(AnotherDatabase):
         take_envelope(Pool(store, SKU), ("queued",), gate=other)
     assert everything(store, other_url) == before
-
-
-def test_a_database_without_rows_gets_none_for_the_pool_of_another_one(
-    pool: Pool, open_gate: Callable[..., Gate], tmp_path: Path
-) -> None:
-    empty = open_gate(f"sqlite:///{tmp_path}/empty.db")
-    with pytest.raises(InvalidInput, match=r"empty\.db has no rows for 'mug': name the database that the pool was"):
-        open_gated(pool, empty, stock=10, segments=2)
-    assert empty.totals(SKU).segments == ()

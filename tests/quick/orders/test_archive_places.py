@@ -57,22 +57,6 @@ def names_in(folder: Path) -> list[str]:
 # --- files ---
 
 
-@pytest.mark.parametrize("name", ["sold.jsonl", "sold.jsonl.gz"])
-def test_a_file_appears_once_it_is_complete(pool: Pool, tmp_path: Path, name: str) -> None:
-    there: set[str] = set()
-    archive(pool, tmp_path / name, on_progress=lambda *_: there.update(names_in(tmp_path)))
-    assert names_in(tmp_path) == [name]
-    assert f".{name}.partial" in there
-    assert check_archive(lines_of(tmp_path / name), "here").orders == 25
-
-
-def test_the_partial_file_of_a_killed_process_is_overwritten(pool: Pool, tmp_path: Path) -> None:
-    (tmp_path / ".sold.jsonl.partial").write_text("left\n" * 10_000, encoding="utf-8")
-    archive(pool, tmp_path / "sold.jsonl")
-    assert names_in(tmp_path) == ["sold.jsonl"]
-    assert check_archive(lines_of(tmp_path / "sold.jsonl"), "here").orders == 25
-
-
 def test_a_place_that_can_be_no_file_is_refused_and_the_pool_stays_whole(pool: Pool, tmp_path: Path) -> None:
     wrong = {
         tmp_path / "missing" / "sold.jsonl": "there is no folder",
@@ -138,21 +122,6 @@ def test_an_interruption_while_it_is_written_leaves_a_whole_pool_and_no_file(poo
         archive(pool, tmp_path / "sold.jsonl", on_progress=interrupt)
     assert is_whole(pool)
     assert names_in(tmp_path) == []
-
-
-def test_an_interruption_of_the_removal_is_finished_by_the_next_run(pool: Pool, tmp_path: Path) -> None:
-    def interrupt(step: str, done: int, _total: int) -> None:
-        if step == "removing" and done > 20:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        archive(pool, tmp_path / "sold.jsonl", on_progress=interrupt)
-    with pytest.raises(PoolArchived, match="is being archived"):
-        pool.reserve("late")
-    answer = archive(pool, tmp_path / "sold.jsonl")
-    assert (answer.orders, answer.replay) == (25, False)
-    with pytest.raises(PoolArchived, match="was archived to"):
-        pool.reserve("late")
 
 
 def test_the_removal_is_finished_with_an_archive_that_was_moved(pool: Pool, tmp_path: Path) -> None:
@@ -308,18 +277,6 @@ def test_a_compressed_archive_that_was_cut_cannot_be_read(pool: Pool, tmp_path: 
     file.write_bytes(gzip.compress(b"\xff\n"))
     with pytest.raises(InvalidInput, match="cannot be read"):
         check_archive(lines_of(file), "here")
-
-
-def test_a_trimmed_ledger_is_checked_from_where_it_begins(store: RedisStore, tmp_path: Path) -> None:
-    pool = Pool(store, SKU)
-    pool.open(stock=100, segments=4)
-    sell(pool, 40)
-    pool.trim_ledger(keep=10)
-    sell(pool, 50)
-    pool.trim_ledger(keep=10)
-    pool.close()
-    assert archive(pool, tmp_path / "sold.jsonl").orders == 50
-    assert check_archive(lines_of(tmp_path / "sold.jsonl"), "here").confirmed == 50
 
 
 def test_a_thawed_pool_is_archived_with_the_units_it_lost(store: RedisStore, tmp_path: Path) -> None:

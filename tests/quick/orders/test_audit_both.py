@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled
-from segmented.errors import InvalidInput, PoolFrozen, PoolMissing, PoolNotGated
+from segmented.errors import PoolFrozen
 from segmented.keys import shard_keys
 from segmented.orders import (
     Difference,
@@ -272,23 +272,6 @@ def test_of_many_differences_a_thousand_are_named_and_all_are_counted(pool: Pool
 
 
 # --- what is refused, and the command ---
-
-
-def test_a_pool_without_a_database_with_another_one_or_without_keys_is_refused(
-    store: RedisStore, pool: Pool, gate: Gate, open_gate: Callable[..., Gate], tmp_path: object
-) -> None:
-    plain = Pool(store, "plain")
-    plain.open(stock=3, segments=1)
-    with pytest.raises(PoolNotGated):
-        audit_both(plain, gate)
-    with pytest.raises(
-        InvalidInput,
-        match=r"^the order database \S+ has no rows for 'mug': name the database that the pool was opened with$",
-    ):
-        audit_both(pool, open_gate(f"sqlite:///{tmp_path}/other.db"))
-    store.client.flushdb()
-    with pytest.raises(PoolMissing):
-        audit_both(pool, gate)
 
 
 def test_the_command_prints_both_reports_and_ends_with_one_if_either_is_not_clean(

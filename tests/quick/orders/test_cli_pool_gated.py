@@ -1,16 +1,15 @@
-"""`segmented pool` of a gated pool: both sides are changed, or neither is and one sentence says why."""
+"""Commands for a pool with an order database."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from segmented import Order, Pool, RedisStore, Settled
 from segmented.models import Shard
-from segmented.orders import connect, open_gated, take_order
+from segmented.orders import audit_both, connect, open_gated, take_order
 from segmented.protocol import FreezePool
 from segmented.stock import ShardedPool
 from tests.support.command_line import ran
@@ -18,6 +17,7 @@ from tests.support.pools.gated_shop import everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
@@ -45,10 +45,6 @@ def check_agree(pool: Pool, gate: Gate) -> None:
     assert (totals.quota, totals.sold) == (state.stocked, state.confirmed)
     assert gate.unfinished_changes(pool.sku) == ()
     assert pool.audit().is_clean
-
-
-def path_of(sqlite_url: str) -> Path:
-    return Path(sqlite_url.removeprefix("sqlite:///"))
 
 
 # --- both sides ---
@@ -108,23 +104,6 @@ def test_too_large_a_withdrawal_and_a_restock_of_a_closed_pool_end_with_one(
     late = ran("pool", "restock", SKU, "5", "--id", "y", "--database", order_database, url=valkey.url)
     assert (late.returncode, late.stderr) == (1, "segmented: the pool is closed: nothing is changed\n")
     assert (pool.state().stocked, gate.totals(SKU).quota) == (10, 10)
-
-
-def test_an_open_gated_pool_asked_for_with_other_numbers_is_left_alone_and_said(
-    pool: Pool, store: RedisStore, valkey: ValkeyServer, order_database: str
-) -> None:
-    before = everything(store, order_database)
-    for other, differs in (
-        (["--stock", "11"], "stock 10 instead of 11"),
-        (["--segments", "3"], "segments 2 instead of 3"),
-        (["--epoch", "2"], "epoch 1 instead of 2"),
-        (["--limit-per-customer", "4"], "limit per customer none instead of 4"),
-    ):
-        done = ran(*OPEN, *other, "--database", order_database, url=valkey.url)
-        sentence = f"segmented: open already, with {differs}: nothing is changed\n"
-        assert (done.returncode, done.stderr) == (1, sentence)
-    assert everything(store, order_database) == before
-    assert pool.state().opened == 10
 
 
 # --- interrupted ---
@@ -234,23 +213,6 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password(
     assert store.client.dump(store.client.keys("*")[0]) == before
 
 
-def test_a_file_that_is_not_there_is_not_made(
-    store: RedisStore, valkey: ValkeyServer, sqlite_url: str, tmp_path: Path
-) -> None:
-    sentence = f"the order database {sqlite_url} cannot be used: the file does not exist; "
-    told = refused(*OPEN[1:], "--database", sqlite_url, url=valkey.url)
-    assert told == f"{sentence}--create-tables makes it"
-    assert refused(*OPEN[1:], "--stock", "0", "--create-tables", "--database", sqlite_url, url=valkey.url)
-    Pool(store, SKU).open(stock=10, segments=2, gated=True)
-    for words in (*CHANGES.values(), (*OPEN[1:], "--create-tables")):
-        told = refused(*words, "--database", sqlite_url, url=valkey.url)
-        assert told == f"{sentence}name the one that the pool was opened with"
-    told = refused("forget", SKU, "--database", sqlite_url, url=valkey.url)
-    assert told.startswith(f"{sentence}name another one, or create it with 'segmented orders migrate --database URL'")
-    assert list(tmp_path.iterdir()) == []
-    assert not path_of(sqlite_url).exists()
-
-
 def test_a_shard_of_a_gated_pool_is_changed_verified_and_rebuilt_with_its_database(
     store: RedisStore, gate: Gate, order_database: str, valkey: ValkeyServer
 ) -> None:
@@ -278,3 +240,96 @@ def test_a_shard_of_a_gated_pool_is_changed_verified_and_rebuilt_with_its_databa
     assert [shard.state().epoch for shard in pool.shards] == [1, 2]
     for shard in pool.shards:
         check_agree(shard, gate)
+
+
+@pytest.fixture
+def sold_pool(store: RedisStore, gate: Gate) -> Pool:
+    """Ten units in two segments, of which three are sold."""
+    sold_pool = Pool(store, SKU)
+    open_gated(sold_pool, gate, stock=10, segments=2)
+    take(sold_pool, gate, "a", 3)
+    return sold_pool
+
+
+def take(sold_pool: Pool, gate: Gate, order_id: str, quantity: int) -> None:
+    assert isinstance(take_order(sold_pool, gate, Order(order_id, quantity), timeout=0), Settled)
+
+
+def lose(store: RedisStore) -> None:
+    """Let the server lose its data, and this process what it has seen of it."""
+    store.client.flushall()
+
+
+def reopen(database: str, valkey: ValkeyServer, *more: str) -> tuple[int, str, str]:
+    said = ran("pool", "reopen", SKU, "--database", database, "--segments", "4", *more, url=valkey.url)
+    return said.returncode, said.stdout, said.stderr
+
+
+def refused_reopening(*words: str, url: str) -> str:
+    """Return the one sentence of a command that was not usable."""
+    done = ran("pool", *words, url=url)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    return done.stderr.removeprefix("segmented: ").rstrip("\n")
+
+
+@pytest.mark.usefixtures("sold_pool")
+def test_a_pool_whose_keys_are_gone_is_opened_with_what_is_not_sold(
+    store: RedisStore, gate: Gate, order_database: str, valkey: ValkeyServer
+) -> None:
+    lose(store)
+    assert reopen(order_database, valkey) == (0, "reopened in epoch 2: 7 free\n", "")
+    assert reopen(order_database, valkey) == (0, "open already in epoch 2: nothing is changed\n", "")
+    with RedisStore.from_url(valkey.url) as new:
+        again = Pool(new, SKU)
+        take(again, gate, "a", 3)  # it was sold before
+        take(again, gate, "b", 7)
+        assert (again.state().segment_count, again.state().sale_id) == (4, gate.totals(SKU).sale_id)
+        assert audit_both(again, gate).is_clean
+    assert gate.totals(SKU).sold == 10
+    lose(store)
+    assert reopen(order_database, valkey) == (
+        2,
+        "",
+        "segmented: the whole stock of 'mug' is sold, 10 units: there is nothing to open again\n",
+    )
+
+
+@pytest.mark.usefixtures("sold_pool")
+def test_the_answer_is_written_as_json_and_the_epoch_may_be_given(
+    store: RedisStore, order_database: str, valkey: ValkeyServer
+) -> None:
+    lose(store)
+    for is_new in (True, False):
+        exit_code, written, _ = reopen(order_database, valkey, "--epoch", "5", "--json", "-")
+        found = json.loads(written)
+        assert (exit_code, found["is_new"], found["epoch"], found["available"]) == (0, is_new, 5, 7)
+    assert reopen(order_database, valkey, "--epoch", "4")[0] == 2
+    lose(store)
+    assert reopen(order_database, valkey, "--epoch", "5") == (
+        2,
+        "",
+        "segmented: pool 'mug' was open in epoch 5; give a later epoch\n",
+    )
+
+
+@pytest.mark.usefixtures("sold_pool")
+def test_an_interrupted_reopening_is_finished_in_its_epoch(
+    store: RedisStore, gate: Gate, order_database: str, valkey: ValkeyServer
+) -> None:
+    lose(store)
+    gate.stocking.raise_epoch(SKU, 4, epoch=2, opened=1)
+    assert reopen(order_database, valkey) == (0, "reopened in epoch 2: 7 free\n", "")
+
+
+def test_an_archive_of_a_pool_whose_ledger_is_not_relayed_names_the_relay(
+    sold_pool: Pool, gate: Gate, order_database: str, valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    words = ("relay", SKU, "--database", order_database)
+    assert ran("pool", *words, url=valkey.url).returncode == 0
+    take(sold_pool, gate, "later", 1)
+    sold_pool.close()
+    told = refused_reopening("archive", SKU, "--to", str(tmp_path / "mug.jsonl"), "--yes", url=valkey.url)
+    assert told == (
+        "pool 'mug' cannot be archived: 3 changes are not in the order database yet: run 'segmented pool relay mug "
+        "--database URL'"
+    )

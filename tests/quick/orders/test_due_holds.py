@@ -12,19 +12,14 @@ from segmented import (
     AsyncPool,
     MemoryStore,
     Order,
-    Outbox,
     Pool,
     RedisStore,
     Reserved,
     SoldOut,
-    protocol as op,
 )
 from segmented.clock import ManualClock
-from segmented.errors import DatabaseUnavailable
-from segmented.models import Cart, CartReserved
-from segmented.orders import AsyncGate, Gate, take_envelope, take_order
-from segmented.stock import AsyncShardedPool, Grant, ShardedPool
-from segmented.stock.carts import Carts
+from segmented.orders import AsyncGate, Gate, take_order
+from segmented.stock import Grant, ShardedPool
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -48,32 +43,10 @@ def pool(clock: ManualClock, gate: Gate) -> Pool:
     return pool
 
 
-def test_a_refusal_with_units_on_hold_says_when_to_try_again(pool: Pool, clock: ManualClock) -> None:
-    clock.advance(8)
-    refused = pool.reserve("asked", quantity=2)
-    assert isinstance(refused, SoldOut)
-    assert refused.free_in_ms == 4_000
-    assert refused.describe() == "sold out (1 unit free, 2 on hold, 2 asked for; try again in 4.0 s)"
-
-
-def test_a_refusal_without_units_on_hold_does_not(pool: Pool) -> None:
-    for order_id in ("gone", "also gone"):
-        pool.confirm(order_id)
-    refused = pool.reserve("asked", quantity=2)
-    assert isinstance(refused, SoldOut)
-    assert refused.describe() == "sold out (1 unit free, 0 on hold, 2 asked for)"
-
-
 def test_a_reservation_gets_the_units_of_holds_that_have_ended(pool: Pool, gate: Gate, clock: ManualClock) -> None:
     clock.advance(12.1)
     assert isinstance(pool.reserve("next", quantity=3), Reserved)
     assert {row.order_id: row.state for row in gate.each_order(SKU)} == {"gone": "void", "also gone": "void"}
-
-
-def test_a_grant_gets_the_units_of_holds_that_have_ended(pool: Pool, clock: ManualClock) -> None:
-    clock.advance(12.1)
-    with pool.grant("next", quantity=3, timeout=0) as grant:
-        assert isinstance(grant, Grant)
 
 
 @pytest.mark.parametrize("is_by_gate", [True, False])
@@ -87,62 +60,6 @@ def test_a_refusal_is_not_kept_while_holds_have_ended(
     else:
         assert take_order(Pool(pool.store, SKU), gate, Order("next", 3), timeout=0, keep_refusal=True)
     assert pool.state().confirmed == 3
-
-
-def test_a_submitted_order_gets_the_units_of_holds_that_have_ended(pool: Pool, gate: Gate, clock: ManualClock) -> None:
-    clock.advance(12.1)
-    deciding = Pool(pool.store, SKU, gate=gate, outbox=Outbox.under_lock())
-    deciding.submit(Order("next", 3))
-    report = take_envelope(pool.plain, ["next"], gate=gate)
-    assert [(one.order_id, one.state) for one in report.settled] == [("next", "confirmed")]
-
-
-def test_of_a_batch_the_refused_get_the_units_of_holds_that_have_ended(pool: Pool, clock: ManualClock) -> None:
-    clock.advance(12.1)
-    answers = pool.reserve_many([Order("a"), Order("b"), Order("c"), Order("d")])
-    assert [isinstance(answer, Reserved) for answer in answers] == [True, True, True, False]
-
-
-def test_a_cart_gets_the_units_of_holds_that_have_ended(pool: Pool, gate: Gate, clock: ManualClock) -> None:
-    clock.advance(12.1)
-    cart = Cart("next", [(SKU, 3)])
-    assert isinstance(Carts(pool.store, hold=12, gate=gate).reserve(cart), CartReserved)
-
-
-def test_an_order_that_the_database_has_sold_keeps_its_units(pool: Pool, gate: Gate, clock: ManualClock) -> None:
-    gate.confirm(order_id="gone", sku=SKU, segment=0, quantity=1, epoch=1)
-    clock.advance(12.1)
-    assert isinstance(pool.reserve("next", quantity=3), SoldOut)
-    assert isinstance(pool.reserve("next", quantity=2), Reserved)
-    assert pool.state().confirmed == 1
-
-
-def test_a_refusal_stands_while_the_database_is_away(
-    pool: Pool, gate: Gate, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def away(*_: object, **__: object) -> None:
-        raise DatabaseUnavailable
-
-    clock.advance(12.1)
-    for call in ("void", "void_many"):
-        monkeypatch.setattr(gate, call, away)
-    assert isinstance(pool.reserve("next", quantity=3), SoldOut)
-
-
-def test_available_counts_the_units_of_holds_that_have_ended(pool: Pool, clock: ManualClock) -> None:
-    assert pool.available() == 1
-    clock.advance(12.1)
-    assert (pool.available(), pool.state().available) == (3, 1)
-
-
-def test_available_counts_them_in_shards_without_a_gate_too(clock: ManualClock) -> None:
-    pool = ShardedPool(MemoryStore(clock=clock), SKU, ttl=10, hold=12)
-    pool.open(stock=4, segments=2, shards=2)
-    for number in range(3):
-        pool.reserve(f"gone {number}")
-    assert pool.available() == 1
-    clock.advance(12.1)
-    assert pool.available() == 4
 
 
 @pytest.mark.parametrize("quantity", [1, 2, 4])
@@ -161,20 +78,6 @@ def test_in_shards_an_order_gets_the_units_of_holds_that_have_ended_in_any(
     assert isinstance(pool.reserve("next", quantity=quantity), Reserved)
 
 
-def test_in_shards_asyncio_does_the_same(order_database: str, clock: ManualClock) -> None:
-    async def scene() -> None:
-        async with AsyncGate(order_database) as gate:
-            pool = AsyncShardedPool(AsyncMemoryStore(clock=clock), SKU, ttl=10, hold=12, gate=gate)
-            await pool.open(stock=4, segments=2, shards=2)
-            for number in range(4):
-                await pool.reserve(f"gone {number}")
-            clock.advance(12.1)
-            async with pool.grant("next", quantity=4, timeout=0):
-                pass
-
-    asyncio.run(scene())
-
-
 def test_asyncio_does_the_same(order_database: str, clock: ManualClock) -> None:
     async def scene() -> None:
         async with AsyncGate(order_database) as gate:
@@ -191,13 +94,6 @@ def test_asyncio_does_the_same(order_database: str, clock: ManualClock) -> None:
                 pass
 
     asyncio.run(scene())
-
-
-def test_workers_know_a_gated_pool_from_its_opening(store: RedisStore, gate: Gate) -> None:
-    Pool(store, SKU, gate=gate).open(stock=1, segments=1)
-    ShardedPool(store, "shirt", gate=gate).open(stock=2, segments=2, shards=2)
-    known = set(store.execute(op.ListOutboxes()))
-    assert {SKU, *(shard.sku for shard in ShardedPool(store, "shirt", gate=gate).shards)} <= known
 
 
 def test_a_command_settles_expired_holds(gate: Gate, valkey: ValkeyServer, order_database: str) -> None:

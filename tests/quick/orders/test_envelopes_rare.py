@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import MemoryStore, Order, Pool, RedisStore, protocol as op
-from segmented.errors import AssignedElsewhere, InvalidInput, StoreUnavailable
+from segmented.errors import AssignedElsewhere, InvalidInput
 from segmented.models import Assignment
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.work_terms import TryLater, WorkTerms
@@ -60,19 +60,6 @@ def test_a_failure_that_cannot_be_stored_or_told_as_it_is_spoils_no_other_order(
     assert known(pool, "a").reason == reason
 
 
-def test_later_is_a_time() -> None:
-    for seconds in (0, -1, float("nan"), float("inf")):
-        with pytest.raises(InvalidInput, match="seconds"):
-            TryLater("the bank is shut", seconds=seconds)
-
-
-def test_a_hold_shorter_than_the_work_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"hold=4 s is shorter than ttl=5 s or work=5 s"):
-        WorkTerms(hold=4)
-    with pytest.raises(InvalidInput, match="not a waiting time"):
-        WorkTerms(segment_timeout=-1)
-
-
 async def _coroutine(_: BegunOrder) -> None: ...
 
 
@@ -107,30 +94,6 @@ def test_a_store_that_is_away_for_the_confirmation_alone_counts_against_no_order
     report = take_envelope(pool, ["a", "b"], step=step)
     assert set(report.put_off) == {"a", "b"}
     assert [known(pool, one).begun for one in "ab"] == [0, 0]
-
-
-@pytest.mark.parametrize("decides", ["at acceptance", "in the worker"])
-def test_a_lost_answer_counts_against_no_order(decides: Deciding) -> None:
-    store = Failing()
-    pool = opened(store, decides=decides)
-    pool.submit("a")
-    pool.is_gated()
-    for _ in range(6):
-        store.is_deaf = True
-        report = take_envelope(pool, ["a"], step=lambda _: None)
-        assert (set(report.put_off), known(pool, "a").begun) == ({"a"}, 0)
-    assert [one.state for one in take_envelope(pool, ["a"], step=lambda _: None).settled] == ["confirmed"]
-
-
-def test_a_store_that_stays_away_is_told() -> None:
-    store = Failing()
-    pool = opened(store)
-    pool.submit("a")
-    pool.is_gated()
-    store.away = (op.TakeOrders, op.PutOff)
-    with pytest.raises(StoreUnavailable):
-        take_envelope(pool, ["a"], step=lambda _: None)
-    assert known(pool, "a").is_in_outbox
 
 
 def test_a_worker_without_the_gate_writes_nothing_to_a_gated_pool_of_other_workers(

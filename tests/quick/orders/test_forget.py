@@ -1,18 +1,20 @@
-"""A pool forgets finished orders that its order database answers for, and no repeat of one gets a unit."""
+"""Orders that are forgotten, and what the archive keeps."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
+from segmented import LimitReached, Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown
-from segmented.models import Decided
+from segmented.keys import shard_keys
+from segmented.models import Cart, CartRecord, Decided
 from segmented.orders import (
     Gate,
+    audit_both,
     cancel_order,
     finish_reserved,
     forget,
@@ -23,8 +25,12 @@ from segmented.orders import (
     take_envelope,
     take_order,
 )
+from segmented.stock import Carts
 from segmented.stock.outbox import Outbox
 from tests.support.pools.gated_shop import check
+
+if TYPE_CHECKING:
+    from segmented.models import CartAnswer, CartSettled
 
 SKU: Final = "mug"
 SECONDS: Final = 60.0
@@ -92,32 +98,9 @@ def test_what_is_finished_relayed_and_trimmed_goes_and_both_audits_are_clean(poo
     assert forgotten(pool, gate) == (0, 0)
 
 
-def test_the_first_call_drops_nothing_and_says_how_long_to_wait(
-    pool: Pool, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forgetting, "NOTICE_MS", 600_000)
-    trimmed(pool, gate)
-    first = forget(pool, gate, grace=0)
-    assert (first.orders, first.left, first.wait_seconds) == (0, 5, 600.0)
-    second = forget(pool, gate, grace=0)
-    assert (second.orders, 0 < second.wait_seconds <= 600.0) == (0, True)
-    assert pool.state().forgotten == 0
-
-
 def test_orders_stay_during_their_grace_time(pool: Pool, gate: Gate) -> None:
     assert forgotten(pool, gate, grace=3_600.0) == (0, 0)
     assert records(pool, "a", "x") == ["confirmed", "cancelled"]
-
-
-def test_a_record_that_changed_after_it_was_read_stays(pool: Pool, gate: Gate) -> None:
-    announced(pool, gate)
-    (record,) = pool.store.execute(op.ReadOrders(SKU, ("a",)))
-    assert record is not None
-    start = pool.store.execute(op.ReadLedgerStart(SKU))
-    stale = op.ForgetOrders(SKU, start - 1, 0, (("a", record.sequence - 1), ("r", 1), ("nobody", 1)))
-    assert pool.store.execute(stale).orders == 0
-    assert pool.store.execute(replace(stale, orders=(("a", record.sequence), ("a", record.sequence)))).orders == 1
-    assert (pool.state().lost, pool.state().forgotten) == (1, 1)
 
 
 def test_another_pool_keeps_its_records_and_says_why(store: RedisStore, gate: Gate) -> None:
@@ -144,24 +127,6 @@ def test_a_refused_order_goes_and_its_repeat_is_a_new_attempt(pool: Pool, gate: 
 # --- repeats of forgotten orders ---
 
 
-def test_a_repeat_of_a_sold_order_gets_the_databases_answer_and_runs_no_body(pool: Pool, gate: Gate) -> None:
-    assert forgotten(pool, gate) == (4, 6)
-    ran: list[str] = []
-    again = take_order(pool, gate, Order("b", 2), timeout=SECONDS, body=lambda grant: ran.append(grant.order_id))
-    assert isinstance(again, Settled)
-    assert (again.state, again.quantity, again.replay, ran) == ("confirmed", 2, True, [])
-    check(pool, gate, confirmed=6, available=13, reserved=1)
-
-
-def test_a_repeat_of_a_cancelled_order_gets_the_databases_answer_and_runs_no_body(pool: Pool, gate: Gate) -> None:
-    assert forgotten(pool, gate) == (4, 6)
-    ran: list[str] = []
-    again = take_order(pool, gate, Order("x", 4), timeout=SECONDS, body=lambda grant: ran.append(grant.order_id))
-    assert isinstance(again, Decided)
-    assert (again.state, again.quantity, ran) == ("cancelled", 4, [])
-    check(pool, gate, confirmed=6, available=13, reserved=1)
-
-
 def test_a_repeat_in_a_sold_out_pool_is_not_refused(pool: Pool, gate: Gate) -> None:
     sell(pool, gate, "rest", 13)
     assert forgotten(pool, gate) == (5, 19)
@@ -179,18 +144,6 @@ def test_units_reserved_for_a_sold_order_go_back_when_it_is_finished(pool: Pool,
         reserved = pool.reserve(order)
         assert isinstance(reserved, Reserved)
         assert finish_reserved(pool, gate, order, reserved).state == state
-    check(pool, gate, confirmed=6, available=13, reserved=1)
-
-
-def test_units_granted_by_a_process_that_does_not_know_yet_go_back(
-    pool: Pool, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert forgotten(pool, gate) == (4, 6)
-    told = iter([False])
-    monkeypatch.setattr("segmented.orders.decided.may_have_forgotten", lambda _: next(told, True))
-    again = take_order(pool, gate, Order("a", 1), timeout=SECONDS)
-    assert isinstance(again, Settled)
-    assert again.state == "confirmed"
     check(pool, gate, confirmed=6, available=13, reserved=1)
 
 
@@ -216,20 +169,6 @@ def test_a_repeat_with_other_content_is_refused_and_keeps_no_units(pool: Pool, g
     assert isinstance(reserved, Reserved)
     with pytest.raises(OrderMismatch, match="quantity 2 is stored, 3 was given"):
         finish_reserved(pool, gate, Order("b", 3), reserved)
-    check(pool, gate, confirmed=7, available=12, reserved=1)
-
-
-def test_an_envelope_with_forgotten_orders_takes_no_unit_and_calls_no_step(pool: Pool, gate: Gate) -> None:
-    assert forgotten(pool, gate) == (4, 6)
-    pool.submit_many([Order("a", 1), Order("x", 4), Order("new", 1)])
-    called: list[str] = []
-    report = take_envelope(pool, ["a", "x", "new"], gate=gate, step=lambda order: called.append(order.order.order_id))
-    assert {one.order_id: one.state for one in report.settled} == {
-        "a": "confirmed",
-        "x": "cancelled",
-        "new": "confirmed",
-    }
-    assert (called, pool.store.execute(op.ReadOutbox(SKU)).waiting) == (["new"], 0)
     check(pool, gate, confirmed=7, available=12, reserved=1)
 
 
@@ -313,3 +252,89 @@ def test_records_that_go_during_an_audit_start_it_again(
     monkeypatch.setattr(pool.store, "execute", interrupted)
     report = pool.audit()
     assert (report.is_clean, calls) == (True, ["forget"]), report.drift
+
+
+SKUS: Final = ("cap", "mug")
+LINES: Final = [("mug", 2), ("cap", 1)]
+HOME: Final = "cap"
+
+
+def forgotten_cart(pool: Pool, gate: Gate) -> int:
+    """Relay, trim and forget; return how many orders that were."""
+    for _ in range(3):
+        relay(pool, gate, trim_keep=0)
+    return forget(pool, gate, grace=0.0).orders
+
+
+def test_a_finished_cart_answers_its_repeats_after_its_orders_are_forgotten(store: RedisStore, gate: Gate) -> None:
+    pools = [Pool(store, sku, gate=gate) for sku in SKUS]
+    for pool in pools:
+        pool.open(stock=10, segments=2)
+    carts = Carts(store, gate=gate)
+    sold, back = Cart("sold", LINES), Cart("back", LINES)
+    for cart in (sold, back):
+        carts.reserve(cart)
+    carts.confirm("sold", home=HOME)
+    carts.cancel("back", home=HOME)
+
+    def answers() -> tuple[list[CartAnswer], CartSettled, CartSettled, list[CartRecord]]:
+        repeats = [carts.reserve(cart) for cart in (sold, back)]
+        records = [replace(carts.read(cart.cart_id, home=HOME), left_ms=0) for cart in (sold, back)]
+        return repeats, carts.confirm("sold", home=HOME), carts.cancel("back", home=HOME), records
+
+    before = answers()
+    assert [forgotten_cart(pool.plain, gate) for pool in pools] == [2, 2]
+    for pool in pools:
+        assert store.execute(op.ReadOrders(pool.sku, (sold.order_id, back.order_id))) == (None, None)
+    assert answers() == before
+    assert [(pool.state().confirmed, pool.state().available) for pool in pools] == [(1, 9), (2, 8)]
+    for pool in pools:
+        assert pool.audit().drift == ()
+        assert audit_both(pool.plain, gate).is_clean
+
+
+CUSTOMERS: Final = shard_keys(SKU).customers
+
+
+@pytest.fixture
+def limited_pool(store: RedisStore, gate: Gate) -> Pool:
+    """Twenty units, at most three a customer: ann has bought three, bob one, and both orders of ann are forgotten."""
+    limited_pool = Pool(store, SKU, outbox=Outbox(publish_after=600))
+    open_gated(limited_pool, gate, stock=20, segments=4, limit_per_customer=3)
+    sold(limited_pool, gate, Order("a", 2, "ann"))
+    sold(limited_pool, gate, Order("b", 1, "ann"))
+    for _ in range(3):
+        relay(limited_pool, gate, trim_keep=0)
+    assert forget(limited_pool, gate, grace=0).units == 3
+    sold(limited_pool, gate, Order("c", 1, "bob"))
+    return limited_pool
+
+
+def sold(limited_pool: Pool, gate: Gate, order: Order) -> None:
+    settled = take_order(limited_pool, gate, order, timeout=5)
+    assert isinstance(settled, Settled)
+    assert settled.state == "confirmed"
+
+
+def test_the_limit_holds_after_a_customers_orders_are_forgotten(limited_pool: Pool, gate: Gate) -> None:
+    refused = take_order(limited_pool, gate, Order("d", 1, "ann"), timeout=5)
+    assert isinstance(refused, LimitReached)
+    assert isinstance(take_order(limited_pool, gate, Order("e", 3, "bob"), timeout=5), LimitReached)
+    sold(limited_pool, gate, Order("f", 2, "bob"))
+    check(limited_pool, gate, confirmed=6, available=14)
+
+
+@pytest.mark.parametrize(
+    ("customer", "units", "detail"),
+    [
+        ("bob", 0, "customer bob has 0 units, the ledger says 1"),
+        ("bob", 2, "customers have 4 units beyond their orders, but only 3 of forgotten orders"),
+        ("eve", 1, "customers have 4 units beyond their orders, but only 3 of forgotten orders"),
+    ],
+)
+def test_an_audit_names_units_of_customers_that_no_order_explains(
+    limited_pool: Pool, store: RedisStore, customer: str, units: int, detail: str
+) -> None:
+    assert limited_pool.audit().is_clean
+    store.client.hset(CUSTOMERS, customer, units)
+    assert [one.detail for one in limited_pool.audit().drift] == [detail]

@@ -1,14 +1,15 @@
-"""The gate's contract, continued: statements of the caller's own, deadlines and failures."""
+"""Transactions of the order database, its versions, and processes that learn of the gate."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 
+from segmented import Pool, RedisStore
 from segmented.errors import (
     DatabaseUnavailable,
     GrantSuperseded,
@@ -20,12 +21,20 @@ from segmented.errors import (
 from segmented.models import Order
 from segmented.orders import Claim, Gate, confirming, connect
 from segmented.orders.answers import EpochChanged, Missing, SegmentRow, SoldOut, Voided
+from segmented.orders.envelopes import take_envelope
+from segmented.orders.opening import open_gated
+from segmented.stock.outbox import Outbox
+from tests.support.command_line import ran
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, sold
+from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Connection
+
+    from segmented.models.submitted import Deciding
+    from segmented.servers import ValkeyServer
 
 
 def test_the_callers_statements_and_the_order_happen_together(gate: Gate) -> None:
@@ -36,22 +45,6 @@ def test_the_callers_statements_and_the_order_happen_together(gate: Gate) -> Non
     with gate.transaction(**claim("o-2")) as connection:
         assert connection.execute(text("SELECT order_id FROM invoices")).all() == [("o-1",)]
     assert (sold(gate), gate.confirmed_units("mug")) == ({0: 2}, 2)
-
-
-def invoice_and_fail(connection: Connection) -> None:
-    connection.execute(text("INSERT INTO invoices VALUES ('o-2')"))
-    raise ZeroDivisionError
-
-
-def test_a_body_that_fails_leaves_nothing_and_its_own_error_goes_on(gate: Gate) -> None:
-    gate.open("mug", [5])
-    with gate.transaction(**claim("o-1")) as connection:
-        connection.execute(text("CREATE TABLE invoices (order_id VARCHAR(20))"))
-    with pytest.raises(ZeroDivisionError), gate.transaction(**claim("o-2"), fence=9) as connection:
-        invoice_and_fail(connection)
-    assert gate.totals("mug").segments == (SegmentRow(0, 5, 1, 0, 1),)
-    with gate.transaction(**claim("o-2")) as connection:
-        assert connection.execute(text("SELECT order_id FROM invoices")).all() == []
 
 
 def test_the_body_does_not_run_for_an_order_that_is_not_newly_confirmed(gate: Gate) -> None:
@@ -108,13 +101,6 @@ def test_a_transaction_that_ended_within_its_body_is_refused(gate: Gate, body: C
         body(begun)
     assert (sold(gate), gate.confirmed_units("mug")) == ({0: 1}, 1)
     assert confirm(gate, "o-1") == NEW
-
-
-def test_a_transaction_that_its_body_commits_is_refused_and_says_so(gate: Gate) -> None:
-    gate.open("mug", [5])
-    with pytest.raises(StoreRefused, match="order 'o-1' is confirmed"), gate.transaction(**claim("o-1")) as begun:
-        begun.commit()
-    assert confirm(gate, "o-1") == REPLAY
 
 
 def test_a_statement_that_may_fail_fails_alone_in_a_savepoint(gate: Gate) -> None:
@@ -190,7 +176,113 @@ def test_missing_tables_are_a_refusal_not_an_outage(sqlite_url: str) -> None:
         confirm(gate, "o-1")
 
 
-def test_an_engine_that_nobody_checked_is_refused(order_database: str) -> None:
-    engine = create_engine(order_database)
-    with pytest.raises(InvalidInput, match="needs an engine made by"):
-        Gate(engine)
+LATER: Final = (
+    r"^the order database \S+ has tables of revision 0006, and this release of segmented knows revisions up to 0005 "
+    r"only: upgrade segmented, or name another database$"
+)
+EARLIER: Final = (
+    r"^the order database \S+ has tables of revision 0001, and this release of segmented needs revision 0005: "
+    r"bring them up to date with 'segmented orders migrate --database URL'$"
+)
+
+
+@pytest.fixture
+def own_database(sqlite_url: str) -> str:
+    """An empty one, without tables."""
+    return sqlite_url
+
+
+@pytest.fixture
+def engine(own_database: str) -> Iterator[Engine]:
+    """Change the database by hand."""
+    engine = connect(own_database)
+    yield engine
+    engine.dispose()
+
+
+def execute(engine: Engine, sql: str) -> None:
+    with engine.connect() as connection:
+        connection.execute(text(sql))
+
+
+def stored(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return list(connection.execute(text("SELECT version_num FROM segmented_alembic_version")).scalars())
+
+
+@pytest.mark.parametrize(
+    "change", ["DROP TABLE segmented_alembic_version", "UPDATE segmented_alembic_version SET version_num = '0001'"]
+)
+def test_earlier_tables_are_refused_with_the_command_that_migrates_them(
+    own_database: str, engine: Engine, change: str
+) -> None:
+    with Gate(connect(own_database)) as gate:
+        gate.create()
+        execute(engine, "DROP TABLE segmented_ledger")
+        execute(engine, change)
+        with pytest.raises(InvalidInput, match=EARLIER):
+            Gate(connect(own_database))
+        with pytest.raises(InvalidInput, match=EARLIER):
+            gate.create()
+    assert not inspect(engine).has_table("segmented_ledger")
+
+
+def test_tables_of_a_later_release_are_refused_before_anything_is_read_or_created(
+    own_database: str, engine: Engine, valkey: ValkeyServer
+) -> None:
+    with Gate(connect(own_database)) as gate:
+        gate.create()
+        execute(engine, "UPDATE segmented_alembic_version SET version_num = '0006'")
+        execute(engine, "DROP TABLE segmented_changes")
+        with pytest.raises(InvalidInput, match=LATER):
+            Gate(connect(own_database))
+        with pytest.raises(InvalidInput, match=LATER):
+            gate.create()
+    opening = ("pool", "open", "mug", "--stock", "1", "--segments", "1", "--gated", "--create-tables")
+    for command in (opening, ("orders", "migrate")):
+        said = ran(*command, "--database", own_database, url=valkey.url)
+        assert (said.returncode, "tables of revision 0006" in said.stderr, said.stdout) == (2, True, "")
+    assert not inspect(engine).has_table("segmented_changes")
+    assert stored(engine) == ["0006"]
+
+
+WITHOUT = "the pool is gated, and this worker has no order database"
+ANY_MORE = "the pool has no gate any more"
+
+
+@pytest.fixture
+def flush(store: RedisStore) -> Callable[[], object]:
+    """Forget everything, as a server without persistence does when it starts again."""
+    flush: Callable[[], object] = store.client.flushall
+    return flush
+
+
+@pytest.mark.parametrize("has_step", [False, True], ids=["without a step", "with a step"])
+@pytest.mark.parametrize("decides", BOTH)
+def test_a_worker_learns_that_the_pool_has_a_gate_now(
+    store: RedisStore, gate: Gate, flush: Callable[[], object], decides: Deciding, *, has_step: bool
+) -> None:
+    pool = Pool(store, "mug", outbox=Outbox(decides=decides))
+    pool.open(stock=10, segments=2)
+    assert not pool.is_gated()
+    flush()
+    open_gated(Pool(store, "mug"), gate, stock=10, segments=2, epoch=2)
+    pool.submit_many([Order("a", 1), Order("b", 2)])
+    ran: list[object] = []
+    report = take_envelope(pool, ["a", "b"], step=ran.append if has_step else None)
+    assert report.put_off == {"a": WITHOUT, "b": WITHOUT}
+    assert (ran, pool.state().confirmed, gate.totals("mug").sold) == ([], 0, 0)
+    assert pool.is_gated()
+
+
+def test_a_worker_learns_that_the_pool_has_no_gate_any_more(
+    store: RedisStore, gate: Gate, flush: Callable[[], object]
+) -> None:
+    pool = Pool(store, "mug", outbox=Outbox())
+    open_gated(pool, gate, stock=10, segments=2)
+    assert pool.is_gated()
+    flush()
+    Pool(store, "mug").open(stock=10, segments=2, epoch=2)
+    pool.submit("a")
+    assert take_envelope(pool, ["a"], gate=gate).put_off == {"a": ANY_MORE}
+    assert (gate.totals("mug").sold, pool.is_gated()) == (0, False)

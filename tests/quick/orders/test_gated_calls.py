@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
-import redis
 
 from segmented import AsyncPool, Order, Outbox, Pool, RedisStore, Reserved, Settled, protocol as op
-from segmented.errors import AlreadySettled, ChangeGated, PoolGated, PoolUnverified
+from segmented.errors import AlreadySettled, ChangeGated, PoolGated
 from segmented.models import (
     AlreadyOpen,
     Assigned,
@@ -237,21 +236,6 @@ def test_nothing_decides_past_the_database(
         with pytest.raises(error):
             NEVER[name](front)
         assert judge()[:2] == (20, 2)
-
-
-@pytest.mark.parametrize("name", ["close", "renew"])
-def test_a_call_with_the_gate_goes_on_when_another_server_took_over(
-    name: str, fronts: tuple[PoolFront, PoolFront], judge: Callable[[], tuple[int, int, int]], valkey: ValkeyServer
-) -> None:
-    gated, bare = fronts
-    arguments = [front.granted() for front in fronts] if name == "renew" else []
-    with redis.Redis.from_url(valkey.url) as server:
-        server.hset(f"seg:{{{SKU}:0}}:meta", "server", "another")
-    with pytest.raises(PoolUnverified):
-        bare.call(name, *arguments[1:])
-    gated.call(name, *arguments[:1])
-    bare.call(name, *arguments[1:])
-    judge()
 
 
 def test_a_hold_extended_after_its_end_is_void_in_the_database_first(

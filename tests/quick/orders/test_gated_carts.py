@@ -1,36 +1,23 @@
-"""Carts over gated pools: every public call with its gate and without, sync and asyncio, as SQL and Redis say."""
+"""Carts of pools with an order database, and processes that die."""
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import redis
 
-from segmented import Gate, Pool, RedisStore, protocol as op
-from segmented.errors import (
-    AlreadySettled,
-    CartDiverged,
-    CartGated,
-    CartUnknown,
-    DatabaseUnavailable,
-    InvalidInput,
-    PoolFrozen,
-    RowsMissing,
-)
-from segmented.models import (
-    Cart,
-    CartDecided,
-    CartRecord,
-    CartRefused,
-    CartReserved,
-    CartSettled,
-    CartSweep,
-    SoldOut,
-    UnfinishedCarts,
-)
-from segmented.orders import rebuild
+from segmented import Pool, RedisStore, protocol as op
+from segmented.errors import AlreadySettled, CartDiverged, CartGated, CartUnknown, InvalidInput, PoolFrozen, RowsMissing
+from segmented.models import Cart, CartDecided, CartRecord, CartReserved, CartSettled, UnfinishedCarts
+from segmented.orders import Gate, rebuild, reopen_gated
 from segmented.stock import AsyncCarts, Carts
+from tests.support.dying import StepCounter, let_die
 from tests.support.pools.both_sides import judged
+from tests.support.pools.cart_shop import HOME, LINES, SKUS, SOLD, STATES, Shop, end
 from tests.support.pools.cart_sides import judged_carts, lapse_cart, sold_in_sql
 from tests.support.pools.fronts import Front, asyncio_side
 
@@ -40,10 +27,183 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
-SKUS: Final = ("cap", "mug", "shirt")
-HOME: Final = "cap"
-LINES: Final = [("shirt", 3), ("cap", 1), ("mug", 2)]
-SOLD: Final = {"cap": 1, "mug": 2, "shirt": 3}
+STEPS_MAX: Final = 200
+
+
+@pytest.fixture
+def empty(store: RedisStore, gate: Gate, valkey: ValkeyServer, order_database: str) -> Iterator[Shop]:
+    with RedisStore(valkey.url) as other:
+        yield Shop(store, other, gate, valkey.url, order_database)
+
+
+@pytest.fixture
+def shop(empty: Shop) -> Shop:
+    """A thousand units of each sku."""
+    return empty.open(1_000, *SKUS)
+
+
+@pytest.fixture
+def counter(gate: Gate) -> StepCounter:
+    made = StepCounter()
+    let_die(gate, made)
+    return made
+
+
+def asked(carts: Carts, how: str, cart: Cart) -> None:
+    if how == "reserve":
+        carts.reserve(cart)
+    else:
+        (carts.cancel if how == "cancel" else carts.confirm)(cart.cart_id, home=HOME)
+
+
+@pytest.mark.parametrize(
+    ("dying", "next_call", "ends"),
+    [
+        ("confirm", "cancel", {"confirmed", "cancelled"}),
+        ("confirm", "finish", {"confirmed", "expired"}),
+        ("cancel", "confirm", {"cancelled", "confirmed"}),
+        ("reserve", "reserve", {"confirmed"}),
+        ("reserve", "finish", {"expired"}),
+    ],
+)
+def test_a_process_that_dies_at_any_step_leaves_a_cart_that_ends_as_a_whole(
+    dying: str, next_call: str, ends: set[str], shop: Shop, counter: StepCounter
+) -> None:
+    seen, units, last = set[str](), 0, ("", "")
+    for steps in range(1, STEPS_MAX):
+        cart = shop.reserved(f"c{steps}") if dying != "reserve" else Cart(f"c{steps}", LINES)
+        has_died = shop.dies(counter, steps, partial(asked, how=dying, cart=cart))
+        was_sold = shop.sold().get(cart.cart_id)
+        assert was_sold in (None, SOLD)
+        try:
+            state = end(shop.carts(shop.other), next_call, cart, shop.lapse)
+        except CartUnknown:  # it died before the first step
+            assert dying == "reserve"
+            continue
+        assert state in ends
+        assert (state == "confirmed") >= (was_sold is not None)
+        units += 3 * (state == "confirmed")
+        seen.add(state)
+        last = cart.cart_id, state
+        if not has_died:
+            break
+    assert (seen, 10 < steps < STEPS_MAX - 1) == (ends, True)
+    assert STATES[shop.states()[last[0]]] == last[1]
+    assert shop.units() == (2_000, units, 2_000 - units)
+    shop.check_audits()
+
+
+@pytest.mark.parametrize("lost", SKUS)
+def test_a_pool_rebuilt_between_database_and_record_keeps_the_cart_sold(
+    lost: str, shop: Shop, counter: StepCounter
+) -> None:
+    pool = shop.pools[SKUS.index(lost)].plain
+    kept = 0
+    for steps in range(1, STEPS_MAX):
+        cart = shop.reserved(f"c{steps}")
+        has_died = shop.dies(counter, steps, partial(asked, how="confirm", cart=cart))
+        kept += cart.cart_id in shop.sold()
+        shop.store.execute(op.FreezePool(lost, pool.state().epoch))
+        with pytest.raises(PoolFrozen):
+            pool.reserve("other")
+        rebuild(pool, shop.gate)
+        assert shop.carts().confirm(cart.cart_id, home=HOME).state == "confirmed"
+        if not has_died:
+            break
+    assert 1 < kept < steps < STEPS_MAX - 1
+    assert set(shop.states().values()) == {"c"}
+    assert shop.units()[:2] == (2_000, 3 * steps)
+
+
+@pytest.mark.parametrize("lost", [("cap",), ("mug",), SKUS])
+def test_a_sold_cart_whose_pools_have_lost_all_their_keys_is_still_sold(lost: tuple[str, ...], shop: Shop) -> None:
+    cart = shop.reserved("c1")
+    assert shop.carts().confirm("c1", home=HOME).is_finished
+    with redis.Redis.from_url(shop.server_url) as server:
+        for sku in lost:
+            server.delete(*server.keys(f"seg:{{{sku}:0}}:*"))
+    for sku in lost:
+        reopen_gated(Pool(shop.other, sku), shop.gate, segments=4, epoch=2)
+    again = shop.carts(shop.other)
+    answer = again.reserve(cart)
+    assert (type(answer), getattr(answer, "state", None)) == (CartDecided, "confirmed")
+    assert again.confirm("c1", home=HOME).replay
+    assert shop.sold() == {"c1": SOLD}
+    free = [(pool.state().available, pool.state().reserved) for pool in shop.pools]
+    assert free == [(999, 0), (998, 0)]
+
+
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_a_sold_cart_of_a_vanished_pool_is_finished_once_that_is_open_again(shop: Shop, *, is_fresh: bool) -> None:
+    cart = shop.reserved("c1")
+    assert shop.gate.sell_cart([Pool(shop.store, sku) for sku in SKUS], cart) == "confirmed"
+    shop.store.execute(op.DecideCart(HOME, "c1", "confirmed", stored=True))  # its process dies now
+    with redis.Redis.from_url(shop.server_url) as server:
+        server.delete(*server.keys(f"seg:{{{SKUS[1]}:0}}:*"))
+    carts = shop.carts(shop.other if is_fresh else shop.store)
+    assert not carts.confirm("c1", home=HOME).is_finished
+    with pytest.raises(AlreadySettled, match="confirmed"):
+        carts.cancel("c1", home=HOME)
+    reopen_gated(Pool(shop.other, SKUS[1]), shop.gate, segments=4, epoch=2)
+    assert [one.cart_id for one in carts.finish(HOME).finished] == ["c1"]
+    assert carts.confirm("c1", home=HOME).is_finished
+    assert shop.sold() == {"c1": SOLD}
+
+
+def act(carts: Carts, how: str, cart: Cart, shop: Shop, told: dict[str, str]) -> None:
+    """Do one step of a random sale, and note the answer."""
+    with suppress(AlreadySettled, CartUnknown):
+        match how:
+            case "reserve":
+                carts.reserve(cart)
+            case "confirm":
+                told[cart.cart_id] = carts.confirm(cart.cart_id, home=cart.home).state
+            case "cancel":
+                told[cart.cart_id] = carts.cancel(cart.cart_id, home=cart.home).state
+            case "finish":
+                shop.lapse(cart)
+                carts.finish(cart.home)
+            case _:
+                shop.lapse(cart)
+                for pool in shop.pools:
+                    pool.expire()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_carts_with_deaths_sell_what_a_count_of_their_own_says(
+    seed: int, empty: Shop, counter: StepCounter
+) -> None:
+    chance, skus, made, told = random.Random(seed), ("a", "b", "c"), list[Cart](), dict[str, str]()
+    shop = empty.open(30, *skus)
+    for number in range(60):
+        if not made or chance.random() < 0.6:
+            lines = [(sku, chance.randint(1, 3)) for sku in chance.sample(skus, k=chance.randint(1, 3))]
+            made.append(Cart(f"c{number}", lines))
+            cart, how = made[-1], "reserve"
+        else:
+            cart, how = chance.choice(made), chance.choice(["confirm", "confirm", "cancel", "finish", "expire"])
+        steps = chance.choice([None, chance.randint(1, 60)])
+        shop.dies(counter, steps, partial(act, how=how, cart=cart, shop=shop, told=told))
+        shop.states(are_all_final=False)
+    for cart in made:
+        shop.lapse(cart)
+    for sku in skus:
+        assert shop.carts().finish(sku).failed == ()
+    states, sold = shop.states(), shop.sold()
+    for cart in made:
+        state = STATES.get(states.get(cart.cart_id, ""))
+        assert told.get(cart.cart_id, state) == state
+        assert sold.get(cart.cart_id) == (dict(cart.lines) if state == "confirmed" else None)
+    units = sum(quantity for lines in sold.values() for quantity in lines.values())
+    assert units > 0
+    assert shop.units() == (90, units, 90 - units)
+    shop.check_audits()
+
+
+CART_SKUS: Final = ("cap", "mug", "shirt")
+CART_HOME: Final = "cap"
+CART_LINES: Final = [("shirt", 3), ("cap", 1), ("mug", 2)]
+SOLD_CART: Final = {"cap": 1, "mug": 2, "shirt": 3}
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -54,7 +214,7 @@ def colour(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def pools(store: RedisStore, gate: Gate) -> dict[str, Pool]:
     """Ten units of each sku, on both sides."""
-    made = {sku: Pool(store, sku, gate=gate) for sku in SKUS}
+    made = {sku: Pool(store, sku, gate=gate) for sku in CART_SKUS}
     for pool in made.values():
         pool.open(stock=10, segments=3)
     return made
@@ -84,7 +244,7 @@ def judge(valkey: ValkeyServer, order_database: str) -> Callable[[], tuple[int, 
     return judge_both
 
 
-def reserved(front: Front, cart_id: str, lines: list[tuple[str, int]] = LINES) -> Cart:
+def reserved(front: Front, cart_id: str, lines: list[tuple[str, int]] = CART_LINES) -> Cart:
     cart = Cart(cart_id, lines)
     assert isinstance(front.call("reserve", cart), CartReserved)
     return cart
@@ -96,12 +256,14 @@ def test_a_cart_is_stored_as_a_whole_and_then_confirmed_in_every_pool(
     gated, _ = fronts
     reserved(gated, "c1")
     assert judge() == (30, 0, 24)
-    assert gated.call("confirm", "c1", home=HOME) == CartSettled("c1", "confirmed", replay=False, is_finished=True)
-    assert (judge(), sold_in_sql(order_database)) == ((30, 6, 24), {"c1": SOLD})
-    assert gated.call("confirm", "c1", home=HOME) == CartSettled("c1", "confirmed", replay=True, is_finished=True)
+    assert gated.call("confirm", "c1", home=CART_HOME) == CartSettled("c1", "confirmed", replay=False, is_finished=True)
+    assert (judge(), sold_in_sql(order_database)) == ((30, 6, 24), {"c1": SOLD_CART})
+    assert gated.call("confirm", "c1", home=CART_HOME) == CartSettled("c1", "confirmed", replay=True, is_finished=True)
     with pytest.raises(AlreadySettled):
-        gated.call("cancel", "c1", home=HOME)
-    assert gated.call("reserve", Cart("c1", LINES)) == CartDecided("c1", "confirmed", replay=True, is_finished=True)
+        gated.call("cancel", "c1", home=CART_HOME)
+    assert gated.call("reserve", Cart("c1", CART_LINES)) == CartDecided(
+        "c1", "confirmed", replay=True, is_finished=True
+    )
     assert judge() == (30, 6, 24)
 
 
@@ -110,57 +272,11 @@ def test_a_cart_that_is_cancelled_is_void_as_a_whole_before_its_units_go_back(
 ) -> None:
     gated, _ = fronts
     cart = reserved(gated, "c1")
-    assert gated.call("cancel", "c1", home=HOME) == CartSettled("c1", "cancelled", replay=False, is_finished=True)
+    assert gated.call("cancel", "c1", home=CART_HOME) == CartSettled("c1", "cancelled", replay=False, is_finished=True)
     assert judge() == (30, 0, 30)
-    assert [gate.orders(sku, [cart.order_id])[cart.order_id].state for sku in SKUS] == ["void"] * 3
+    assert [gate.orders(sku, [cart.order_id])[cart.order_id].state for sku in CART_SKUS] == ["void"] * 3
     with pytest.raises(AlreadySettled):
-        gated.call("confirm", "c1", home=HOME)
-
-
-def test_a_cart_that_is_refused_takes_nothing_and_one_refused_at_once_leaves_no_row(
-    fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]], gate: Gate
-) -> None:
-    gated, _ = fronts
-    last, first = Cart("last", [("cap", 1), ("shirt", 11)]), Cart("first", [("cap", 11), ("shirt", 1)])
-    for cart, sku in ((last, "shirt"), (first, "cap")):
-        answer = gated.call("reserve", cart)
-        assert isinstance(answer, CartRefused)
-        assert (answer.sku, type(answer.refusal)) == (sku, SoldOut)
-        assert gated.call("read", cart.cart_id, home=HOME).is_finished
-    assert judge() == (30, 0, 30)
-    assert [len(gate.orders("cap", [cart.order_id])) for cart in (last, first)] == [1, 0]
-
-
-def test_a_cart_whose_hold_is_over_is_voided_by_a_sweep_and_a_repeat_learns_it(
-    fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]], valkey: ValkeyServer
-) -> None:
-    gated, _ = fronts
-    cart, late = reserved(gated, "c1"), reserved(gated, "c2")
-    lapse_cart(valkey.url, cart)
-    lapse_cart(valkey.url, late)
-    assert gated.call("reserve", late) == CartDecided("c2", "expired", replay=False, is_finished=True)
-    sweep = gated.call("finish", HOME)
-    assert sweep == CartSweep((CartSettled("c1", "expired", replay=False, is_finished=True),), ())
-    assert judge() == (30, 0, 30)
-    with pytest.raises(AlreadySettled) as caught:
-        gated.call("confirm", "c1", home=HOME)
-    assert caught.value.state == "expired"
-
-
-def test_a_line_that_its_own_pool_expired_takes_the_whole_cart_with_it(
-    fronts: tuple[Front, Front],
-    judge: Callable[[], tuple[int, int, int]],
-    valkey: ValkeyServer,
-    pools: dict[str, Pool],
-) -> None:
-    gated, _ = fronts
-    cart = reserved(gated, "c1")
-    lapse_cart(valkey.url, cart)
-    assert [one.order_id for one in pools["mug"].expire()] == [cart.order_id]
-    with pytest.raises(AlreadySettled) as caught:
-        gated.call("confirm", "c1", home=HOME)
-    assert caught.value.state == "expired"
-    assert judge() == (30, 0, 30)
+        gated.call("confirm", "c1", home=CART_HOME)
 
 
 def test_a_cart_of_which_the_database_refuses_one_line_is_not_sold_at_all(
@@ -170,7 +286,7 @@ def test_a_cart_of_which_the_database_refuses_one_line_is_not_sold_at_all(
     cart = reserved(gated, "c1")
     gate.void(order_id=cart.order_id, sku="mug", quantity=2)  # its pool's sweep died then
     with pytest.raises(AlreadySettled) as caught:
-        gated.call("confirm", "c1", home=HOME)
+        gated.call("confirm", "c1", home=CART_HOME)
     assert (caught.value.state, gate.confirmed_units("cap")) == ("cancelled", 0)
     assert judge() == (30, 0, 30)
 
@@ -182,14 +298,14 @@ def test_a_cart_that_the_database_cannot_store_is_void_after_the_rebuild(
     reserved(gated, "c1")
     gate.confirm(order_id="lost", sku="mug", segment=0, quantity=9, epoch=1)  # of which Redis knows nothing
     with pytest.raises(PoolFrozen):
-        gated.call("confirm", "c1", home=HOME)
-    assert gated.call("read", "c1", home=HOME).state == "reserved"
-    assert [gate.confirmed_units(sku) for sku in SKUS] == [0, 9, 0]
+        gated.call("confirm", "c1", home=CART_HOME)
+    assert gated.call("read", "c1", home=CART_HOME).state == "reserved"
+    assert [gate.confirmed_units(sku) for sku in CART_SKUS] == [0, 9, 0]
     rebuild(pools["mug"].plain, gate)
     with pytest.raises(AlreadySettled) as caught:
-        gated.call("confirm", "c1", home=HOME)
+        gated.call("confirm", "c1", home=CART_HOME)
     assert caught.value.state == "cancelled"
-    assert [gate.confirmed_units(sku) for sku in SKUS] == [0, 9, 0]
+    assert [gate.confirmed_units(sku) for sku in CART_SKUS] == [0, 9, 0]
     assert [(pool.state().available, pool.state().reserved) for pool in pools.values()] == [(10, 0), (1, 0), (10, 0)]
 
 
@@ -203,12 +319,12 @@ def test_a_cart_decided_while_a_pool_is_frozen_is_finished_after_the_rebuild(
     gated, _ = fronts
     reserved(gated, "c1")
     store.execute(op.FreezePool("mug", 1))
-    assert gated.call("cancel", "c1", home=HOME) == CartSettled("c1", "cancelled", replay=False, is_finished=False)
+    assert gated.call("cancel", "c1", home=CART_HOME) == CartSettled("c1", "cancelled", replay=False, is_finished=False)
     assert [pool.state().available for pool in pools.values()] == [10, 8, 10]
-    sweep = gated.call("finish", HOME)
+    sweep = gated.call("finish", CART_HOME)
     assert (sweep.finished, [(each, type(error)) for each, error in sweep.failed]) == ((), [("c1", PoolFrozen)])
     rebuild(pools["mug"].plain, gate)
-    assert [one.state for one in gated.call("finish", HOME).finished] == ["cancelled"]
+    assert [one.state for one in gated.call("finish", CART_HOME).finished] == ["cancelled"]
     assert judge() == (30, 0, 30)
 
 
@@ -219,8 +335,8 @@ def test_a_cart_with_a_line_that_was_confirmed_by_hand_is_sold_as_a_whole_or_say
     cart = reserved(gated, "c1")
     pools["mug"].confirm(cart.order_id)
     with pytest.raises(CartDiverged, match="cart 'c1' is not sold, but its line in the pool 'mug' is sold"):
-        gated.call("cancel", "c1", home=HOME)
-    assert gated.call("confirm", "c1", home=HOME).state == "confirmed"
+        gated.call("cancel", "c1", home=CART_HOME)
+    assert gated.call("confirm", "c1", home=CART_HOME).state == "confirmed"
     assert judge() == (30, 6, 24)
 
 
@@ -233,23 +349,23 @@ def test_without_the_gate_calls_that_take_or_decide_are_refused_and_reads_are_no
     gated, bare = fronts
     cart = reserved(gated, "c1")
     refused: dict[str, Callable[[], object]] = {
-        "reserve": lambda: bare.call("reserve", Cart("c2", LINES)),
+        "reserve": lambda: bare.call("reserve", Cart("c2", CART_LINES)),
         "reserve again": lambda: bare.call("reserve", cart),
-        "cancel": lambda: bare.call("cancel", "c1", home=HOME),
-        "confirm": lambda: bare.call("confirm", "c1", home=HOME),
+        "cancel": lambda: bare.call("cancel", "c1", home=CART_HOME),
+        "confirm": lambda: bare.call("confirm", "c1", home=CART_HOME),
     }
     for ask in refused.values():
         with pytest.raises(CartGated, match=r"must decide cart 'c\d' first; use Carts\(store, gate=gate\)"):
             ask()
         assert judge() == (30, 0, 24)
-    assert isinstance(bare.call("read", "c1", home=HOME), CartRecord)
-    assert bare.call("read", "c1", home=HOME).state == "reserved"
-    assert isinstance(bare.call("unfinished", HOME), UnfinishedCarts)
+    assert isinstance(bare.call("read", "c1", home=CART_HOME), CartRecord)
+    assert bare.call("read", "c1", home=CART_HOME).state == "reserved"
+    assert isinstance(bare.call("unfinished", CART_HOME), UnfinishedCarts)
     lapse_cart(valkey.url, cart)
-    sweep = bare.call("finish", HOME)
+    sweep = bare.call("finish", CART_HOME)
     assert (sweep.finished, [(each, type(error)) for each, error in sweep.failed]) == ((), [("c1", CartGated)])
     assert judge() == (30, 0, 24)
-    assert [one.cart_id for one in gated.call("finish", HOME).finished] == ["c1"]
+    assert [one.cart_id for one in gated.call("finish", CART_HOME).finished] == ["c1"]
     assert judge() == (30, 0, 30)
     assert all(pool.audit().is_clean for pool in pools.values())
 
@@ -278,28 +394,3 @@ def test_a_cart_with_a_pool_of_another_database_is_refused_before_anything_is_ta
     assert (Pool(store, "cap").state().available, Pool(store, "scarf").state().available) == (10, 10)
     with pytest.raises(CartUnknown):
         gated.call("read", "c1", home="cap")
-
-
-def test_carts_that_share_skus_sell_the_last_unit_although_quota_has_to_move(
-    fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]]
-) -> None:
-    gated, _ = fronts
-    for number in range(5):
-        reserved(gated, f"c{number}", [("cap", 2), ("shirt", 2)])
-        assert gated.call("confirm", f"c{number}", home=HOME).state == "confirmed"
-    assert isinstance(gated.call("reserve", Cart("late", [("cap", 1), ("shirt", 1)])), CartRefused)
-    assert judge() == (30, 20, 10)
-
-
-def test_while_the_database_hangs_a_cart_stays_reserved_and_the_next_call_goes_on(
-    store: RedisStore, gate: Gate, open_gate: Callable[..., Gate], pools: dict[str, Pool], order_database: str
-) -> None:
-    carts, hasty = (Carts(store, gate=one) for one in (gate, open_gate(order_database, timeout=0.1)))
-    assert isinstance(carts.reserve(Cart("c1", LINES)), CartReserved)
-    with gate.transaction(order_id="slow", sku="shirt", segment=0, quantity=1, epoch=1):
-        with pytest.raises(DatabaseUnavailable):
-            hasty.confirm("c1", home=HOME)
-        assert carts.read("c1", home=HOME).state == "reserved"
-    assert gate.confirmed_units("cap") == 0
-    assert carts.confirm("c1", home=HOME) == CartSettled("c1", "confirmed", replay=False, is_finished=True)
-    assert [pool.state().confirmed for pool in pools.values()] == [1, 2, 3]

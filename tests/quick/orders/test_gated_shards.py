@@ -1,13 +1,14 @@
-"""A pool in shards with its gate: units go from shard to shard on both sides, whatever dies, hangs or forgets."""
+"""Shards of a pool with an order database."""
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import Order, Outbox, RedisStore, Reserved, Settled, SoldOut, protocol as op
+from segmented import Order, RedisStore, Reserved, SoldOut, protocol as op
 from segmented.errors import (
     AnotherDatabase,
     ChangeDiverged,
@@ -22,9 +23,9 @@ from segmented.errors import (
 )
 from segmented.models import AlreadyOpen, TooFew
 from segmented.models.shards import note_of
-from segmented.orders import audit_both, rebuild, reopen_gated, take_envelope, take_order
+from segmented.orders import audit_both, rebuild, reopen_gated
 from segmented.orders.stocking import Change
-from segmented.stock import ShardedPool, pool_of
+from segmented.stock import ShardedPool
 from segmented.stock.sharded.opening import home_of
 from tests.support.contract.shards.sharding import at_home_in
 from tests.support.dying import Died, DyingStore, StepCounter, let_die
@@ -183,21 +184,6 @@ def test_a_late_or_repeated_transfer_moves_nothing_twice(pool: ShardedPool, gate
 # --- what a failover forgets ---
 
 
-def test_a_source_that_forgot_what_it_sent_is_rebuilt_and_sells_exactly_the_rest(
-    pool: ShardedPool, gate: Gate, judge: Judge
-) -> None:
-    with forgotten(pool.shards[1].plain):
-        sold(pool, HERE[0], 15)
-    assert [gate.totals(name).quota for name in names(pool)] == [15, 5]
-    sold(pool, THERE[0], 5)  # the shard has five units that it gave away before
-    assert isinstance(pool.reserve(THERE[1]), Reserved)
-    with pytest.raises(PoolFrozen):
-        pool.confirm(THERE[1])
-    rebuild(pool.shards[1].plain, gate)
-    assert judge() == (20, 20, 0)
-    check_sells_the_rest(pool, judge)
-
-
 def test_a_source_that_forgot_its_sales_sends_no_sold_unit(
     pool: ShardedPool, other_store: RedisStore, gate: Gate, judge: Judge
 ) -> None:
@@ -213,16 +199,6 @@ def test_a_source_that_forgot_its_sales_sends_no_sold_unit(
     assert judge()[:2] == (20, 10)
     assert isinstance(another.reserve(HERE[1], quantity=11), SoldOut)
     check_sells_the_rest(another, judge)
-
-
-def test_a_target_that_forgot_what_it_received_is_rebuilt_with_it(pool: ShardedPool, gate: Gate, judge: Judge) -> None:
-    with forgotten(pool.shards[0].plain):
-        sold(pool, HERE[0], 15)
-    with pytest.raises(PoolFrozen):
-        pool.reserve(HERE[1])
-    rebuild(pool.shards[0], gate)
-    assert judge()[:2] == (20, 15)
-    check_sells_the_rest(pool, judge)
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["sent", "stored"])
@@ -245,31 +221,6 @@ def test_a_shard_is_rebuilt_while_units_are_on_the_way(
         assert pool.finish_transfers() == 1
         assert judge() == (20, 13, 7)
     check_sells_the_rest(pool, judge)
-
-
-def test_a_transfer_of_an_earlier_epoch_is_never_stored(pool: ShardedPool, gate: Gate, judge: Judge) -> None:
-    sent(pool, 0, 1, 2)
-    source, target = names(pool)
-    pool.store.execute(op.FreezePool(source, 1))
-    rebuild(pool.shards[0].plain, gate)
-    assert not gate.move_units(source, target, sent=2, epoch=1)
-    assert judge() == (20, 0, 20)
-
-
-def test_orders_of_a_shard_that_was_rebuilt_get_their_decision_again(
-    pool: ShardedPool, gate: Gate, judge: Judge
-) -> None:
-    with forgotten(pool.shards[0].plain):
-        sold(pool, HERE[0], 3)
-    with pytest.raises(PoolFrozen):
-        pool.reserve(HERE[1])
-    rebuild(pool.shards[0].plain, gate)
-    assert getattr(pool.reserve(HERE[0], quantity=3), "state", None) == "confirmed"
-    (first, second) = pool.reserve_many([Order(HERE[0], 3), Order(THERE[0], 1)])
-    assert getattr(first, "state", None) == "confirmed"
-    assert isinstance(second, Reserved)
-    assert pool.confirm(HERE[0]).replay
-    judge()
 
 
 def test_a_withdrawal_that_a_rebuild_has_undone_is_refused_at_once(pool: ShardedPool, gate: Gate, judge: Judge) -> None:
@@ -350,6 +301,58 @@ def test_another_database_is_refused_and_a_shard_is_not_opened_again_alone(
         reopen_gated(pool.shards[0].plain, gate, segments=2, epoch=2)
 
 
+# --- workers ---
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_calls_in_any_order_with_deaths_in_between_leave_both_sides_agreeing(
+    store: RedisStore, gate: Gate, valkey: ValkeyServer, order_database: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    counter = StepCounter()
+    let_die(gate, counter)
+    ShardedPool(store, SKU, gate=gate).open(stock=60, segments=6, shards=3)
+    orders: list[str] = []
+
+    def one(pool: ShardedPool, number: int) -> Any:  # noqa: ANN401  # any answer
+        known = chance.choice(orders) if orders else "none"
+        calls: list[Callable[[], Any]] = [
+            lambda: pool.reserve(f"o-{number}", quantity=chance.randint(1, 12)),
+            lambda: pool.reserve_many([Order(f"m-{number}-{each}", chance.randint(1, 6)) for each in range(2)]),
+            lambda: pool.confirm(known),
+            lambda: pool.cancel(known),
+            lambda: pool.confirm_many([known]),
+            lambda: pool.restock(chance.randint(1, 5), restock_id=f"r-{number}"),
+            lambda: pool.withdraw(chance.randint(1, 9), withdraw_id=f"w-{number}"),
+            lambda: pool.resize(chance.randint(3, 9)),
+            pool.finish_transfers,
+            pool.expire,
+        ]
+        orders.extend([f"o-{number}", *(f"m-{number}-{each}" for each in range(2))])
+        return chance.choice(calls)()
+
+    for number in range(60):
+        counter.counted, counter.steps = 0, chance.choice([None, chance.randint(1, 60)])
+        with suppress(Died, SegmentedError):
+            one(ShardedPool(DyingStore(store, counter), SKU, gate=gate), number)
+        counter.steps = None
+    pool = ShardedPool(store, SKU, gate=gate)
+    for shard in pool.shards:  # a change that died is finished by its id
+        for change in gate.unfinished_changes(shard.sku):
+            if change.kind == "restocked":
+                shard.restock(change.units, restock_id=change.change_id)
+            else:
+                shard.withdraw(change.units, withdraw_id=change.change_id)
+    for order in pool.orders(state="reserved"):
+        pool.cancel(order.order_id)
+    pool.finish_transfers()
+    stocked, _, _ = judged(valkey.url, order_database)
+    assert stocked == pool.state().stocked
+    assert pool.audit().is_clean
+    for shard in pool.shards:
+        assert shard.state().frozen is None
+
+
 def test_an_audit_of_both_sides_knows_the_units_on_the_way(pool: ShardedPool, gate: Gate) -> None:
     sold(pool, HERE[0], 12)
     sent(pool, 1, 0, 2)
@@ -360,21 +363,3 @@ def test_an_audit_of_both_sides_knows_the_units_on_the_way(pool: ShardedPool, ga
         gate.move_units(source, target, sent=note_of(pool.shards[1].state(), "sent", 0).units, epoch=1)
     pool.finish_transfers()
     assert all(audit_both(shard, gate).is_clean for shard in pool.shards)
-
-
-# --- workers ---
-
-
-def test_workers_decide_a_shards_orders_by_its_name(pool: ShardedPool, gate: Gate, judge: Judge) -> None:
-    selling = ShardedPool(pool.store, SKU, outbox=Outbox(), gate=gate)
-    orders = [Order(HERE[0], 13), Order(THERE[0], 2), Order(HERE[1], 2)]
-    handles = selling.submit_many(orders)
-    for order in orders[:2]:
-        shard = str(selling.shard_of(order.order_id).sku)
-        assert isinstance(take_order(pool_of(pool.store, shard), gate, order, timeout=60), Settled)
-    report = take_envelope(pool_of(pool.store, str(names(pool)[0])), [HERE[1]], gate=gate)
-    assert [(one.order_id, one.state) for one in report.settled] == [(HERE[1], "confirmed")]
-    for handle in handles:
-        assert not isinstance(handle, SegmentedError)
-        assert isinstance(handle.wait(timeout=60), Settled)
-    assert judge() == (20, 17, 3)

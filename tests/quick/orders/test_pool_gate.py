@@ -1,4 +1,4 @@
-"""A pool with a gate: every call asks or tells its order database, and both sides agree."""
+"""A pool with an order database."""
 
 from __future__ import annotations
 
@@ -7,28 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from sqlalchemy import create_engine, text
 
-from segmented import Closed, Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
+from segmented import Pool, RedisStore, Settled, SoldOut, protocol as op
 from segmented.errors import (
     AlreadySettled,
     ChangeGated,
-    GrantLost,
+    DatabaseUnavailable,
     GrantSuperseded,
     InvalidInput,
     NotGranted,
-    OrderMismatch,
-    OrderUnknown,
     PoolGated,
     PoolNotGated,
-    RowsMissing,
 )
-from segmented.keys import shard_keys
 from segmented.models import Decided, Opened
-from segmented.orders import (
-    AsyncGate,
-    Gate,
-    cancel_order,
-    connect,
-)
+from segmented.orders import AsyncGate, Gate, connect
 from segmented.stock import Grant
 from segmented.stock.outbox import Outbox
 from tests.support.overtaking import OvertakenStore
@@ -36,7 +27,6 @@ from tests.support.pools.gated_shop import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 
@@ -83,37 +73,6 @@ def test_an_order_is_stored_at_the_end_of_the_with_statement(
     check(pool, gate, confirmed=3, available=17)
 
 
-def test_a_body_that_raises_voids_the_order_and_gives_its_units_back(pool: Pool, gate: Gate) -> None:
-    with pytest.raises(ZeroDivisionError), pool.grant("a", quantity=3):
-        1 / 0  # noqa: B018  # the body's error
-    assert gate.orders(SKU, ["a"])["a"].state == "void"
-    check(pool, gate, confirmed=0, available=20)
-    answer = pool.grant("a", quantity=3)
-    assert isinstance(answer, Decided)
-    assert answer.state == "cancelled"
-
-
-def test_an_unknown_outcome_is_not_voided_and_is_stored_when_it_is_confirmed(
-    pool: Pool, gate: Gate, sold: Callable[[], tuple[int, int]]
-) -> None:
-    with pytest.raises(TimeoutError), pool.grant("a", quantity=3, keep_on=TimeoutError):
-        raise TimeoutError
-    assert gate.orders(SKU, ["a"]) == {}
-    assert (pool.state().reserved, sold()) == (3, (0, 0))
-    for order_id in ("b", "c"):  # both segments are free
-        assert isinstance(pool.grant(order_id, timeout=0), Grant)
-    assert (pool.confirm("a").state, sold()) == ("confirmed", (1, 3))
-
-
-def test_an_order_that_is_voided_while_the_body_runs_loses_the_grant(pool: Pool, gate: Gate) -> None:
-    with (
-        pytest.raises(GrantLost, match=r"^order 'a' is not sold: it was cancelled while the body ran"),
-        pool.grant("a"),
-    ):
-        cancel_order(pool, gate, Order("a"))
-    check(pool, gate, confirmed=0, available=20)
-
-
 def test_a_body_does_not_run_for_a_sold_order(pool: Pool, gate: Gate) -> None:
     with pool.grant("a"):
         pass
@@ -140,44 +99,6 @@ def test_an_overtaken_grant_stores_nothing_and_its_order_is_granted_again(
     assert sold() == (2, 2)
 
 
-def test_a_reserved_order_is_stored_when_it_is_confirmed(
-    pool: Pool, gate: Gate, sold: Callable[[], tuple[int, int]]
-) -> None:
-    reserved = pool.reserve(Order("a", 2, "ann"))
-    assert isinstance(reserved, Reserved)
-    settled = pool.confirm("a")
-    assert (settled.state, settled.replay) == ("confirmed", False)
-    assert (pool.confirm("a").replay, sold()) == (True, (1, 2))
-    assert gate.orders(SKU, ["a"])["a"].customer_id == "ann"
-    check(pool, gate, confirmed=2, available=18)
-
-
-def test_many_orders_are_stored_each_as_if_alone(pool: Pool, gate: Gate) -> None:
-    pool.reserve_many([Order("a"), Order("b", 2), Order("c", 3)])
-    pool.cancel("c")
-    answers = pool.confirm_many(["a", "nobody's", "b", "c"])
-    assert [one.state if isinstance(one, Settled) else type(one) for one in answers] == [
-        "confirmed",
-        OrderUnknown,
-        "confirmed",
-        AlreadySettled,
-    ]
-    sold, back = pool.cancel_many(["a", "c"])
-    assert (getattr(sold, "state", None), type(sold)) == ("confirmed", AlreadySettled)
-    assert (getattr(back, "state", None), type(back)) == ("cancelled", Settled)
-    check(pool, gate, confirmed=3, available=17)
-
-
-def test_a_cancelled_order_is_void_and_can_never_be_stored(pool: Pool, gate: Gate) -> None:
-    pool.reserve(Order("a", 2))
-    settled = pool.cancel("a")
-    assert isinstance(settled, Settled)
-    assert (settled.state, gate.orders(SKU, ["a"])["a"].state) == ("cancelled", "void")
-    with pytest.raises(AlreadySettled, match=r"^order 'a' is already cancelled: it cannot be confirmed$"):
-        pool.confirm("a")
-    check(pool, gate, confirmed=0, available=20)
-
-
 def test_an_order_that_only_the_database_knows_gets_its_answer(pool: Pool, gate: Gate) -> None:
     gate.void(order_id="a", sku=SKU, quantity=1)
     with pytest.raises(AlreadySettled, match="cancelled"):
@@ -187,14 +108,6 @@ def test_an_order_that_only_the_database_knows_gets_its_answer(pool: Pool, gate:
     assert (settled.state, settled.replay) == ("cancelled", True)
 
 
-def test_an_id_with_other_content_is_refused_and_keeps_no_units(pool: Pool, gate: Gate) -> None:
-    gate.void(order_id="a", sku=SKU, quantity=5)
-    pool.reserve(Order("a", 2))
-    with pytest.raises(OrderMismatch, match="quantity 5 is stored, 2 was given"):
-        pool.confirm("a")
-    check(pool, gate, confirmed=0, available=20)
-
-
 def test_a_refused_order_stays_refused(pool: Pool, gate: Gate) -> None:
     assert isinstance(pool.grant("a", quantity=21, keep_refusal=True), SoldOut)
     with pytest.raises(AlreadySettled, match=r"^order 'a' is already refused: it cannot be confirmed$"):
@@ -202,28 +115,7 @@ def test_a_refused_order_stays_refused(pool: Pool, gate: Gate) -> None:
     check(pool, gate, confirmed=0, available=20)
 
 
-def test_expired_holds_are_voided_and_their_units_go_back(store: RedisStore, gate: Gate) -> None:
-    short = Pool(store, SKU, gate=gate)
-    short.open(stock=20, segments=2)
-    short.reserve(Order("a", 4))
-    store.client.zadd(shard_keys(SKU).holds, {"a": 1})  # long due
-    ended = short.expire()
-    assert [(one.order_id, one.state) for one in ended] == [("a", "expired")]
-    check(short, gate, confirmed=0, available=20)
-
-
 # --- changes of stock ---
-
-
-def test_changes_reach_both_sides(pool: Pool, gate: Gate) -> None:
-    pool.restock(10, restock_id="r")
-    pool.withdraw(5, withdraw_id="w")
-    pool.resize(4)
-    totals = gate.totals(SKU)
-    assert (totals.quota, len(totals.segments), pool.state().segment_count) == (25, 4, 4)
-    check(pool, gate, confirmed=0, available=25)
-    pool.close()
-    assert isinstance(pool.grant("late"), Closed)
 
 
 # --- with and without ---
@@ -280,17 +172,6 @@ def test_what_is_no_gate_is_refused_when_the_pool_is_made(store: RedisStore, ord
     engine.dispose()
 
 
-def test_a_database_without_rows_of_the_pool_is_refused_before_any_body_runs(
-    pool: Pool, store: RedisStore, open_gate: Callable[..., Gate], tmp_path: Path
-) -> None:
-    empty = open_gate(f"sqlite:///{tmp_path}/empty.db")
-    why = "has no rows for 'mug': name the database that the pool was opened with"
-    with pytest.raises(RowsMissing, match=why), Pool(store, SKU, gate=empty).grant("a"):
-        pytest.fail("the body ran")
-    with pool.grant("a", timeout=60):
-        pass
-
-
 @pytest.mark.parametrize(("end", "operation"), [(Pool.confirm, op.Confirm), (Pool.cancel, op.Cancel)])
 def test_an_end_by_id_that_races_its_reserve_ends_the_order(
     pool: Pool, gate: Gate, store: RedisStore, end: Callable[[Pool, str], Settled], operation: type[op.Operation[Any]]
@@ -301,3 +182,30 @@ def test_an_end_by_id_that_races_its_reserve_ends_the_order(
     is_sold = operation is op.Confirm
     assert settled.state == ("confirmed" if is_sold else "cancelled")
     check(pool, gate, confirmed=int(is_sold), available=20 - is_sold)
+
+
+@pytest.fixture
+def narrow(store: RedisStore, gate: Gate) -> Pool:
+    """A pool with one segment."""
+    pool = Pool(store, SKU, gate=gate)
+    pool.open(stock=20, segments=1)
+    return pool
+
+
+def test_a_database_that_fails_at_the_end_of_a_body_leaves_the_segment_free(
+    narrow: Pool, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(**_: object) -> None:
+        raise DatabaseUnavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gate, "confirm", away)
+        with pytest.raises(DatabaseUnavailable), narrow.grant("a", timeout=60):
+            pass
+        patched.setattr(gate, "void", away)
+        with pytest.raises(ZeroDivisionError), narrow.grant("b", timeout=60):
+            raise ZeroDivisionError
+    for order_id in "ab":
+        with narrow.grant(order_id, timeout=60):  # a repeat continues at once
+            pass
+    check(narrow, gate, confirmed=2, available=18)

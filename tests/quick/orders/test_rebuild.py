@@ -1,44 +1,51 @@
-"""A gated pool whose server lost acknowledged changes is frozen, rebuilt from the order database, and sells the rest.
-
-A server that lost its last writes is the same server here, with the pool's keys put back to what they were.
-"""
+"""Rebuilds of a pool from its order database, and what comes late."""
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, protocol as op
 from segmented.errors import (
+    ChangeDiverged,
     GrantSuperseded,
     InvalidInput,
+    PoolDiverged,
     PoolFrozen,
-    PoolMissing,
     PoolNotFrozen,
+    PoolUnverified,
 )
 from segmented.keys import shard_keys
-from segmented.models import AlreadyOpen
+from segmented.models import AlreadyOpen, TooFew
 from segmented.orders import (
+    audit_both,
+    cancel_order,
     finish_reserved,
     open_gated,
     rebuild,
-    reopen_gated,
+    restock_gated,
     take_envelope,
     take_order,
+    withdraw_gated,
 )
+from segmented.orders.verifying import compare_once
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
 from tests.support.dying import Died, DyingStore, StepCounter, let_die
+from tests.support.overtaking import OvertakenStore
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
+from tests.support.pools.gated_shop import check
 from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from segmented.models.submitted import Deciding
+    from segmented.models.submitted import BegunOrder, Deciding
     from segmented.orders import Gate
+    from segmented.plans.drivers import Store
     from segmented.servers import ValkeyServer
     from segmented.stock import Grant
 
@@ -196,38 +203,6 @@ def test_the_program_that_opened_the_sale_opens_it_again_after_a_rebuild(pool: P
 # --- what is refused ---
 
 
-def test_a_pool_that_sells_is_not_rebuilt(pool: Pool, gate: Gate) -> None:
-    with pytest.raises(PoolNotFrozen):
-        rebuild(pool, gate)
-    assert gate.totals(SKU).segments[0].epoch == 1
-
-
-def test_a_database_without_rows_for_the_pool_is_refused_in_one_sentence(
-    pool: Pool, gate: Gate, open_gate: Callable[..., Gate], tmp_path: object
-) -> None:
-    with forgotten(pool):
-        sell(pool, gate, "lost")
-    with pytest.raises(PoolFrozen):
-        pool.reserve("next")
-    other = open_gate(f"sqlite:///{tmp_path}/other.db")
-    with pytest.raises(
-        InvalidInput,
-        match=r"^the order database \S+ has no rows for 'mug': name the database that the pool was opened with$",
-    ):
-        rebuild(pool, other)
-    assert pool.state().frozen is not None
-
-
-def test_a_pool_whose_keys_are_gone_is_opened_again_and_not_rebuilt(pool: Pool, gate: Gate) -> None:
-    sell(pool, gate, "sold")
-    assert isinstance(pool.store, RedisStore)
-    pool.store.client.flushall()
-    with pytest.raises(PoolMissing):
-        rebuild(pool, gate)
-    reopen_gated(pool, gate, segments=4, epoch=2)
-    check_sells_the_rest(pool, gate)
-
-
 # --- real servers, and the command line ---
 
 
@@ -260,3 +235,354 @@ def test_the_hook_of_a_store_is_called_once_for_each_loss(store: RedisStore) -> 
         with pytest.raises(PoolFrozen):
             pool.reserve("next")
     assert [(one.sku, one.found, one.seen) for one in found] == [(SKU, (1, 1), (1, 3))]
+
+
+@pytest.fixture
+def drifted_pool(store: RedisStore, gate: Gate) -> Pool:
+    """Twenty units, of which four are sold and five are reserved, after a restock, a withdrawal and a rebuild."""
+    drifted_pool = Pool(store, SKU)
+    open_gated(drifted_pool, gate, stock=18, segments=4)
+    restock_gated(drifted_pool, gate, 5, restock_id="r")
+    withdraw_gated(drifted_pool, gate, 3, withdraw_id="w")
+    sell(drifted_pool, gate, "sold before", 3)
+    drifted_pool.store.execute(op.FreezePool(SKU, 1))
+    rebuild(drifted_pool, gate)
+    sell(drifted_pool, gate, "sold")
+    assert isinstance(drifted_pool.reserve("kept", quantity=5), Reserved)
+    return drifted_pool
+
+
+def write(drifted_pool: Pool, **said: str) -> None:
+    """Write to the pool's numbers, as another program does."""
+    assert isinstance(drifted_pool.store, RedisStore)
+    drifted_pool.store.client.hset(shard_keys(SKU).meta, mapping=said)
+
+
+def check_rebuilt(drifted_pool: Pool, gate: Gate, epoch: int = 3) -> None:
+    state = drifted_pool.state()
+    numbers = (state.epoch, state.confirmed, state.reserved, state.available, state.frozen, state.unreadable)
+    assert numbers == (epoch, 4, 5, 11, None, ())
+    assert (state.restocked, state.withdrawn, state.lost) == (5, 3, 0)
+    assert drifted_pool.audit().is_clean, drifted_pool.audit().drift
+    assert audit_both(drifted_pool, gate).is_clean
+    kept = drifted_pool.reserve("kept", quantity=5)
+    assert isinstance(kept, Reserved)
+    assert kept.replay
+    assert finish_reserved(drifted_pool, gate, Order("kept", 5), kept).state == "confirmed"
+    check_sells_the_rest(drifted_pool, gate)
+
+
+@pytest.mark.parametrize("number", ["epoch", "sequence", "available", "fence"])
+def test_a_number_that_cannot_be_read_is_counted_again(drifted_pool: Pool, gate: Gate, number: str) -> None:
+    drifted_pool.store.execute(op.FreezePool(SKU, 2))
+    write(drifted_pool, **{number: "x"})
+    rebuild(drifted_pool, gate)
+    check_rebuilt(drifted_pool, gate)
+
+
+KEYS: Final = ("stock", "ledger", "orders", "holds")
+
+
+@pytest.fixture
+def short_pool(store: RedisStore, gate: Gate) -> Pool:
+    """Twenty units in four segments: two are sold, three and one are reserved, and one of these is submitted."""
+    short_pool = Pool(store, SKU, outbox=Outbox())
+    open_gated(short_pool, gate, stock=20, segments=4)
+    sell(short_pool, gate, "sold", 2)
+    assert isinstance(short_pool.reserve("kept", quantity=3), Reserved)
+    short_pool.submit_many([Order("submitted")])
+    return short_pool
+
+
+def lose(short_pool: Pool, key: str) -> None:
+    assert isinstance(short_pool.store, RedisStore)
+    assert short_pool.store.client.delete(getattr(shard_keys(SKU), key)) == 1
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_pool_that_lost_a_key_is_rebuilt_and_sells_exactly_the_rest(short_pool: Pool, gate: Gate, key: str) -> None:
+    lose(short_pool, key)
+    with pytest.raises(PoolFrozen, match=f"its key '{key}' is gone"):
+        take_order(short_pool, gate, Order("next"), timeout=0)
+    state = rebuild(short_pool, gate).state
+    reserved = 0 if key == "orders" else 4
+    assert (state.epoch, state.confirmed, state.reserved, state.available) == (2, 2, reserved, 18 - reserved)
+    assert (sell(short_pool, gate, "sold", 2).replay, gate.totals(SKU).sold) == (True, 2)
+    report = take_envelope(short_pool, ["submitted"], gate=gate)
+    assert [one.state for one in report.settled] == ([] if key == "orders" else ["confirmed"])
+    assert list(report.unknown) == (["submitted"] if key == "orders" else [])
+    if key == "orders":
+        sell(short_pool, gate, "submitted")
+    else:
+        assert cancel_order(short_pool, gate, Order("kept", 3)).state == "cancelled"
+    check_sells_the_rest(short_pool, gate)
+
+
+def test_the_hook_the_log_and_the_commands_tell_of_a_key_that_is_gone(
+    short_pool: Pool,
+    store: RedisStore,
+    valkey: ValkeyServer,
+    order_database: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[PoolFrozen] = []
+    store.on_frozen = heard.append
+    lose(short_pool, "holds")
+    with caplog.at_level(logging.ERROR, logger="segmented.stock"):
+        for _ in range(2):
+            with pytest.raises(PoolFrozen):
+                short_pool.reserve("next")
+    assert [(one.sku, one.missing) for one in heard] == [(SKU, "holds")]
+    assert [record.getMessage() for record in caplog.records] == [
+        "pool.frozen sku=mug found=(1, 5) seen=(1, 5) missing=holds"
+    ]
+    audited = ran("pool", "audit", SKU, url=valkey.url)
+    line = "frozen: mug is at change 5 of epoch 1, and one of its keys is gone, or its order database knows of more"
+    assert (audited.returncode, line in audited.stdout.splitlines()) == (1, True)
+    done = ran("pool", "rebuild", SKU, url=valkey.url, database=order_database)
+    assert (done.returncode, done.stdout) == (0, "rebuilt in epoch 2: 2 sold, 4 reserved, 14 free\n")
+
+
+@pytest.fixture
+def fresh(valkey: ValkeyServer) -> Iterator[Pool]:
+    """The same pool in another process."""
+    with RedisStore.from_url(valkey.url) as other:
+        yield Pool(other, SKU)
+
+
+def rebuilt(pool: Pool, gate: Gate) -> None:
+    """Freeze the pool and rebuild it, as another process does after a loss."""
+    pool.store.execute(op.FreezePool(SKU, pool.state().epoch))
+    rebuild(pool, gate)
+
+
+def late(pool: Pool, kind: type[op.Operation[Any]], happens: Callable[[], object], nth: int = 1) -> Pool:
+    """Return the pool of a process that is held up before its nth operation of a kind."""
+    return Pool(OvertakenStore(pool.store, kind, nth, happens), SKU, outbox=pool.outbox)
+
+
+# --- orders ---
+
+
+def test_a_confirm_after_a_rebuild_gives_back_the_units_that_its_order_got_again(
+    pool: Pool, fresh: Pool, gate: Gate
+) -> None:
+    def happens() -> None:
+        rebuilt(fresh, gate)
+        assert isinstance(fresh.reserve("late", quantity=3), Reserved)  # its caller tried again elsewhere
+
+    reserved: list[Reserved] = []
+    with forgotten(pool):  # the reservation is lost, so the rebuild finds no units of the order
+        answer = pool.reserve("late", quantity=3)
+        assert isinstance(answer, Reserved)
+        reserved.append(answer)
+    settled = finish_reserved(late(fresh, op.Confirm, happens), gate, Order("late", 3), reserved[0])
+    assert (settled.state, settled.quantity) == ("confirmed", 3)
+    check(fresh, gate, confirmed=3, available=17)
+
+
+# --- a process that still has the earlier epoch ---
+
+
+def test_the_body_of_an_order_that_an_earlier_epoch_sold_does_not_run_again(
+    pool: Pool, fresh: Pool, gate: Gate
+) -> None:
+    long_lived = Pool(fresh.store, SKU)
+    assert long_lived.epoch() == 1
+    with forgotten(pool):
+        sell(pool, gate, "lost", 3)
+    rebuilt(fresh, gate)
+    grants: list[object] = []
+    answer = take_order(long_lived, gate, Order("lost", 3), timeout=0, body=grants.append)
+    assert isinstance(answer, Settled)
+    assert (answer.state, answer.replay, grants) == ("confirmed", True, [])
+    check(fresh, gate, confirmed=3, available=17)
+
+
+# --- workers ---
+
+
+@pytest.mark.parametrize("is_sold_out", [False, True])
+def test_a_worker_of_the_earlier_epoch_answers_a_sold_order_and_runs_no_step(
+    pool: Pool, fresh: Pool, gate: Gate, *, is_sold_out: bool
+) -> None:
+    shop = Pool(fresh.store, SKU, outbox=Outbox(decides="in the worker"))
+    worker = Pool(fresh.store, SKU)
+    assert worker.epoch() == 1
+    with forgotten(pool):
+        sell(pool, gate, "lost", 3)
+    rebuilt(fresh, gate)
+    if is_sold_out:
+        sell(fresh, gate, "rest", 17)
+    handle = shop.submit("lost", quantity=3)
+    steps: list[BegunOrder] = []
+    report = take_envelope(worker, ["lost"], gate=gate, step=steps.append)
+    assert [(one.order_id, one.state) for one in report.settled] == [("lost", "confirmed")]
+    outcome = handle.wait(timeout=0)
+    assert isinstance(outcome, Settled)
+    assert (outcome.state, outcome.quantity, steps) == ("confirmed", 3, [])
+    check(fresh, gate, confirmed=20 if is_sold_out else 3, available=0 if is_sold_out else 17)
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_rebuild_during_a_step_does_not_count_as_a_failure_of_the_order(fresh: Pool, gate: Gate) -> None:
+    shop = Pool(fresh.store, SKU, outbox=Outbox(decides="in the worker"))
+    shop.submit("slow")
+    steps: list[str] = []
+
+    def step(order: BegunOrder) -> None:
+        steps.append(order.order.order_id)
+        if len(steps) < 5:
+            rebuilt(fresh, gate)
+
+    for _ in range(4):
+        report = take_envelope(shop, ["slow"], gate=gate, step=step)
+        assert list(report.put_off) == ["slow"]
+        (found,) = shop.store.execute(op.ReadSubmitted(SKU, ("slow",)))
+        assert (found.begun, found.state) == (0, "reserved")
+    report = take_envelope(shop, ["slow"], gate=gate, step=step)
+    assert [(one.order_id, one.state) for one in report.settled] == [("slow", "confirmed")]
+    check(fresh, gate, confirmed=1, available=19)
+
+
+# --- changes of stock ---
+
+
+def test_a_restock_whose_units_a_rebuild_has_counted_adds_nothing(pool: Pool, fresh: Pool, gate: Gate) -> None:
+    held_up = late(pool, op.Restock, lambda: rebuilt(fresh, gate))
+    answer = restock_gated(held_up, gate, 5, restock_id="r")
+    assert (answer.units, answer.replay) == (5, True)  # type: ignore[union-attr]  # a closed pool is another test
+    assert (fresh.state().available, gate.totals(SKU).quota, gate.unfinished_changes(SKU)) == (25, 25, ())
+    assert restock_gated(fresh, gate, 5, restock_id="r").replay  # type: ignore[union-attr]  # as above
+    check(fresh, gate, confirmed=0, available=25)
+
+
+def test_a_withdrawal_that_was_made_lost_and_counted_is_not_repeated_by_a_late_step(
+    pool: Pool, fresh: Pool, gate: Gate
+) -> None:
+    def happens() -> None:
+        with forgotten(pool):
+            withdraw_gated(fresh, gate, 5, withdraw_id="w")
+        rebuilt(fresh, gate)
+
+    withdraw_gated(late(pool, op.Withdraw, happens), gate, 5, withdraw_id="w")
+    assert (fresh.state().available, gate.totals(SKU).quota, gate.unfinished_changes(SKU)) == (15, 15, ())
+    check(fresh, gate, confirmed=0, available=15)
+
+
+def test_a_withdrawal_of_units_sold_but_forgotten_freezes_the_pool_and_is_undone(
+    pool: Pool, fresh: Pool, gate: Gate
+) -> None:
+    compare_once(fresh, gate)  # it has seen nothing since
+    with forgotten(pool):
+        sell(pool, gate, "lost", 18)
+    with pytest.raises(ChangeDiverged, match="the pool has given units up, but 18 of 20 are sold"):
+        withdraw_gated(fresh, gate, 5, withdraw_id="w")
+    assert fresh.state().frozen is not None
+    rebuild(fresh, gate)
+    assert withdraw_gated(fresh, gate, 5, withdraw_id="w") == TooFew("w", 5, 2)
+    assert (gate.totals(SKU).quota, gate.unfinished_changes(SKU)) == (20, ())
+    check(fresh, gate, confirmed=18, available=2)
+    check_sells_the_rest(fresh, gate)
+
+
+def test_an_epoch_whose_sales_were_lost_is_not_used_again(pool: Pool, fresh: Pool, gate: Gate) -> None:
+    with forgotten(pool):
+        sell(pool, gate, "lost")
+    pool.store.execute(op.FreezePool(SKU, 1))
+    with forgotten(pool):
+        assert rebuild(fresh, gate).state.epoch == 2
+        late = fresh.reserve("late")
+        assert isinstance(late, Reserved)
+        sell(fresh, gate, "lost in epoch 2", 3)
+    assert rebuild(pool, gate).state.epoch == 3  # by a process that has not seen epoch 2
+    with pytest.raises(PoolDiverged, match="the database is in epoch 3"):
+        finish_reserved(pool, gate, Order("late"), late)
+    assert sell(pool, gate, "lost in epoch 2", 3).replay
+    assert (pool.state().confirmed, gate.totals(SKU).sold) == (4, 4)
+    check_sells_the_rest(pool, gate)
+
+
+def test_nobody_takes_units_while_the_process_that_knows_of_the_loss_rebuilds(
+    pool: Pool, fresh: Pool, gate: Gate
+) -> None:
+    with forgotten(pool):
+        sell(pool, gate, "lost", 3)
+
+    def take() -> None:
+        with pytest.raises(PoolFrozen):
+            fresh.reserve("lost", quantity=3)
+
+    overtaken = OvertakenStore(pool.store, op.ScanHolds, 1, take)
+    assert rebuild(Pool(overtaken, SKU), gate).state.available == 17
+    check_sells_the_rest(pool, gate)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nth"),
+    [
+        pytest.param(op.ReadPool, 2, id="before it is noted"),
+        pytest.param(op.ThawPool, 1, id="after it was noted"),
+    ],
+)
+def test_another_rebuild_that_opens_the_pool_and_is_lost_leaves_no_older_number(
+    pool: Pool, fresh: Pool, gate: Gate, kind: type[op.Operation[Any]], nth: int
+) -> None:
+    pool.store.execute(op.FreezePool(SKU, 1))
+
+    def overtake() -> None:
+        with forgotten(pool):
+            rebuild(fresh, gate)
+            sell(fresh, gate, "in between", 3)
+
+    state = rebuild(Pool(OvertakenStore(pool.store, kind, nth, overtake), SKU), gate).state
+    assert (state.epoch, state.confirmed) == (gate.totals(SKU).segments[0].epoch, gate.totals(SKU).sold)
+    check_sells_the_rest(fresh, gate)
+
+
+def assert_rebuilt(pool: Pool, gate: Gate, epoch: int) -> None:
+    assert rebuild(pool, gate).state.epoch == epoch
+
+
+def test_another_rebuild_in_its_last_step_does_not_open_the_pool_in_an_earlier_epoch(
+    pool: Pool, fresh: Pool, gate: Gate
+) -> None:
+    pool.store.execute(op.FreezePool(SKU, 1))
+    assert gate.stocking.raise_epoch(SKU, 4, epoch=2, opened=1) is not None
+    gate.stocking.note_opened(SKU, epoch=2)
+    late = op.ThawPool(SKU, 2, sold=0, stocked=20, is_stored=True)
+    overtaken = OvertakenStore(pool.store, op.ThawPool, 1, lambda: assert_too_late(fresh.store, late))
+    assert rebuild(Pool(overtaken, SKU), gate).state.epoch == 3
+    check_sells_the_rest(pool, gate)
+
+
+def assert_too_late(store: Store, operation: op.ThawPool) -> None:
+    with pytest.raises(InvalidInput, match="is in epoch 1, which does not fit epoch 2"):
+        store.execute(operation)
+
+
+def test_no_epoch_is_raised_past_one_in_which_the_pool_was_opened_since(pool: Pool, gate: Gate) -> None:
+    pool.store.execute(op.FreezePool(SKU, 1))
+    assert_rebuilt(pool, gate, 2)
+    assert gate.stocking.raise_epoch(SKU, 4, epoch=3, opened=1) is None
+    check_sells_the_rest(pool, gate)
+
+
+def assert_thawed(store: Store, operation: op.ThawPool) -> None:
+    assert store.execute(operation) is not None
+
+
+def test_a_pool_that_a_rebuild_opened_in_an_epoch_since_left_sells_nothing(pool: Pool, fresh: Pool, gate: Gate) -> None:
+    """Both rebuilds died: the later one before it opened the pool, the earlier one just after it had done so."""
+    with forgotten(pool):
+        sell(pool, gate, "lost", 2)
+    fresh.store.execute(op.FreezePool(SKU, 1))
+    for epoch in (2, 3):
+        assert gate.stocking.raise_epoch(SKU, 4, epoch=epoch, opened=1) is not None
+    assert_thawed(fresh.store, op.ThawPool(SKU, 2, sold=2, stocked=20, is_stored=True))
+    with pytest.raises(PoolUnverified):
+        fresh.reserve("too early")
+    with pytest.raises(PoolFrozen):
+        take_order(fresh, gate, Order("too early"), timeout=0)
+    assert rebuild(fresh, gate).state.epoch == 4
+    check_sells_the_rest(fresh, gate)

@@ -1,39 +1,39 @@
-"""A gated pool that is found on another server is compared with its order database before the next order."""
+"""Pools that are verified against their order database, and other databases."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, Reserved, Settled
-from segmented.errors import InvalidInput, PoolNotGated
+from segmented import Order, Pool, RedisStore, Reserved
+from segmented.errors import InvalidInput, PoolFrozen, PoolNotGated
 from segmented.keys import shard_keys
 from segmented.orders import (
     cancel_order,
     expire_voided,
     finish_reserved,
     open_gated,
+    rebuild,
     resize_gated,
     restock_gated,
     take_envelope,
-    take_order,
     verify,
     withdraw_gated,
 )
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
-from tests.support.pools.forgetting import SKU, check_sells_the_rest, sell
+from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
 from tests.support.pools.gated_shop import process
-from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from segmented.models.submitted import Deciding
     from segmented.orders import Gate
+    from segmented.orders.answers import SegmentTotals
     from segmented.servers import ValkeyServer
-    from segmented.stock import Grant
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 
@@ -76,40 +76,6 @@ def test_a_call_with_the_order_database_verifies_the_pool_and_goes_on(shop: Pool
     assert shop.audit().is_clean
 
 
-def test_a_body_that_has_run_is_not_run_again_for_a_pool_that_must_be_verified(shop: Pool, gate: Gate) -> None:
-    ran_with: list[int] = []
-
-    def body(grant: Grant) -> None:
-        ran_with.append(grant.quantity)
-        move(shop)
-
-    answer = take_order(shop, gate, Order("a", 3), timeout=60, body=body)
-    assert isinstance(answer, Settled)
-    assert (answer.state, answer.quantity, ran_with) == ("confirmed", 3, [3])
-    check_sells_the_rest(shop, gate)
-
-
-def test_a_body_that_fails_on_a_pool_that_must_be_verified_gives_its_units_back(shop: Pool, gate: Gate) -> None:
-    def body(_: Grant) -> None:
-        move(shop)
-        raise KeyError(SKU)
-
-    with pytest.raises(KeyError, match=SKU):
-        take_order(shop, gate, Order("a", 3), timeout=60, body=body)
-    assert (shop.state().available, shop.state().reserved) == (20, 0)
-    check_sells_the_rest(shop, gate)
-
-
-@pytest.mark.parametrize("decides", BOTH)
-def test_an_envelope_is_finished_on_a_pool_that_must_be_verified(shop: Pool, gate: Gate, decides: Deciding) -> None:
-    shop = Pool(shop.store, SKU, outbox=Outbox(decides=decides))
-    shop.submit_many([Order("a"), Order("b")])
-    move(shop)
-    report = take_envelope(shop, ["a", "b"], gate=gate, step=lambda _: move(shop))
-    assert sorted((one.order_id, one.state) for one in report.settled) == [("a", "confirmed"), ("b", "confirmed")]
-    check_sells_the_rest(shop, gate)
-
-
 def test_what_cannot_be_verified_is_refused_in_one_sentence(
     shop: Pool, order_database: str, gate: Gate, valkey: ValkeyServer
 ) -> None:
@@ -125,3 +91,81 @@ def test_what_cannot_be_verified_is_refused_in_one_sentence(
     assert (unsaid.returncode, "verify needs --database URL" in unsaid.stderr) == (2, True)
     plain = ran("pool", "verify", "plain", url=valkey.url, database=order_database)
     assert plain.returncode == 2
+
+
+IN_WORKERS: Final = Outbox(decides="in the worker")
+
+
+FIRST_CALLS: Final[dict[str, Callable[[Pool, Gate, Reserved], object]]] = {
+    "take_order": lambda pool, gate, _: sell(pool, gate, "a"),
+    "finish_reserved": lambda pool, gate, held: finish_reserved(pool, gate, Order("held"), held),
+    "expire_voided": lambda pool, gate, _: expire_voided(pool, gate),
+    "restock_gated": lambda pool, gate, _: restock_gated(pool, gate, 5, restock_id="r"),
+    "withdraw_gated": lambda pool, gate, _: withdraw_gated(pool, gate, 5, withdraw_id="w"),
+    "resize_gated": lambda pool, gate, _: resize_gated(pool, gate, 8),
+    "take_envelope": lambda pool, gate, _: take_envelope(pool, ["queued"], gate=gate),
+}
+
+
+@pytest.mark.parametrize("call", FIRST_CALLS)
+def test_keys_of_an_older_copy_are_noticed_by_the_first_call_of_a_new_process(
+    shop: Pool, valkey: ValkeyServer, gate: Gate, call: str
+) -> None:
+    held = shop.reserve("held")
+    assert isinstance(held, Reserved)
+    Pool(shop.store, SKU, outbox=IN_WORKERS).submit("queued")
+    with forgotten(shop):
+        sell(shop, gate, "lost", 3)
+    with process(valkey.url) as new:
+        with pytest.raises(PoolFrozen) as error:
+            FIRST_CALLS[call](new, gate, held)
+        assert (error.value.found, error.value.seen, error.value.missing) == ((1, 2), (1, 3), None)
+        assert set(gate.orders(SKU, ["a", "held", "queued", "lost"])) == {"lost"}
+        assert rebuild(new, gate).state.confirmed == 3
+        cancel_order(new, gate, Order("held"))
+        cancel_order(new, gate, Order("queued"))
+        if call == "restock_gated":  # the database had begun it
+            withdraw_gated(new, gate, 5, withdraw_id="w")
+        check_sells_the_rest(new, gate)
+
+
+def test_a_process_compares_a_pool_with_the_database_once(
+    shop: Pool, valkey: ValkeyServer, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    totals = gate.totals
+
+    def counted(sku: str) -> SegmentTotals:
+        read.append(sku)
+        return totals(sku)
+
+    monkeypatch.setattr(gate, "totals", counted)
+    with process(valkey.url) as new:
+        for number in range(3):
+            sell(new, gate, f"o-{number}")
+            sell(Pool(new.store, SKU), gate, f"p-{number}")
+        assert read == [SKU]
+    assert shop.state().confirmed == 6
+
+
+@pytest.mark.real
+def test_a_new_program_does_not_sell_from_an_older_copy(
+    shop: Pool, valkey: ValkeyServer, order_database: str, gate: Gate
+) -> None:
+    with forgotten(shop):
+        sell(shop, gate, "lost", 3)
+    program = (
+        "import sys\n"
+        "from segmented import Order, Pool, RedisStore\n"
+        "from segmented.orders import Gate, connect, take_order\n"
+        "ran = []\n"
+        "pool = Pool(RedisStore.from_url(sys.argv[1]), 'mug')\n"
+        "try:\n"
+        "    take_order(pool, Gate(connect(sys.argv[2])), Order('next'), timeout=60, body=ran.append)\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, ran)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, valkey.url, order_database], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "PoolFrozen []\n"

@@ -1,14 +1,18 @@
-"""The lock's plans, interleaved from seeds: the same bodies that `Lock` and `AsyncLock` run."""
+"""Plans of locks in the simulator: plain, reentrant, on several servers, GET and SET."""
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from segmented.errors import AcquireTimeout
+from segmented.errors import AcquireTimeout, StoreUnavailable
+from segmented.locks.get_set import get_set_plan, give_back_plan
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
+from segmented.locks.reentrant import ReentrantClaim
 from segmented.plans import Now, Plan, perform
 from segmented.plans.line import HAND_OFFS_MAX
 from segmented.protocol import ReleaseLock
@@ -16,6 +20,9 @@ from segmented.protocol.lock import LEFT_MS, NEWCOMERS_MAX
 from segmented.testing import Killed, Simulation, Sleep
 from segmented.testing.simulator import Part, Schedule, keeping_to
 from tests.support.sim.seeds import each_seed
+
+if TYPE_CHECKING:
+    from segmented.clock import Clock
 
 TAKING_SECONDS = 1.0
 LONGEST_SECONDS = 8 * (NEWCOMERS_MAX + 1) * 0.005
@@ -176,3 +183,137 @@ def test_a_dead_process_costs_the_others_its_lease_and_the_time_its_turn_is_kept
     world.run()
     ended = sum(actor.outcome is not None for actor in world.actors)
     assert max((wait for _, wait in turns), default=0.0) < LONGEST_SECONDS + ended * (0.1 + LEFT_MS / 1000)
+
+
+NOON = 1_700_000_000.0
+
+
+class Skewed:
+    """A wall clock that is off by some seconds."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+
+    def now(self) -> float:
+        return NOON + self._clock.now() + self._seconds
+
+
+class GetSetSection:
+    """Notes who is inside."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.overlaps = 0
+
+
+def get_set_visitor(
+    section: GetSetSection, clock: Clock, *, ttl: float, work: float, timeout: float | None = None
+) -> Plan[str]:
+    try:
+        expires_at = yield from get_set_plan("door", ttl, timeout=timeout, wall_clock=clock, chance=lambda: 0.5)
+    except AcquireTimeout:
+        return "timed out"
+    section.overlaps += bool(section.inside)
+    section.inside += 1
+    yield from perform(Sleep(work))
+    section.inside -= 1
+    return "visited" if (yield from give_back_plan("door", expires_at, wall_clock=clock)) else "overslept"
+
+
+@each_seed(meets=["turns"])
+def test_with_clocks_that_agree_eight_visitors_are_never_inside_together(seed: int) -> None:
+    section, world = GetSetSection(), Simulation(seed)
+    for index in range(8):
+        world.start(
+            f"v{index}",
+            get_set_visitor(section, Skewed(world.clock, 0), ttl=10, work=0.05),
+            process=f"p{index // 2}",
+        )
+    world.run()
+    assert [actor.outcome for actor in world.actors] == ["visited"] * 8
+    assert section.overlaps == 0
+
+
+@each_seed()
+def test_with_one_clock_further_ahead_than_the_lease_is_long_two_are_inside_at_once(seed: int) -> None:
+    section, world = GetSetSection(), Simulation(seed)
+
+    def late() -> Plan[str]:
+        yield from perform(Sleep(0.1))
+        return (yield from get_set_visitor(section, Skewed(world.clock, 11), ttl=10, work=1.0))
+
+    world.start("right", get_set_visitor(section, Skewed(world.clock, 0), ttl=10, work=1.0))
+    world.start("ahead", late())
+    world.run()
+    assert section.overlaps == 1
+
+
+class ReentrantSection:
+    """Who is inside, how deep, and with which tokens."""
+
+    def __init__(self) -> None:
+        self.depths: dict[str, int] = {}
+        self.tokens: list[tuple[int, str]] = []
+        self.overlaps = 0
+
+    def enter(self, owner: str, token: int) -> None:
+        self.depths[owner] = self.depths.get(owner, 0) + 1
+        self.overlaps += sum(depth > 0 for depth in self.depths.values()) > 1
+        self.tokens.append((token, owner))
+
+    def leave(self, owner: str) -> None:
+        self.depths[owner] -= 1
+
+
+def reentrant_visitor(section: ReentrantSection, owner: str, *, depth: int = 3, ttl_ms: int = 1_000) -> Plan[str]:
+    """Enter so many times, work inside, and leave as many times, in the order of entering."""
+    held: list[ReentrantClaim] = []
+    outcome = "visited"
+    try:
+        for index in range(depth):
+            claim = ReentrantClaim("door", f"{owner}{index}", ttl_ms, owner)
+            acquired, _ = yield from acquire_plan(claim, None)
+            held.append(claim)
+            section.enter(owner, acquired.fencing_token)
+            yield from perform(Sleep(0.01))
+    except StoreUnavailable:
+        outcome = "no reply"
+    while held:
+        section.leave(owner)
+        with suppress(StoreUnavailable):
+            yield from perform(held.pop(0).releasing())
+    return outcome
+
+
+@each_seed(meets=["turns"])
+def test_eight_owners_enter_three_times_each_and_never_together(seed: int) -> None:
+    section, world = ReentrantSection(), Simulation(seed)
+    actors = [
+        world.start(f"o{index}", reentrant_visitor(section, f"o{index}"), process=f"p{index % 2}") for index in range(8)
+    ]
+    world.run()
+    assert [actor.outcome for actor in actors] == ["visited"] * 8
+    assert section.overlaps == 0
+    tokens = [token for token, _ in section.tokens]
+    assert tokens == sorted(tokens)
+    assert len(set(tokens)) == 8
+    assert len(set(section.tokens)) == 8  # one token an owner, however often it enters
+
+
+@each_seed(meets=["turns", "kills", "losses"])
+def test_with_lost_replies_and_deaths_no_count_is_doubled_and_nobody_hangs(seed: int) -> None:
+    section, world = ReentrantSection(), Simulation(seed, lost_replies=0.03, kills=0.005)
+    actors = [
+        world.start(f"o{index}", reentrant_visitor(section, f"o{index}", ttl_ms=300), process=f"p{index}")
+        for index in range(8)
+    ]
+
+    def forget_the_dead() -> None:
+        for actor in actors:
+            if isinstance(actor.outcome, Killed):
+                section.depths[actor.name] = 0
+
+    world.run(check=forget_the_dead)
+    assert all(actor.is_done for actor in actors)
+    assert section.overlaps == 0
+    assert world.clock.now() - 1_000 < 8 * 0.4

@@ -1,14 +1,17 @@
-"""The images: from the wheel and locked packages, without what builds them, and with the version that they hold."""
+"""The images, and the packages that are locked."""
 
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import Final
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import segmented
+from tests.support.locked import EXTRAS, FOLDER, PROJECT, Machine, asked, locked, outside
 from tests.support.paths import ROOT
 from tests.support.servers.deploying import PINNED, STAGES
 
@@ -66,3 +69,71 @@ def test_the_label_and_the_tags_of_the_examples_name_the_version() -> None:
     tags = {container["image"].rpartition(":")[2] for pod in pods for container in pod["containers"]}
     tags |= set(re.findall(r"segmented-worker:(\S+)", (folder / "run-on-kubernetes.md").read_text(encoding="utf-8")))
     assert tags == {segmented.__version__}
+
+
+MAKEFILE: Final = (ROOT / "Makefile").read_text(encoding="utf-8")
+MACHINES: Final = [
+    Machine(f"3.{minor}.{patch}", platform)
+    for minor, patch in ((11, 2), (11, 9), (12, 1), (13, 16), (14, 0))
+    for platform in ("linux", "darwin")
+]
+IMAGE: Final = Machine("3.13.16")
+IMAGES: Final = {
+    "worker": ("cli", "workers", "postgres", "fast"),
+    "locust": ("cli", "workers", "postgres", "fast", "bench"),
+}
+
+
+def test_the_lock_has_each_required_package_in_its_range_and_with_hashes() -> None:
+    for machine in MACHINES:
+        assert outside(locked("dev", machine), asked(machine, *EXTRAS)) == []  # else: `make locked`
+
+
+def test_the_images_and_the_build_have_the_versions_of_the_lock() -> None:
+    everywhere = locked("dev", IMAGE)
+    for name in ("worker", "locust", "build"):
+        found = locked(name, IMAGE)
+        assert {package: version for package, version in found.items() if everywhere[package] != version} == {}
+
+
+def test_an_image_has_each_package_of_its_extras() -> None:
+    assert {name: outside(locked(name, IMAGE), asked(IMAGE, *extras)) for name, extras in IMAGES.items()} == {
+        "worker": [],
+        "locust": [],
+    }
+
+
+def test_what_builds_the_package_is_locked_too() -> None:
+    (backend,) = (Requirement(line) for line in PROJECT["build-system"]["requires"])
+    (of_dev,) = (one for one in map(Requirement, EXTRAS["dev"]) if one.name == backend.name)
+    assert of_dev.specifier == backend.specifier
+    for machine in MACHINES:
+        assert set(locked("dev", machine)) > {backend.name, "editables"}
+    assert outside(locked("build", IMAGE), iter([backend])) == []
+
+
+def test_every_dependency_has_a_lower_and_an_upper_bound() -> None:
+    lines = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"], *chain(*EXTRAS.values())]
+    bounds = {
+        line: sorted(bound.operator for bound in Requirement(line).specifier)
+        for line in lines
+        if not line.startswith("segmented-locks[")
+    }
+    assert len(bounds) > 50
+    assert {line: found for line, found in bounds.items() if found != ["<", ">="]} == {}
+
+
+def test_there_are_five_lock_files_and_none_names_a_host() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
+    assert set(texts) == {"build.txt", "dev.txt", "locust.txt", "uv.txt", "worker.txt"}
+    assert [name for name, text in texts.items() if "://" in text or "--index" in text or "--find-links" in text] == []
+
+
+def test_make_installs_what_is_locked_and_nothing_else() -> None:
+    installs = re.findall(r"\t.*(?:pip install|\$\(INSTALL\)) (.+)", MAKEFILE)
+    unlocked = [options for options in installs if "--require-hashes" not in options]
+    assert unlocked == [
+        "--quiet --python $$home/bin/python --editable '.[dev]' && \\",  # test-pythons: the ranges, on purpose
+        "--no-deps --no-build-isolation --editable .",
+    ]
+    assert "pip install" not in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

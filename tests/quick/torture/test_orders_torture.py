@@ -1,27 +1,24 @@
-"""The count of tortured orders, fed with logs and ledgers that were doctored: whatever is wrong in them is found."""
+"""The judges of the tortures of orders and of durability."""
 
 from __future__ import annotations
 
 import io
-import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 from rich.console import Console
 
-from segmented.cli.main import run
-from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import LedgerEntry
-from tests.torture.event_log import LogTail, LogWriter, number_of, order_id
-from tests.torture.judge import OrderChecker, OrdersVerdict
-from tests.torture.orders.messages import MessageTracker, Recovery, WorkerState
-from tests.torture.orders.options import KillSchedule, OrdersOptions, quantity_of
+from tests.torture.durability.journal import Ack
+from tests.torture.event_log import order_id
+from tests.torture.judge import Evidence, OrderChecker, OrdersVerdict, judge
+from tests.torture.orders.messages import MessageTracker, Recovery
+from tests.torture.orders.options import OrdersOptions
 from tests.torture.orders.run import report_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from segmented.models.pools import EntryKind
     from tests.torture.report import Report
@@ -154,37 +151,6 @@ def test_each_way_to_break_a_promise_is_counted_and_no_other(cases: Cases) -> No
     assert found == {name: {**NOTHING, **broken} for name, (_, broken) in cases.items()}
 
 
-def test_the_orders_of_a_broken_promise_are_named() -> None:
-    lost = counted(SOUND[:-1])
-    assert lost.broken == ["lost (accepted, not decided): 1, must be 0 (o-3)"]
-    assert DOUBLED["refused twice"][0].doubled.named == ["o-4"]
-    assert REFUSED_WRONGLY["at the door, while units were free"][0].refused_wrongly.named == ["o-4"]
-    assert UNCALLED["given back before it was taken"][0].uncalled.named == ["o-1", "o-1"]  # and then sold
-    assert SOUND_TOO["given back and taken again"][0].confirmed == 3
-    assert counted(rows=ROWS, stock=4).oversold.count == 1
-
-
-def test_an_order_is_decided_with_the_first_entry_that_says_so() -> None:
-    checker = OrderChecker(4, 5, has_database=False)
-    checker.ledger([*SOUND, entry(9, "confirmed", 1, 2)])
-    assert list(checker.decided_us) == [0, 3_000, 4_000, 4_000, 0]
-
-
-def test_a_log_that_cannot_be_counted_stops_the_count() -> None:
-    for line in ("a 1 2", "a 9 1", "x 2 1", "a 2", "a", "a 2 one"):
-        checker = OrderChecker(4, 5, has_database=False)
-        checker.answer("a 1 2")
-        with pytest.raises(SegmentedError, match=f"the submitter's log cannot be counted: '{line}'"):
-            checker.answer(line)
-
-
-def test_a_message_that_nobody_took_and_that_is_not_in_the_queue_was_lost() -> None:
-    messages = MessageTracker(6)
-    messages.feed(0, ["p 10 A 1 2", "p 20 B 3 4", "p 30 C 5 6"])
-    messages.feed(1, ["w 5", "r 40 A", "b 41 A 1 2", "s 1", "s 2", "d 50 A"])
-    assert messages.lost(["C"]) == 1
-
-
 def test_what_a_killed_worker_had_is_recovered_from_the_moment_of_its_death() -> None:
     messages = MessageTracker(4)
     messages.feed(0, ["p 10 A 1 2", "p 20 B 3", "p 30 C 4"])
@@ -204,98 +170,6 @@ def test_what_a_killed_worker_had_is_recovered_from_the_moment_of_its_death() ->
     assert (messages.worked, messages.works_repeated) == (5, 1)
     assert (messages.published, messages.published_again) == (4, 3)
     assert messages.duplicates_absorbed == 1  # 1 and 2 were told twice, and 1 alone was worked for twice
-
-
-def test_orders_of_a_lost_message_count_from_the_kill_after_what_came_before_it() -> None:
-    messages = MessageTracker(3)
-    messages.feed(0, ["p 10 A 1", "p 20 B 2", "p 30 C 3"])
-    messages.feed(1, [])
-    messages.kill(1, 15)
-    messages.feed(2, ["r 1000 A", "b 1001 A 1", "d 1002 A"])
-    messages.kill(2, 3_000_000_000)  # it had popped B, and not noted it
-    messages.feed(3, ["r 4000000000 C", "b 4000000001 C 3"])
-    assert messages.lost([]) == 1
-    found = messages.recovery([0, 1, 4_500_000, 4_000_000], 0)
-    assert (found.orders, found.max_s) == (1, 1.5)
-
-
-def test_a_lost_message_was_hit_by_the_first_kill_after_all_earlier_ones_were_taken() -> None:
-    messages = MessageTracker(3)
-    messages.feed(0, ["p 10 A 1", "p 20 B 2", "p 30 C 3"])
-    messages.feed(1, ["r 500 B", "d 501 B"])
-    messages.feed(2, [])
-    messages.kill(2, 700)  # before A was taken
-    messages.feed(3, ["r 1000 A", "d 1001 A"])
-    messages.feed(4, [])
-    messages.kill(4, 3_000_000_000)
-    assert messages.lost([]) == 1
-    found = messages.recovery([0, 1, 1, 4_000_000], 0)
-    assert (found.orders, found.max_s) == (1, 1.0)
-
-
-def test_an_order_that_met_two_kills_is_timed_from_the_last_in_any_order_of_finding() -> None:
-    messages = MessageTracker(1)
-    messages.feed(0, ["p 10 A 1", "p 20 B 1"])
-    messages.feed(1, [])
-    messages.kill(1, 1_000_000_000)
-    messages.feed(2, ["r 2000000000 B", "b 2000000001 B 1"])
-    messages.kill(2, 3_000_000_000)
-    assert messages.lost([]) == 1  # A, at the first kill, which is found after the second
-    found = messages.recovery([0, 4_500_000], 0)
-    assert (found.orders, found.max_s, found.orders_of_several, found.first_max_s) == (1, 1.5, 1, 3.5)
-
-
-def test_half_a_line_of_a_killed_worker_is_not_read_and_the_rest_is(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    tail = LogTail(path)
-    assert list(tail.lines()) == []
-    writer = LogWriter(path)
-    writer.write("a 1 2", "a 2 1")
-    assert list(tail.lines()) == ["a 1 2", "a 2 1"]
-    with path.open("a") as file:
-        file.write("a 3")
-    assert list(tail.lines()) == []
-    writer.write(" 2")
-    assert list(tail.lines()) == ["a 3 2"]
-    writer.close()
-
-
-def test_a_busy_worker_is_killed_a_moment_after_enough_orders_and_no_other() -> None:
-    schedule = KillSchedule(2, 1_000, random.Random(1))  # one each 300 orders
-    workers = {1: WorkerState(is_ready=True), 2: WorkerState(is_ready=True, begun={"A"}), 3: WorkerState(begun={"B"})}
-    assert schedule.choose(299, 0.0, workers) is None
-    assert schedule.choose(300, 1.0, workers) is None
-    assert schedule.choose(400, 1.04, workers) is None
-    assert schedule.choose(400, 1.2, {1: workers[1], 3: workers[3]}) is None  # nobody is ready and busy
-    assert schedule.choose(430, 1.3, workers) == 2
-    assert schedule.choose(599, 2.0, workers) is None
-    assert schedule.choose(600, 3.0, workers) is None
-    assert schedule.choose(600, 3.2, workers) == 2
-    assert schedule.is_over
-    assert schedule.choose(1_000, 9.0, workers) is None
-
-
-def test_bad_options_are_refused_with_one_sentence() -> None:
-    for options, sentence in (
-        ({"orders": 1_000, "kills": 6}, "--orders 1000 is too few for --kills 6: 200 orders a kill are needed"),
-        ({"decides": "later"}, "--decides 'later' is not one of 'at acceptance', 'in the worker'"),
-        ({"effect": "mysql"}, "--effect 'mysql' is not one of 'redis', 'postgresql'"),
-        ({"workers": 0}, "--workers 0 must be between 1 and 64"),
-    ):
-        with pytest.raises(InvalidInput, match=sentence):
-            OrdersOptions(**options)
-
-
-def test_quick_is_a_tenth_of_orders_and_kills_and_the_stock_is_too_small_for_all() -> None:
-    options = OrdersOptions(is_quick=True)
-    assert (options.order_count, options.kill_count) == (2_000, 4)
-    asked = [quantity_of(number, 1) for number in range(1, 2_001)]
-    assert set(asked) == {1, 2, 3}
-    assert options.stock() == sum(asked) * 975 // 1_000
-
-
-def test_only_our_own_ids_have_numbers() -> None:
-    assert [number_of(name) for name in ("o-17", "17", "o-", "o--1", "p-1", "")] == [17, 0, 0, 0, 0, 0]
 
 
 def results_of(verdict: OrdersVerdict, *, kills: int = 40) -> Report:
@@ -318,10 +192,34 @@ def test_a_run_that_broke_a_promise_shows_no_other_figures() -> None:
     assert few.broken == ["only 39 of 40 workers could be killed"]
 
 
-def test_bad_input_of_the_command_is_one_sentence_and_nothing_is_started(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, sentence in (
-        (["orders", "--effect", "mysql"], "--effect 'mysql' is not one of 'redis', 'postgresql'"),
-        (["locks", "--seconds", "nan"], "--seconds nan must be between 1 and 86,400"),
-    ):
-        assert run(["torture", *words]) == 2
-        assert capsys.readouterr().err == f"segmented: {sentence}\n"
+BEFORE: Final = (Ack(1.0, "a", 1), Ack(1.1, "b", 1))
+"""Acknowledged before the fault, which came at 2.0; the server was back at 3.0."""
+AFTER: Final = (Ack(4.0, "c", 1), Ack(4.5, "d", 1))
+SOUND_SALE: Final = Evidence(
+    stock=4, fault_at=2.0, back_at=3.0, acks=(*BEFORE, *AFTER), noticed=(), kept={"a", "b"}, rows=None
+)
+GATED: Final = replace(SOUND_SALE, rows={"a": 1, "b": 1, "c": 1, "d": 1})
+
+
+@pytest.mark.parametrize("evidence", [SOUND_SALE, GATED])
+def test_a_sale_that_lost_nothing_is_sound(evidence: Evidence) -> None:
+    found = judge(evidence)
+    assert (found.acknowledged, found.forgotten, found.lost, found.sold_twice, found.unsold) == (2, 0, 0, 0, 0)
+    assert (found.noticed_s, found.again_s, found.broken) == (None, 2.0, ())
+
+
+def test_a_forgotten_order_that_no_process_noticed_is_found() -> None:
+    found = judge(replace(SOUND_SALE, kept={"a"}, noticed=(1.9,)))  # before the fault: of another loss
+    assert (found.forgotten, found.broken) == (1, ("1 order was forgotten, and no process noticed it",))
+
+
+def test_an_acknowledged_order_that_the_database_lacks_is_lost() -> None:
+    found = judge(replace(GATED, rows={"a": 1, "c": 1, "d": 1}, noticed=(3.1,), held=1))
+    assert (found.lost, found.broken) == (1, ("1 acknowledged order is not in the order database",))
+
+
+def test_units_that_are_promised_beyond_the_stock_were_sold_twice() -> None:
+    found = judge(replace(SOUND_SALE, stock=3))
+    assert (found.sold_twice, found.broken) == (1, ())
+    gated = judge(replace(GATED, stock=3))
+    assert (gated.sold_twice, gated.broken) == (1, ("1 unit was sold twice although an order database decides",))

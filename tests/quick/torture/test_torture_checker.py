@@ -1,33 +1,32 @@
-"""The judge of a torture, with logs written by hand: each broken promise is found, and nothing else is."""
+"""The judge of the torture of locks, and its parts."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Final
 
+from segmented.stores.memory import AsyncMemoryStore
+from segmented.stores.quorum import AsyncQuorumStore
 from tests.torture.judge import LOCKS_MUST_BE_ZERO, LockVerdict, check
 from tests.torture.locks.options import KINDS
 from tests.torture.locks.resource import (
     EXCLUSIVE,
     PERMIT,
     SHARED,
-    Began,
+    AccessRequest,
     Cancelled,
     Died,
-    Ended,
     Entered,
     Event,
-    FaultInjected,
     Finished,
     Left,
-    Missed,
     PermitsSeen,
-    Restarted,
     Wrote,
-    line_of,
-    read_events,
 )
-from tests.torture.locks.run import LEFT, report_of
+from tests.torture.locks.rounds import CLASSES, LockRequest, lock_of, tokens_of
+from tests.torture.locks.run import report_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -207,67 +206,10 @@ def test_each_way_to_break_a_promise_is_found_and_no_other() -> None:
     assert {name for counts in found.values() for name in counts} == set(LOCKS_MUST_BE_ZERO)
 
 
-def test_without_a_fence_late_writes_are_counted_and_no_promise_is_broken() -> None:
-    log: list[Event] = [OVERSLEPT, wrote(OVERSLEPT, 10.9), entered(2, 11.1, token=None), wrote(OVERSLEPT, 11.2)]
-    verdict = check(log, QUORUM)
-    assert (broken(verdict), verdict.late_unfenced) == ({}, 1)
-    renewed: list[Event] = [OVERSLEPT, Wrote(11.1, 1, 12.0, is_accepted=True)]
-    assert check(renewed, QUORUM).late_unfenced == 0
-
-
-def test_the_longest_time_without_an_entry_counts_from_begin_to_end_on_every_name() -> None:
-    assert check([Began(10.0, ["a"]), entered(1, 13.0, token=1), Ended(14.0)], LOCK).gap_max == 3.0
-    assert check([Began(10.0, ["a"]), entered(1, 11.0, token=1), Ended(14.0)], LOCK).gap_max == 3.0
-    assert check([entered(1, 3.0, token=1), Began(10.0, ["a"]), Ended(14.0)], LOCK).gap_max == 4.0
-    assert check([Began(10.0, ["a", "b"]), entered(1, 12.0, token=1), Ended(14.0)], LOCK).gap_max == 4.0
-
-
-def test_faults_misses_and_permits_are_counted() -> None:
-    deeds = ["killed", "killed", "paused", "resumed", "cut", "cut", "cut"]
-    log: list[Event] = [FaultInjected(1.0, deed, 1) for deed in deeds]
-    log += [Missed(1.0, "a", "timeout", 0.1), Missed(1.0, "a", "timeout", 0.1), Missed(1.0, "a", "late", 0.1)]
-    log += [Cancelled(1.0, moment, 1, is_heeded=True) for moment in ("acquire", "acquire", "body")]
-    verdict = check([*log, PermitsSeen(10.0, "a", 3)], SEMAPHORE)
-    assert (verdict.kills, verdict.pauses, verdict.cuts, dict(verdict.missed)) == (2, 1, 3, {"timeout": 2, "late": 1})
-    assert (broken(verdict), dict(verdict.cancellations)) == ({}, {"acquire": 2, "body": 1})
-    assert verdict.permits_seen_max == 3
-
-
-def test_a_server_that_was_away_allows_that_much_more_time_without_an_entry() -> None:
-    verdict = check([Began(10.0, ["a"]), Restarted(12.0, 0.7), Restarted(14.0, 0.2), Ended(16.1)], LOCK)
-    assert (verdict.restarts, verdict.away_max) == (2, 0.7)
-    verdict.acquisitions = 1
-    assert judged(verdict) == []
-    verdict.gap_max = 6.3
-    assert judged(verdict) == ["no holder got in for 6.3 s; the maximum is 6.2 s"]
-
-
-def test_a_log_is_read_as_it_was_written() -> None:
-    log: list[Event] = [
-        Began(1.0, ["a"]),
-        FIRST,
-        wrote(FIRST, 10.1),
-        left(FIRST, 10.2),
-        Died(10.3, 1),
-        Missed(10.4, "a", "timeout", 0.5),
-        FaultInjected(10.5, "killed", 3),
-        Cancelled(10.5, "body", 3, is_heeded=True),
-        Restarted(10.55, 0.7),
-        Finished(10.56, 3, 0, 0),
-        PermitsSeen(10.6, "a", 2),
-        Ended(11.0),
-    ]
-    assert list(read_events(map(line_of, log))) == log
-
-
 def judged(verdict: LockVerdict, *, left: dict[str, int] | None = None, crashes: Sequence[str] = ()) -> list[str]:
     report = report_of(LOCK, verdict, left or {}, {}, crashes=crashes)
     assert report.is_kept == (not report.broken)
     return report.broken
-
-
-def test_a_torture_in_which_every_promise_held_is_kept() -> None:
-    assert judged(LockVerdict(acquisitions=1, pauses=1, late_refused=1, gap_max=5.5)) == []
 
 
 def test_every_count_that_must_be_0_breaks_it() -> None:
@@ -276,12 +218,6 @@ def test_every_count_that_must_be_0_breaks_it() -> None:
         setattr(verdict, name, 2)
         (sentence,) = judged(verdict)
         assert sentence.endswith(": 2, must be 0")
-
-
-def test_whatever_is_left_breaks_it() -> None:
-    for name in LEFT.keys() - {"crashes"}:
-        (sentence,) = judged(LockVerdict(acquisitions=1), left={name: 1})
-        assert sentence.endswith(": 1, must be 0")
 
 
 def test_it_is_broken_without_entries_or_a_known_fence_or_when_a_process_ended() -> None:
@@ -294,3 +230,29 @@ def test_it_is_broken_without_entries_or_a_known_fence_or_when_a_process_ended()
         "processes that ended by themselves: 1, must be 0",
         "process 3 ended with code 4: KeyError",
     ]
+
+
+TTL: Final = 0.5
+
+
+def asked(token: int, *, name: str = "a") -> AccessRequest:
+    return AccessRequest(name, token, f"holder-{token}", "exclusive", 1.0, 1.5, 0.1)
+
+
+def test_every_kind_has_contenders_and_a_lock_for_tasks() -> None:
+    assert list(CLASSES) == list(KINDS)
+    for kind in KINDS:
+        asyncio.run(_has_lock(kind))
+
+
+async def _has_lock(kind: str) -> None:
+    stores = [AsyncMemoryStore() for _ in range(3)]
+    store = AsyncQuorumStore(stores) if kind == "quorum" else stores[0]
+    request = LockRequest(["a", "b"], "a", 5.0, renew=False, timeout=1.0)
+    for seed in range(5):
+        lock = lock_of(kind, store, request, Random(seed), in_task=True)
+        async with lock.acquire() as lease:
+            tokens = tokens_of(lease)
+            assert set(tokens) <= {"a", "b"}
+            assert all((token is None) == (kind == "quorum") for token in tokens.values())
+            assert all(asked.holder for asked in lock.requests(lease, now=1.0, asked_at=0.5))

@@ -5,41 +5,10 @@ from redis.connection import SSLConnection, parse_url
 
 from segmented.errors import InvalidInput
 from segmented.masking import masked
-from segmented.stores.redis.addresses import Address, Deployment, Host, parse_address
+from segmented.stores.redis.addresses import parse_address
 
 SECRET = "open sesame/#1"
 QUOTED = "open%20sesame%2F%231"
-
-
-def test_one_server_is_left_to_the_driver() -> None:
-    for url in (
-        "redis://localhost:6379/3",
-        "unix:///run/x.sock?db=1",
-        "rediss://u:p@h",
-        "redis:///0",
-        "redis://[::1]/",
-    ):
-        assert parse_address(url) == Address(Deployment.SINGLE, masked(url), url)
-
-
-@pytest.mark.parametrize("url", ["user:a+b@h", "nonsense", "", "host:6379", "http://host", "redis:host"])
-def test_what_is_no_redis_url_is_told_all_forms(url: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        parse_address(url)
-    for form in ("redis://", "rediss://", "unix://", "redis+sentinel://HOST:PORT/SERVICE", "redis+cluster://HOST:PORT"):
-        assert form in str(caught.value)
-
-
-@pytest.mark.parametrize("url", [None, b"redis://h", 6379])
-def test_a_url_is_a_text(url: object) -> None:
-    with pytest.raises(InvalidInput, match=r"^a Redis URL is a text such as redis://HOST:PORT, not "):
-        parse_address(url)  # type: ignore[arg-type]  # what a caller may get wrong
-
-
-@pytest.mark.parametrize("database", ["/notadb", "/0/1", "/-1", "/1x"])
-def test_a_database_that_is_no_number_is_refused(database: str) -> None:
-    with pytest.raises(InvalidInput, match="the host is followed by /DATABASE, a number, or by nothing"):
-        parse_address(f"redis://localhost{database}")
 
 
 @pytest.mark.parametrize("mark", ["/", "?", "#", "/0?", "?a=", "@/", "@#"])
@@ -62,36 +31,6 @@ def test_no_piece_of_a_password_that_was_not_encoded_is_printed(form: str, mark:
     assert "must be percent-encoded" in str(caught.value)
     assert "open" not in str(caught.value)
     assert "sesame" not in str(caught.value)
-
-
-def test_sentinels_name_a_service() -> None:
-    found = parse_address("redis+sentinel://one:1001,two,[::1]:1003/stock.main/7")
-    assert found.deployment is Deployment.SENTINEL
-    assert found.hosts == (Host("one", 1001), Host("two", 26379), Host("::1", 1003))
-    assert found.service == "stock.main"
-    assert parse_url(found.node_url) == {"host": "one", "port": 1001, "db": 7}
-
-
-def test_without_a_database_it_is_the_first() -> None:
-    assert parse_url(parse_address("redis+sentinel://one/stock").node_url)["db"] == 0
-    assert parse_url(parse_address("redis+sentinel://one/stock/").node_url)["db"] == 0
-
-
-def test_an_option_for_the_database_wins_over_the_path_as_it_does_for_one_server() -> None:
-    assert parse_url(parse_address("redis+sentinel://one/stock/7?db=3").node_url)["db"] == 3
-
-
-@pytest.mark.parametrize("end", ["", "/", "/0", "?db=0"])
-def test_a_cluster_has_one_database(end: str) -> None:
-    found = parse_address(f"redis+cluster://one:1001,two{end}")
-    assert found.deployment is Deployment.CLUSTER
-    assert found.hosts == (Host("one", 1001), Host("two", 6379))
-    assert found.service == ""
-    assert parse_url(found.node_url)["db"] == 0
-
-
-def test_a_host_without_a_name_server_is_written_in_brackets() -> None:
-    assert parse_url(parse_address("redis+cluster://[fe80::1]:1001").node_url)["host"] == "fe80::1"
 
 
 def test_account_and_options_reach_the_driver_as_they_were_meant() -> None:
@@ -165,23 +104,6 @@ def test_what_is_not_an_address_is_told_in_one_sentence_without_passwords(url: s
     assert reason in sentence
     assert "sesame" not in sentence
     assert "\n" not in sentence
-
-
-@pytest.mark.parametrize(
-    ("url", "without_passwords"),
-    [
-        ("redis+sentinel://u:p@one:1,two:2/stock/0", "redis+sentinel://u:***@one:1,two:2/stock/0"),
-        (
-            "redis+sentinel://one/stock?sentinel_password=p&db=1&password=q",
-            "redis+sentinel://one/stock?sentinel_password=***&db=1&password=***",
-        ),
-        ("rediss+cluster://:p@one,two", "rediss+cluster://:***@one,two"),
-        ("redis+cluster://one,two", "redis+cluster://one,two"),
-    ],
-)
-def test_an_address_is_shown_without_its_passwords(url: str, without_passwords: str) -> None:
-    assert masked(url) == without_passwords
-    assert parse_address(url).shown == without_passwords
 
 
 @pytest.mark.parametrize(
@@ -271,8 +193,3 @@ def test_an_option_of_another_kind_of_address_is_refused(url: str, reason: str) 
     with pytest.raises(InvalidInput) as caught:
         parse_address(url)
     assert str(caught.value).startswith(f"{masked(url)!r} is not a Redis URL: {reason}")
-
-
-def test_the_text_of_an_address_has_no_password() -> None:
-    url = "redis+sentinel://u:sesame@one/stock?sentinel_password=sesame&password=sesame"
-    assert "sesame" not in repr(parse_address(url))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import heapq
 import json
-import random
 from collections import deque
 from dataclasses import replace
-from math import inf, log, nan
-from statistics import fmean, quantiles
+from math import inf, nan
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented.advise import Workload, advise, predict, predict_lock_free
+from segmented.advise import Workload, advise, predict
 from segmented.errors import InvalidInput
 from tests.support.paths import ROOT
 
@@ -65,64 +64,7 @@ def test_with_constant_holds_pace_and_mean_wait_are_within_a_tenth_of_the_simula
     assert expected.wait_mean == pytest.approx(fmean(waits), rel=0.1, abs=0.0001)
 
 
-@pytest.mark.parametrize("segments", [1, 2, 7, 20, 64])
-def test_with_holds_that_vary_pace_and_waits_are_within_a_tenth_of_the_simulation(segments: int) -> None:
-    dice = random.Random(20_260_714)
-    expected = predict(ARTICLE, segments=segments)
-    pace, waits = simulated(ARTICLE, segments, lambda: dice.expovariate(1 / ARTICLE.hold))
-    assert expected.orders_per_second == pytest.approx(pace, rel=0.1)
-    assert expected.wait_mean == pytest.approx(fmean(waits), rel=0.1, abs=0.0001)
-    assert expected.wait_p95 == pytest.approx(quantiles(waits, n=20)[-1], rel=0.1, abs=0.0001)
-
-
-@pytest.mark.parametrize("workers", [1, 4, 33, 200])
-def test_the_advised_number_sells_within_a_tenth_of_the_best_of_two_hundred(workers: int) -> None:
-    workload = replace(ARTICLE, workers=workers, stock=1_000_000, server_time=1e-6)
-    advised, _ = simulated(workload, advise(workload).segments, lambda: workload.hold)
-    best, _ = simulated(workload, 200, lambda: workload.hold)
-    assert advised >= 0.9 * best
-
-
-def simulated_arrivals(workload: Workload, segments: int, dice: random.Random) -> list[float]:
-    """Let orders come at random; return how long each waited for a segment, in one line. Holds vary."""
-    assert workload.arrivals is not None
-    free_at = [0.0] * segments
-    waits: list[float] = []
-    now = 0.0
-    for _ in range(WARM + 5 * ORDERS):
-        now += dice.expovariate(workload.arrivals)
-        begins = max(now, heapq.heappop(free_at))
-        waits.append(begins - now)
-        heapq.heappush(free_at, begins + dice.expovariate(1 / workload.hold))
-    return waits[WARM:]
-
-
-@pytest.mark.parametrize(("arrivals", "segments"), [(30, 1), (40, 1), (160, 4), (370, 8), (900, 20)])
-def test_with_arrivals_the_waits_are_within_a_tenth_of_the_simulation(arrivals: float, segments: int) -> None:
-    workload = replace(ARTICLE, arrivals=arrivals, workers=100, round_trip=1e-6)
-    expected = predict(workload, segments=segments)
-    waits = simulated_arrivals(workload, segments, random.Random(20_260_714))
-    assert (expected.orders_per_second, expected.limited_by) == (arrivals, "arrivals")
-    assert expected.wait_mean == pytest.approx(fmean(waits), rel=0.1)
-    assert expected.wait_p95 == pytest.approx(quantiles(waits, n=20)[-1], rel=0.1)
-
-
 # --- exact numbers ---
-
-
-def test_one_lane_that_is_half_busy_makes_an_order_wait_as_long_as_it_takes() -> None:
-    found = predict(replace(ARTICLE, arrivals=0.5 / 0.021), segments=1)
-    assert found.wait_mean == pytest.approx(0.021)  # of M/M/1: load / (1 - load) x the hold
-    assert found.wait_p95 == pytest.approx(0.021 * 2 * log(0.5 / 0.05))
-
-
-def test_a_line_that_grows_ends_with_the_stock() -> None:
-    found = predict(replace(ARTICLE, arrivals=100), segments=1)
-    orders = 10_000 / 3
-    assert found.orders_per_second == pytest.approx(1 / 0.021)
-    assert found.limited_by == "segments"
-    assert found.wait_mean == pytest.approx((orders * 0.021 - orders / 100) / 2)
-    assert found.wait_p95 == pytest.approx((orders * 0.021 - orders / 100) * 0.95)
 
 
 def test_with_arrivals_as_many_segments_as_keep_the_wait_below_the_work() -> None:
@@ -131,123 +73,6 @@ def test_with_arrivals_as_many_segments_as_keep_the_wait_below_the_work() -> Non
     assert (advice.segments, advice.expected.orders_per_second, advice.expected.limited_by) == (11, 400, "arrivals")
     assert advice.expected.wait_p95 <= workload.cycle < predict(workload, segments=10).wait_p95
     assert "400 orders/s come, and 11 locks serve them" in advice.reasons[0]
-
-
-def test_where_few_orders_come_one_lock_is_enough() -> None:
-    advice = advise(replace(ARTICLE, arrivals=2))
-    assert (advice.segments > 1, advice.segments, advice.is_locked) == (False, 1, True)
-    assert "2 orders/s come, and that is enough" in advice.reasons[0]
-
-
-def test_where_too_many_come_the_advice_is_that_of_the_rush() -> None:
-    advice = advise(replace(ARTICLE, arrivals=100_000))
-    assert (advice.segments, advice.expected.orders_per_second) == (31, advise(ARTICLE).expected.orders_per_second)
-
-
-def test_one_lock_lets_one_order_a_hold_through() -> None:
-    found = predict(ARTICLE, segments=1)
-    assert found.orders_per_second == pytest.approx(1 / 0.021)
-    assert found.wait_mean == pytest.approx(32 * 0.021 - 0.022)
-    assert found.sale_seconds == pytest.approx(10_000 / 3 * 0.021)
-    assert (found.limited_by, found.is_locked) == ("segments", True)
-
-
-def test_above_one_segment_a_worker_nothing_is_gained_and_nobody_waits() -> None:
-    found, more = (predict(ARTICLE, segments=count) for count in (32, 320))
-    assert found.orders_per_second == more.orders_per_second == pytest.approx(32 / 0.022)
-    assert (found.wait_mean, found.wait_p95, found.limited_by) == (0, 0, "workers")
-
-
-def test_the_advice_for_the_article_is_a_segment_for_nearly_each_worker() -> None:
-    advice = advise(ARTICLE)
-    assert (advice.segments > 1, advice.segments, advice.is_locked) == (True, 31, True)
-    assert advice.expected.orders_per_second == pytest.approx(32 / 0.022)
-    assert [each.segments for each in advice.alternatives] == [1, 2, 5, 10, 20, 31, 50]
-    assert advice.reasons[0] == (
-        "A segment is held for 21 ms an order (hold and one round trip), so one lock lets 48 orders/s through, however "
-        "many workers there are; 31 locks let 1,455 orders/s through; the limit is the workers."
-    )
-    assert advice.reasons[2].startswith(
-        "A segment begins with 323 units, 64.5 times the largest order: hardly any order"
-    )
-
-
-def test_fewer_segments_than_advised_let_less_through() -> None:
-    for workers in (2, 3, 32, 100):
-        workload = replace(ARTICLE, workers=workers)
-        advice = advise(workload)
-        assert predict(workload, segments=advice.segments - 1).orders_per_second < advice.expected.orders_per_second
-
-
-@pytest.mark.parametrize("hold", [0.0, 0.0005, 0.001])
-def test_work_that_is_no_slower_than_a_round_trip_needs_no_lock(hold: float) -> None:
-    advice = advise(replace(ARTICLE, hold=hold, server_time=0.00001))
-    assert (advice.segments > 1, advice.segments, advice.is_locked) == (False, 1, False)
-    assert advice.expected.orders_per_second == pytest.approx(32 / (hold + 0.002))
-    assert advice.expected == advice.lock_free
-    assert "a lock buys nothing" in advice.reasons[0]
-    assert len({each.orders_per_second for each in advice.alternatives}) > 2
-
-
-def test_one_worker_needs_one_segment() -> None:
-    advice = advise(replace(ARTICLE, workers=1))
-    assert (advice.segments > 1, advice.segments, advice.expected.wait_mean) == (False, 1, 0)
-    assert "more segments would not let more through" in advice.reasons[0]
-
-
-def test_work_that_may_overlap_is_told_to_need_no_lock() -> None:
-    advice = advise(ARTICLE)
-    assert advice.lock_free == predict_lock_free(ARTICLE, segments=31)
-    assert advice.lock_free.orders_per_second == advice.expected.orders_per_second
-    assert "no lock is needed: reserve, work, confirm is as fast (1,455 orders/s)" in advice.reasons[1]
-
-
-def test_the_server_bounds_the_pace_and_more_of_them_help() -> None:
-    crowd = replace(ARTICLE, workers=1_000, stock=10**6, server_time=0.0002)
-    alone, three = advise(crowd), advise(replace(crowd, servers=3))
-    assert alone.expected.limited_by == "servers"
-    assert alone.expected.orders_per_second == pytest.approx(5_000)
-    assert alone.segments == 105  # 5,000 orders/s of 21 ms each
-    assert three.expected.orders_per_second == pytest.approx(15_000, rel=0.03)
-    assert three.segments % 3 == 0
-    assert "more servers would help" in alone.reasons[-1]
-
-
-def test_every_server_gets_as_many_segments() -> None:
-    for servers in (3, 5):
-        assert advise(replace(ARTICLE, servers=servers)).segments % servers == 0
-    assert advise(replace(ARTICLE, workers=1, servers=3)).segments == 1
-
-
-def test_rows_of_the_database_bound_the_pace_and_justify_segments_without_locks() -> None:
-    hot = replace(ARTICLE, hold=0, server_time=0.00001, row_rate=1_945)
-    assert predict_lock_free(hot).orders_per_second == 1_945
-    advice = advise(hot)
-    assert (advice.segments > 1, advice.segments, advice.is_locked) == (True, 9, False)  # 9 x 1,945 > 16,000
-
-
-def test_no_more_segments_than_there_are_orders_in_the_stock() -> None:
-    advice = advise(replace(ARTICLE, stock=100, quantity=(1, 50), workers=4_000))
-    assert (advice.segments, advice.expected.wait_mean) == (3, 0)
-    assert advice.reasons[2].startswith(
-        "A segment begins with 33 units, 0.7 times the largest order: many orders gather"
-    )
-
-
-def test_small_segments_are_told_to_gather() -> None:
-    advice = advise(replace(ARTICLE, stock=1_000, quantity=(1, 30)))
-    assert "32 units, 1.1 times the largest order: many orders gather units from several" in advice.reasons[2]
-
-
-def test_work_that_may_overlap_gets_no_lock() -> None:
-    advice = advise(replace(ARTICLE, may_overlap=True))
-    assert (advice.segments > 1, advice.is_locked, advice.expected) == (False, False, advice.lock_free)
-    assert advice.reasons[0].startswith(
-        "Two orders may do the slow work of 20 ms at the same time, so no lock is needed"
-    )
-    must = advise(replace(ARTICLE, may_overlap=False))
-    assert must.is_locked
-    assert not any("at the same time" in reason for reason in must.reasons)
 
 
 def test_servers_with_queues_of_their_own_lower_the_range() -> None:
@@ -301,25 +126,3 @@ def test_a_number_that_no_sale_can_have_is_refused_in_one_sentence(changes: dict
     with pytest.raises(InvalidInput) as refused:
         replace(ARTICLE, **changes)
     assert str(refused.value) == sentence
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"hold": 3_600.0, "workers": 1_000_000, "stock": 10**12},
-        {"hold": 0.0, "workers": 1, "stock": 1, "quantity": (1, 1)},
-        {"servers": 1_000, "workers": 1_000_000, "stock": 10**12, "server_time": 1e-9},
-        {"stock": 7, "quantity": (7, 7), "servers": 1_000},
-        {"arrivals": 1e9, "stock": 10**12, "workers": 1_000_000},
-        {"arrivals": 0.001},
-        {"arrivals": 32 / 0.022, "workers": 32},
-    ],
-)
-def test_the_largest_and_the_smallest_sale_get_an_answer(changes: dict[str, Any]) -> None:
-    workload = replace(ARTICLE, **changes)
-    advice = advise(workload)
-    assert 1 <= advice.segments <= 4_096
-    assert 0 < advice.expected.orders_per_second < inf
-    assert 0 <= advice.expected.wait_mean < inf
-    assert 0 <= advice.expected.wait_p95 < inf
-    assert len(advice.alternatives) <= 15

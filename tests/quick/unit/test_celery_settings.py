@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from celery import Celery
 from celery.app.defaults import SETTING_KEYS
-from kombu.transport.redis import Channel, Transport
 from pydantic import SecretStr
 
 from segmented.celery import current
 from segmented.celery.assignments import assignment_of
 from segmented.celery.celery_settings import celery_settings, schedule
 from segmented.celery.messages import TASK
-from segmented.celery.publishing import queue_of
 from segmented.celery.settings import WorkerSettings
 from segmented.models.assignments import Assignment
 
@@ -35,21 +33,12 @@ def conf() -> dict[str, Any]:
 
 
 CELERY = tuple(map(int, version("celery").split(".")[:2]))
-KOMBU = tuple(map(int, version("kombu").split(".")[:2]))
 SINCE = {"worker_soft_shutdown_timeout": (5, 5), "worker_eta_task_limit": (5, 6)}
-SINCE_KOMBU = {"unacked_restore_interval": (5, 7), "unacked_restore_throttle": (5, 7)}
 
 
 @pytest.mark.parametrize("key", conf())
 def test_celery_knows_each_setting(key: str) -> None:
     assert (key in SETTING_KEYS) == (SINCE.get(key, CELERY) <= CELERY)
-
-
-@pytest.mark.parametrize("option", conf()["broker_transport_options"])
-def test_the_transport_knows_each_option(option: str) -> None:
-    is_known = SINCE_KOMBU.get(option, KOMBU) <= KOMBU
-    assert (option in Channel.from_transport_options) == is_known
-    assert (hasattr(Channel, option) or hasattr(Transport, option)) == is_known
 
 
 def test_messages_are_acknowledged_late_and_nothing_watches() -> None:
@@ -77,17 +66,6 @@ def test_times_pool_and_queues_are_those_of_the_settings() -> None:
     assert [queue.name for queue in told["task_queues"]] == ["shop", "shop-chores"]
 
 
-def test_orders_sent_to_the_queue_by_its_name_go_where_the_workers_look() -> None:
-    """A publisher that knows only the queue's name, and one that has our settings, route alike."""
-    with Celery("plain", set_as_current=False) as plain, Celery("ours", set_as_current=False) as ours:
-        plain.conf.task_default_queue = "segmented"
-        ours.conf.update(conf())
-        routers: list[Any] = [plain.amqp.router, ours.amqp.router]
-        routes = [router.route({}, "segmented.take_order")["queue"] for router in routers]
-    shown = [(route.name, route.exchange.name, route.exchange.type, route.routing_key) for route in routes]
-    assert shown == [("segmented", "segmented", "direct", "segmented")] * 2
-
-
 # --- the schedule of beat ---
 
 
@@ -99,28 +77,6 @@ def test_the_schedule_is_what_the_settings_say() -> None:
         "segmented.audit": 10.0,
     }
     assert schedule(WorkerSettings()) == {name: {"task": name, "schedule": seconds} for name, seconds in every.items()}
-
-
-def test_ledgers_are_relayed_if_a_database_is_named() -> None:
-    named = WorkerSettings(database=SecretStr("sqlite:///orders.sqlite"))
-    assert schedule(named)["segmented.relay"] == {"task": "segmented.relay", "schedule": 10.0}
-    assert "segmented.relay" not in schedule(WorkerSettings())
-
-
-def test_what_is_never_to_be_done_is_not_in_the_schedule() -> None:
-    settings = WorkerSettings(sweep_every=0, transfers_every=0, audit_every=0, expire_every=2.5)
-    assert {name: entry["schedule"] for name, entry in schedule(settings).items()} == {"segmented.expire": 2.5}
-
-
-def test_beat_takes_the_schedule_and_sends_it_to_the_queue_of_the_periodic_tasks() -> None:
-    """Each entry is one that Celery's own scheduler can read."""
-    from celery.beat import Scheduler  # noqa: PLC0415  # starts no process, but takes long to import
-
-    with Celery("beat", set_as_current=False) as app:
-        app.conf.update(conf(), beat_schedule=schedule(WorkerSettings()))
-        entries: list[Any] = list(Scheduler(app=app).schedule.values())
-        queues = {entry.task: queue_of(app, entry.task) for entry in entries}
-    assert queues == dict.fromkeys(schedule(WorkerSettings()), "segmented-chores")
 
 
 def test_orders_are_forgotten_if_a_grace_time_and_a_database_are_named() -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented.cli import main
 from tests.support.command_line import ran as ran_here
 
 if TYPE_CHECKING:
     import subprocess
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
-READY = "ready"
-LIMIT = 120
-"""Seconds that a process of its own may take on a slow machine."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -32,14 +27,6 @@ def test_without_a_command_the_help_is_shown() -> None:
     shown, helped = here(), here("--help")
     assert (shown.returncode, shown.stdout) == (0, helped.stdout)
     assert helped.stdout.startswith("Usage: segmented [OPTIONS] COMMAND [ARGS]...\n")
-
-
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_has_no_frames_when_piped(option: str) -> None:
-    helped = here(option)
-    assert (helped.returncode, helped.stderr, helped.stdout.isascii()) == (0, "", True)
-    assert helped.stdout == here("--help").stdout
-    assert here("pool", "show", option).stdout == here("pool", "show", "--help").stdout
 
 
 @pytest.mark.parametrize("group", ["pool", "lock", "orders", "dedup", "torture"])
@@ -97,16 +84,3 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_else(
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
     assert said.format(folder=tmp_path) in ran.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_unknown_option_is_one_sentence() -> None:
-    ran = here("--nonsense")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", "segmented: No such option: --nonsense\n")
-
-
-def test_the_command_to_use_instead_of_a_guessed_one_exists() -> None:
-    named = {words for hint in main.GUESSES.values() for words in re.findall(r"segmented (\w+(?: [a-z]+)?)", hint)}
-    assert {"pool show", "pool archive", "pool refund", "orders list", "orders replay", "lock revoke"} <= named
-    for words in sorted(named - {name for name in named if "." in name}):
-        assert here(*words.split(), "--help").returncode == 0, words
-    assert [guess for guess in main.GUESSES if here(*guess.split()).returncode != 2] == []

@@ -1,27 +1,43 @@
-"""The two drivers: what they perform, and what reaches the plan when something goes wrong."""
+"""Drivers of plans, the owners of locks, and handlers that interrupt them."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
+import json
+import multiprocessing
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import pytest
 
-from segmented import protocol as op
+import segmented
+from segmented import Lock, MemoryStore, Order, Pool, protocol as op
 from segmented.clock import Clock, ManualClock
-from segmented.errors import StoreRefused, StoreUnavailable
+from segmented.compat import Lock as CompatLock
+from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.locks import FairLock, FenceGuard, FileDeadLetters, MultiLock, Semaphore
+from segmented.locks.dead_letters import Work
+from segmented.locks.reentrant import task_owner, thread_owner
 from segmented.models import Released
-from segmented.plans import Join, Now, Park, Plan, Try, perform, run_async, run_sync
-from segmented.plans.tasks import begun
+from segmented.plans import Join, Park, Plan, Try, perform, run_async, run_sync
 from segmented.protocol import Effect
+from segmented.stock import EnvelopePublisher
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
-from tests.support.loops import Leaving, run_a_round, said_of_leaving
+from tests.support.loops import Leaving, said_of_leaving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+    from types import FrameType
 
     from segmented.errors import SegmentedError
 
@@ -130,23 +146,6 @@ def both(plan: Callable[[], Plan[AnswerT]], does: Callable[[op.Operation[Any]], 
     return [run_sync(plan(), ScriptedStore(does)), asyncio.run(asynchronously())]
 
 
-def test_a_plans_outcome_is_what_it_returns() -> None:
-    def plan() -> Plan[tuple[float, Any]]:
-        now = yield from perform(Now())
-        answer = yield from perform(RELEASE)
-        return now, answer
-
-    assert both(plan, lambda _: Released()) == [(7.0, Released()), (7.0, Released())]
-
-
-def test_a_plan_that_yields_nothing_ends_at_once() -> None:
-    def plan() -> Plan[str]:
-        return "at once"
-        yield
-
-    assert both(plan, lambda _: None) == ["at once", "at once"]
-
-
 def test_an_unknown_effect_is_an_error_that_the_plan_sees() -> None:
     def plan() -> Plan[str]:
         try:
@@ -156,39 +155,6 @@ def test_an_unknown_effect_is_an_error_that_the_plan_sees() -> None:
         return "performed"
 
     assert both(plan, lambda _: None) == ["no driver performs Unheard()", "no driver performs Unheard()"]
-
-
-def test_a_failed_operation_is_raised_where_the_plan_yielded_it_and_it_can_go_on() -> None:
-    """The plan may catch the failure and yield its next operation."""
-
-    def plan() -> Plan[str]:
-        for _ in range(3):
-            try:
-                yield from perform(ACQUIRE)
-            except StoreUnavailable:
-                continue
-        return "gave up after three"
-
-    assert both(plan, fails(StoreUnavailable())) == ["gave up after three"] * 2
-
-
-@pytest.mark.parametrize("error", [StoreRefused("no"), KeyboardInterrupt(), SystemExit(3)], ids=repr)
-def test_a_plan_undoes_before_an_error_goes_on(error: BaseException) -> None:
-    seen: list[str] = []
-    store = ScriptedStore(fails(error))
-    with pytest.raises(type(error)) as caught:
-        run_sync(undoing(seen), store)
-    assert caught.value is error
-    assert store.asked == [ACQUIRE, RELEASE]
-    assert seen == [type(error).__name__]
-
-
-def test_a_plan_that_is_closed_hears_of_it_and_asks_nothing_more() -> None:
-    seen: list[str] = []
-    plan = undoing(seen)
-    assert next(plan) == ACQUIRE
-    plan.close()
-    assert seen == ["closed"]
 
 
 def performed(effect: Effect[Any], store: ScriptedStore | AsyncScriptedStore) -> object:
@@ -252,22 +218,6 @@ def test_a_cancellation_waits_for_the_running_operation_and_then_the_plan_undoes
     assert seen == ["CancelledError"]
 
 
-def test_the_plan_sees_a_cancellation_even_if_the_operation_failed_meanwhile() -> None:
-    seen: list[str] = []
-
-    async def test() -> None:
-        store = AsyncScriptedStore(fails(StoreUnavailable()))
-        task = await held_back(store, undoing(seen))
-        task.cancel()
-        await asyncio.sleep(0)
-        store.gate.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(test())
-    assert seen == ["CancelledError"]
-
-
 def test_the_failure_of_an_operation_whose_caller_was_cancelled_is_not_logged() -> None:
     told: list[str] = []
 
@@ -326,42 +276,193 @@ def test_a_loop_that_is_left_after_any_round_has_nothing_to_warn_of(rounds: int,
     assert said_of_leaving(work, rounds, leaving) == []
 
 
-@pytest.mark.parametrize("rounds", range(1, 8))
-def test_a_plan_that_is_closed_in_a_living_loop_asks_nothing_more(rounds: int) -> None:
-    loop = asyncio.new_event_loop()
-    store = AsyncScriptedStore(lambda _: Released())
-    work = run_async(never_answered(), store)
-    loop.set_exception_handler(lambda *_: None)  # it would tell of the task whose coroutine was closed
-    task = loop.create_task(work)
-    for _ in range(rounds):
-        run_a_round(loop)
-    work.close()
-    asked = len(store.asked)
-    for _ in range(5):
-        run_a_round(loop)
-    assert len(store.asked) == asked
-    assert task.done()
-    del task
-    gc.collect()
-    loop.close()
+def test_a_context_that_is_carried_into_another_thread_does_not_carry_the_owner() -> None:
+    here = thread_owner()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(contextvars.copy_context().run, thread_owner).result() != here
 
 
-def test_a_begun_coroutine_does_nothing_before_its_task_does() -> None:
-    made: list[str] = []
+def test_h3_a_child_task_is_another_owner() -> None:
+    async def parent() -> list[str]:
+        return [
+            task_owner(),
+            await asyncio.create_task(owner()),
+            (await asyncio.gather(owner()))[0],
+            task_owner(),
+        ]
 
-    async def work() -> str:
-        made.append("made")
-        return "done"
+    async def owner() -> str:
+        return task_owner()
 
-    async def test() -> None:
-        task = asyncio.create_task(begun(work))
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert made == []
-        assert await asyncio.create_task(begun(work)) == "done"
+    first, child, other_child, again = asyncio.run(parent())
+    assert first == again
+    assert len({first, child, other_child}) == 3
 
-    dropped = begun(work)
-    del dropped
-    asyncio.run(test())
-    assert made == ["made"]
+
+def test_outside_of_a_task_there_is_no_task_to_be_the_owner() -> None:
+    with pytest.raises(InvalidInput, match=r"^task_owner\(\) was called outside an asyncio task$"):
+        task_owner()
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_is_another_owner_than_the_thread_it_was_copied_from() -> None:
+    ours, theirs = multiprocessing.get_context("fork").Pipe()
+    here = thread_owner()
+    child = multiprocessing.get_context("fork").Process(target=tell_owner, args=(theirs,))
+    child.start()
+    assert ours.poll(20)
+    there = ours.recv()
+    child.join(20)
+    assert there.startswith("thread-")
+    assert there != here
+    assert thread_owner() == here
+
+
+def tell_owner(end: Connection) -> None:
+    end.send(thread_owner())
+
+
+SOON: Final = 120.0
+OURS: Final = str(Path(segmented.__file__).parent)
+NAMES: Final = count()
+
+
+def interrupted_before_each_line(work: Callable[[], object], handler: Callable[[], object]) -> int:
+    """Do the work in a thread, and run the handler before each line of ours; return at how many it has run."""
+    ran: set[tuple[object, int]] = set()
+    is_done = False
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401  # the type that `settrace` has
+        if not frame.f_code.co_filename.startswith(OURS):
+            return None
+        place = frame.f_code, frame.f_lineno
+        if event == "line" and place not in ran:
+            ran.add(place)
+            handler()  # nothing is traced while a trace function runs
+        return trace
+
+    def run() -> None:
+        nonlocal is_done
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            work()
+        finally:
+            sys.settrace(before)
+        is_done = True
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(SOON)
+    assert not thread.is_alive(), "it waits for itself"
+    assert is_done
+    return len(ran)
+
+
+def lock_once(kind: Any, store: Any) -> None:  # noqa: ANN401  # any lock
+    name = f"name-{next(NAMES)}"
+    lease = kind(store, [name] if kind is MultiLock else name, ttl=600, renew=True).acquire(timeout=SOON)
+    lease.renew()
+    lease.release()
+
+
+def sell_once(pool: Pool) -> None:
+    order_id = f"o-{next(NAMES)}"
+    pool.reserve(order_id)
+    pool.confirm(order_id)
+    pool.reserve_many([Order(f"{order_id}-{number}") for number in range(3)])
+    with pool.grant(f"{order_id}-granted"):
+        pool.available()
+
+
+def of_memory(kind: Any) -> Callable[[Any], Callable[[], object]]:  # noqa: ANN401  # any lock
+    return lambda _: partial(lock_once, kind, MemoryStore())
+
+
+def of_redis(kind: Any) -> Callable[[Any], Callable[[], object]]:  # noqa: ANN401  # any lock
+    return lambda request: partial(lock_once, kind, request.getfixturevalue("store"))
+
+
+def pool_in_memory(_: pytest.FixtureRequest) -> Callable[[], object]:
+    pool = Pool(MemoryStore(), "mug")
+    pool.open(stock=10**6, segments=4)
+    return partial(sell_once, pool)
+
+
+def pool_on_redis(request: pytest.FixtureRequest) -> Callable[[], object]:
+    pool = Pool(request.getfixturevalue("store"), "mug")
+    pool.open(stock=10**6, segments=4)
+    return partial(sell_once, pool)
+
+
+def compatible(request: pytest.FixtureRequest) -> Callable[[], object]:
+    client = request.getfixturevalue("store").client
+
+    def use() -> None:
+        with CompatLock(client, f"key-{next(NAMES)}", timeout=600):
+            pass
+
+    return use
+
+
+def fence(_: pytest.FixtureRequest) -> Callable[[], object]:
+    guard, tokens = FenceGuard(), count(1)
+    return lambda: guard.check(f"resource-{next(NAMES)}", token=next(tokens))
+
+
+def dead_letters(request: pytest.FixtureRequest) -> Callable[[], object]:
+    letters = FileDeadLetters(request.getfixturevalue("tmp_path") / "letters")
+
+    def use() -> None:
+        letters.record(Work(f"work-{next(NAMES)}", "name", "{}"))
+        assert letters.newest() > 0
+
+    return use
+
+
+def publisher(_: pytest.FixtureRequest) -> Callable[[], object]:
+    found = EnvelopePublisher(lambda _sku, _order_ids: None)
+    return lambda: found.put("mug", [f"o-{next(NAMES)}"])
+
+
+MEMBERS: Final = {
+    "Lock in memory": of_memory(Lock),
+    "FairLock in memory": of_memory(FairLock),
+    "MultiLock in memory": of_memory(MultiLock),
+    "Semaphore in memory": of_memory(partial(Semaphore, permits=10**6)),
+    "Lock on Redis": of_redis(Lock),
+    "a pool in memory": pool_in_memory,
+    "a pool on Redis": pool_on_redis,
+    "a lock of redis-py's interface": compatible,
+    "FenceGuard": fence,
+    "FileDeadLetters": dead_letters,
+    "EnvelopePublisher": publisher,
+}
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_handler_uses_what_it_interrupts_without_waiting_for_itself(
+    request: pytest.FixtureRequest, member: str
+) -> None:
+    use = MEMBERS[member](request)
+    assert interrupted_before_each_line(use, use) > 0
+
+
+def test_no_python_code_runs_in_the_middle_of_a_script_in_memory() -> None:
+    calls: list[str] = []
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            calls.append(frame.f_code.co_name)
+
+    store = MemoryStore()
+    text = "return { redis.sha1hex('a'), cjson.decode(ARGV[1])[2], #cjson.decode(ARGV[1]) }"
+    store.model.ask("EVAL", f"\n{text}", 0, "[]")
+    arguments = ("EVAL", f"\n{text}", 0, json.dumps(["a", '\u20ac\n"\\u\t', 3]))
+    sys.setprofile(profile)
+    try:
+        reply = store.model.ask(*arguments)
+    finally:
+        sys.setprofile(None)
+    assert reply == [b"86f7e437faa5a7fce15d1ddcb9eaeaea377667b8", '\u20ac\n"\\u\t'.encode(), 3]
+    assert [name for name in calls if "json" in name or "sha1" in name or "decode" in name] == []

@@ -1,10 +1,11 @@
-"""Calls as a user types them first: each works, or gives one sentence that names the right call."""
+"""What a first program meets: clocks, with statements, arguments, and the sentences of first mistakes."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
+import pickle
+from copy import deepcopy
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +32,7 @@ from segmented import (
     Outbox,
     Pool,
     ReadWriteLock,
+    RedisStore,
     ReentrantLock,
     Reserved,
     Semaphore,
@@ -44,12 +46,14 @@ from segmented import (
 from segmented.cli.reference import MODULES, public_names
 from segmented.locks import AsyncMultiLock, MultiLock
 from segmented.protocol import RevokeLock
-from segmented.stock import AsyncShardedPool, ShardedPool
-from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stock import AsyncShardedPool, Carts, ShardedPool
 from segmented.testing import ManualClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
+
+    from segmented.servers import ValkeyServer
 
 # --- tests without a server ---
 
@@ -75,17 +79,6 @@ def test_a_wait_moves_a_clock_that_is_auto() -> None:
     assert repr(clock) == "ManualClock(1030, auto=True)"
 
 
-def test_a_wait_of_a_task_moves_a_clock_that_is_auto() -> None:
-    async def wait() -> float:
-        clock = ManualClock(auto=True)
-        store = AsyncMemoryStore(clock=clock)
-        await AsyncLock(store, "report", ttl=30.0).acquire()
-        await AsyncLock(store, "report").acquire(timeout=60.0)
-        return clock.now()
-
-    assert round(asyncio.run(wait()), 2) == 1_030.0
-
-
 def test_a_store_in_memory_is_a_context_manager_as_one_on_a_server_is() -> None:
     async def enter() -> None:
         async with AsyncMemoryStore() as store:
@@ -108,16 +101,6 @@ def test_a_wait_on_a_clock_that_stands_still_says_so() -> None:
         Lock(store, "report").acquire(timeout=0.05)
 
 
-def test_a_wait_of_a_task_on_a_clock_that_stands_still_says_so() -> None:
-    async def wait() -> None:
-        store = AsyncMemoryStore(clock=ManualClock())
-        await AsyncLock(store, "report").acquire()
-        await AsyncLock(store, "report").acquire(timeout=0.05)
-
-    with pytest.raises(InvalidInput, match=STILL):
-        asyncio.run(wait())
-
-
 @pytest.mark.parametrize("kind", [MemoryStore, AsyncMemoryStore])
 @pytest.mark.parametrize(("clock", "what"), [(abs, "a function"), (5, "int")])
 def test_a_clock_that_is_merely_callable_is_refused_at_once(kind: Any, clock: Any, what: str) -> None:  # noqa: ANN401  # what is typed first
@@ -126,16 +109,6 @@ def test_a_clock_that_is_merely_callable_is_refused_at_once(kind: Any, clock: An
     )
     with pytest.raises(InvalidInput, match=sentence):
         kind(clock=clock)
-
-
-def test_a_store_on_a_server_refuses_such_a_clock_too(valkey_url: str) -> None:
-    async def connect() -> None:
-        await AsyncRedisStore.from_url(valkey_url, clock=abs)  # type: ignore[arg-type]  # as typed first
-
-    with pytest.raises(InvalidInput, match="not a function"):
-        RedisStore.from_url(valkey_url, clock=abs)  # type: ignore[arg-type]  # as typed first
-    with pytest.raises(InvalidInput, match="not a function"):
-        asyncio.run(connect())
 
 
 # --- locks ---
@@ -148,17 +121,6 @@ def test_a_lock_is_acquired_by_a_with_statement_and_released_at_its_end() -> Non
         assert lock.try_acquire() is None
     assert lease.has_ended
     assert not lock.is_locked()
-
-
-def test_a_lock_is_acquired_by_an_async_with_statement_and_released_at_its_end() -> None:
-    async def run() -> None:
-        lock = AsyncLock(AsyncMemoryStore(), "report")
-        async with lock as lease:
-            assert lease.is_trusted
-            assert await lock.try_acquire() is None
-        assert lease.has_ended
-
-    asyncio.run(run())
 
 
 def test_several_locks_are_acquired_by_one_with_statement() -> None:
@@ -175,56 +137,6 @@ def test_several_locks_are_acquired_by_one_with_statement() -> None:
     asyncio.run(run())
 
 
-def test_a_with_statement_whose_body_raises_releases_too() -> None:
-    lock = Lock(MemoryStore(), "report")
-    with pytest.raises(ZeroDivisionError), lock:
-        raise ZeroDivisionError
-    assert not lock.is_locked()
-
-
-def test_threads_that_share_a_handle_end_their_own_leases() -> None:
-    semaphore, both = Semaphore(MemoryStore(), "provider", permits=2), threading.Barrier(2)
-    ended: list[tuple[bool, bool]] = []
-
-    def work() -> None:
-        with semaphore as lease:
-            both.wait(30)
-            entered = lease.is_trusted
-        ended.append((entered, lease.has_ended))
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert ended == [(True, True)] * 2
-
-
-def test_the_timeout_of_an_acquire_is_its_first_argument() -> None:
-    store = MemoryStore(clock=ManualClock(auto=True))
-    for lock in (Lock(store, "a"), FairLock(store, "b"), Semaphore(store, "c", permits=1), ReentrantLock(store, "d")):
-        assert lock.acquire(5).is_trusted
-    with pytest.raises(AcquireTimeout, match=r"^lock 'a' was not free within 5 s$"):
-        Lock(store, "a").acquire(5)
-
-
-def test_the_timeout_of_an_acquire_for_asyncio_is_its_first_argument() -> None:
-    async def run() -> None:
-        store = AsyncMemoryStore()
-        for lock in (AsyncLock(store, "a"), AsyncFairLock(store, "b"), AsyncSemaphore(store, "c", permits=1)):
-            assert (await lock.acquire(5)).is_trusted
-
-    asyncio.run(run())
-
-
-def test_a_lock_calls_its_on_lost_once_for_a_lease_that_is_lost() -> None:
-    clock, lost = ManualClock(), threading.Event()
-    lease = Lock(MemoryStore(clock=clock), "report", on_lost=lost.set).acquire()
-    clock.advance(30.0)
-    assert lease.is_lost
-    assert lost.is_set()
-
-
 def test_a_lock_for_asyncio_calls_its_on_lost_too() -> None:
     async def run() -> bool:
         store, lost = AsyncMemoryStore(), asyncio.Event()
@@ -235,29 +147,6 @@ def test_a_lock_for_asyncio_calls_its_on_lost_too() -> None:
         return lost.is_set()
 
     assert asyncio.run(run())
-
-
-def test_a_reentrant_lock_belongs_to_the_thread() -> None:
-    lock, found = ReentrantLock(MemoryStore(), "account"), []
-    with lock, lock as inner:
-        assert inner.is_trusted
-        other = threading.Thread(target=lambda: found.append(lock.try_acquire()))
-        other.start()
-        other.join(30)
-    assert found == [None]
-
-
-def test_a_reentrant_lock_for_asyncio_belongs_to_the_task() -> None:
-    async def other(lock: AsyncReentrantLock) -> object:
-        return await lock.try_acquire()
-
-    async def run() -> object:
-        lock = AsyncReentrantLock(AsyncMemoryStore(), "account")
-        async with lock, lock as inner:
-            assert inner.is_trusted
-            return await asyncio.create_task(other(lock))
-
-    assert asyncio.run(run()) is None
 
 
 KINDS = [(Lock, AsyncLock), (FairLock, AsyncFairLock), (Pool, AsyncPool), (ShardedPool, AsyncShardedPool)]
@@ -287,19 +176,6 @@ def test_an_order_is_given_as_its_id_and_its_parts(verb: str, *, is_sharded: boo
         getattr(pool, verb)(Order("o-3", customer_id="c"), customer_id="d")
 
 
-@pytest.mark.parametrize("verb", ["reserve", "grant", "submit"])
-@pytest.mark.parametrize("is_sharded", [False, True])
-def test_an_order_for_asyncio_is_given_as_its_id_and_its_parts(verb: str, *, is_sharded: bool) -> None:
-    async def run() -> str:
-        store = AsyncMemoryStore()
-        pool: Any = (AsyncShardedPool if is_sharded else AsyncPool)(store, "poster", outbox=Outbox())
-        await pool.open(stock=9, segments=4, limit_per_customer=2, **({"shards": 2} if is_sharded else {}))
-        await getattr(pool, verb)("o-1", quantity=2, customer_id="c")
-        return type(await pool.reserve(Order("o-2", customer_id="c"))).__name__
-
-    assert asyncio.run(run()) == "LimitReached"
-
-
 # --- what an object shows of itself ---
 
 FOR_HOLDERS = [
@@ -312,14 +188,6 @@ def test_a_lease_lists_what_its_holder_needs() -> None:
     lease = Lock(MemoryStore(), "report").acquire()
     assert [name for name in dir(lease) if not name.startswith("__")] == FOR_HOLDERS
     assert all(hasattr(lease, name) for name in dir(lease))
-
-
-def test_a_lease_for_asyncio_lists_its_cancel_scope_too() -> None:
-    async def run() -> list[str]:
-        lease = await AsyncLock(AsyncMemoryStore(), "report").acquire()
-        return [name for name in dir(lease) if not name.startswith("__")]
-
-    assert asyncio.run(run()) == ["cancel_scope", *FOR_HOLDERS]
 
 
 @pytest.mark.parametrize("package", [segmented, errors, locks, stock, dedup])
@@ -361,3 +229,109 @@ def test_every_public_class_has_a_repr() -> None:
     classes = {one for one in found if inspect.isclass(one) and one.__module__.startswith("segmented.")}
     bare = {one.__name__ for one in classes if one.__repr__ is object.__repr__ and Protocol not in one.__bases__}
     assert bare == WITHOUT_REPR
+
+
+@pytest.mark.parametrize("kind", [Lock, FairLock, locks.MultiLock])
+def test_a_lock_that_its_own_thread_holds_says_so_at_once(kind: Any) -> None:  # noqa: ANN401  # three classes
+    lock = kind(MemoryStore(), ["report"] if kind is locks.MultiLock else "report")
+    with (
+        lock as lease,
+        pytest.raises(
+            InvalidInput, match=rf"^{kind.__name__}\(.*report.* is held by an outer block .* use ReentrantLock"
+        ),
+        lock,
+    ):
+        pass
+    assert lease.has_ended
+    with lock as outer:
+        outer.release()
+        with lock as inner:
+            assert inner.is_trusted
+
+
+@pytest.mark.parametrize("kind", [Lock, FairLock, locks.MultiLock])
+def test_a_lease_in_a_block_of_its_own_counts_as_a_block_of_its_lock(kind: Any) -> None:  # noqa: ANN401  # three classes
+    lock = kind(MemoryStore(), ["report"] if kind is locks.MultiLock else "report")
+    with (
+        lock.acquire() as lease,
+        pytest.raises(InvalidInput, match=r" would wait for itself: use ReentrantLock$"),
+        lock,
+    ):
+        pass
+    assert lease.has_ended
+    with lock.acquire() as first:
+        first.release()
+        with lock as second:
+            assert second.is_trusted
+    with lock as third:
+        assert third.is_trusted, "a block that has ended is forgotten"
+
+
+@pytest.mark.usefixtures("watched_drops")
+def test_a_lease_that_is_dropped_in_its_block_warns() -> None:
+    lock = Lock(MemoryStore(), "report")
+    with pytest.warns(ResourceWarning, match="'report' was dropped without a release"):
+        lock.acquire().__enter__()  # no block keeps the lease
+
+
+def test_a_lock_in_the_other_kind_of_with_statement_names_the_right_one() -> None:
+    async def run() -> None:
+        lock: Any = Lock(MemoryStore(), "a")
+        for found in (lock, lock.acquire()):
+            with pytest.raises(InvalidInput, match=rf"^{type(found).__name__} is for threads: enter it by 'with'$"):
+                async with found:
+                    pass
+
+    asynchronous: Any = AsyncLock(AsyncMemoryStore(), "a")
+    pending = asynchronous.acquire()
+    for found in (asynchronous, pending):
+        with pytest.raises(InvalidInput, match=r" is for asyncio: enter it by 'async with'$"), found:
+            pass
+    pending.close()
+    asyncio.run(run())
+
+
+def test_submitting_to_a_pool_without_an_outbox_says_what_is_missing() -> None:
+    async def submit() -> None:
+        pool = AsyncPool(AsyncMemoryStore(), "poster")
+        await pool.open(stock=5, segments=1)
+        await pool.submit("o-1")
+
+    sentence = r"^orders of 'poster' need an outbox: create the pool with outbox=Outbox\(publisher\), or with"
+    pool, sharded = Pool(MemoryStore(), "poster"), ShardedPool(MemoryStore(), "poster")
+    pool.open(stock=5, segments=1)
+    sharded.open(stock=5, segments=2, shards=2)
+    for one in (pool, sharded):
+        with pytest.raises(InvalidInput, match=sentence):
+            one.submit("o-1")
+    with pytest.raises(InvalidInput, match=sentence):
+        asyncio.run(submit())
+
+
+USERS: dict[str, Callable[[Any], object]] = {
+    "the store": lambda store: store,
+    "a lock": lambda store: Lock(store, "stock"),
+    "readers and writers": lambda store: ReadWriteLock(store, "prices"),
+    "a semaphore": lambda store: Semaphore(store, "gateway", permits=2),
+    "several locks": lambda store: MultiLock(store, ["a", "b"]),
+    "a pool": lambda store: Pool(store, "mug"),
+    "a pool in shards": lambda store: ShardedPool(store, "mug"),
+    "an order": lambda store: Pool(store, "mug").handle("o-1"),
+    "carts": Carts,
+    "deduplication": lambda store: Dedup(store, "shop"),
+}
+
+
+def refused(what: object, whose: str) -> None:
+    said = f"{whose} cannot be pickled, nor a lock or pool of it: create both in the process that needs them"
+    for copied in (pickle.dumps, deepcopy):
+        with pytest.raises(InvalidInput) as caught:
+            copied(what)
+        assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_what_belongs_to_its_process_is_not_pickled_and_says_what_to_do(user: str, valkey: ValkeyServer) -> None:
+    refused(USERS[user](MemoryStore()), "MemoryStore")
+    with RedisStore.from_url(valkey.url) as store:
+        refused(USERS[user](store), "RedisStore")

@@ -1,20 +1,28 @@
+"""Keys of calls, the shape of locked functions, and cached values."""
+
 from __future__ import annotations
 
+import inspect
+import json
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from enum import Enum, IntEnum, StrEnum
-from functools import partial
-from typing import TYPE_CHECKING
+from math import inf, nan
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
 
-from segmented.errors import InvalidInput
-from segmented.locks.call_keys import CallKey, key_for
+from segmented import AsyncMemoryStore, MemoryStore
+from segmented.errors import InvalidInput, LoaderFailed
+from segmented.locks.call_keys import CallKey
+from segmented.locks.flight_plan import Entry, FlightOptions
 from segmented.locks.key_expressions import KeyExpression, part_text
+from segmented.locks.locked_decorator import locked
+from segmented.models import Cached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 ID = UUID("550E8400-E29B-41D4-A716-446655440000")
 
@@ -52,13 +60,6 @@ def sell(order: Order, quantity: int = 1, *lines: object, channel: str = "web", 
     """Be a function with every kind of argument."""
 
 
-class Shop:
-    shop_id = "s1"
-
-    def sell(self, order: Order) -> None:
-        """Be a method."""
-
-
 def key(expression: str, *arguments: object, function: Callable[..., object] = sell, **options: object) -> str:
     return CallKey(expression, function).of(arguments, options)
 
@@ -81,40 +82,6 @@ def test_an_expression_reads_arguments_attributes_and_items(expression: str, exp
     assert CallKey(expression, sell).of((order, 1, "first", "second"), {"a.b": "dotted"}) == expected
 
 
-def test_an_argument_that_was_left_out_has_its_default() -> None:
-    assert key("{quantity}:{channel}", Order()) == "1:web"
-    assert key("{quantity}:{channel}", Order(), channel="shop", quantity=2) == "2:shop"
-
-
-def test_a_method_reads_its_object() -> None:
-    assert key("{self.shop_id}:{order.mobile}", Shop(), Order(), function=Shop.sell) == "s1:138"
-
-
-def test_a_partial_reads_what_it_was_given() -> None:
-    assert key("{order.mobile}:{channel}", function=partial(sell, Order(), channel="app")) == "138:app"
-    assert key("{order.mobile}:{channel}", channel="web", function=partial(sell, Order(), channel="app")) == "138:web"
-    nested = partial(partial(sell, Order()), 3)
-    assert key("{order.mobile}:{quantity}", function=nested) == "138:3"
-
-
-def test_a_field_is_read_once_a_call() -> None:
-    order = Order()
-    found = CallKey("{order.counted}", sell)
-    assert found.of((order,), {}) == "counted"
-    assert order.reads == 1
-
-
-def test_a_callable_is_given_the_bound_arguments_and_called_once() -> None:
-    seen: list[tuple[object, ...]] = []
-
-    def made(*arguments: object, **options: object) -> str:
-        seen.append((arguments, options))
-        return "mine"
-
-    assert CallKey(made, sell).of(("order",), {"channel": "app"}) == "mine"
-    assert seen == [(("order", 1), {"channel": "app"})]
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -131,20 +98,6 @@ def test_i6_different_parts_make_different_keys(
     parsed = KeyExpression(expression)
     keys = [parsed.key({"a": a, "b": b}) for a, b in (first, second)]
     assert keys[0] != keys[1]
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("a:b", "a%3Ab"),
-        ("100%", "100%25"),
-        ("a\nb", "a%0Ab"),
-        ("\ud800", "%ED%A0%80"),
-        ("ü票 a-b{}", "ü票 a-b{}"),
-    ],
-)
-def test_a_part_is_escaped_only_where_it_must_be(value: str, expected: str) -> None:
-    assert KeyExpression("{a}:{b}").key({"a": value, "b": "x"}) == f"{expected}:x"
 
 
 @pytest.mark.parametrize(
@@ -243,32 +196,188 @@ def test_a_call_without_a_usable_key_is_refused(
     assert str(caught.value) == WHERE.format(expression) + sentence
 
 
-@pytest.mark.parametrize("made", [None, b"key", "", 5, "a\nb"])
-def test_what_a_callable_makes_is_checked(made: object) -> None:
-    def maker(*_: object, **__: object) -> str:
-        return made  # type: ignore[return-value]  # what is tested
-
-    with pytest.raises(InvalidInput, match=r"^key expression tests.quick.unit.test_key_expressions.*maker of .*sell: "):
-        CallKey(maker, sell).of((Order(),), {})
-
-
-def test_an_error_inside_a_property_is_told_as_it_is() -> None:
-    with pytest.raises(InvalidInput, match=r"'order.broken' leads nowhere: .*'nothing_like_it'") as caught:
-        key("{order.broken}", Order())
-    assert isinstance(caught.value.__cause__, InvalidInput)
-    assert isinstance(caught.value.__cause__.__cause__, AttributeError)
-
-
-def test_a_call_with_wrong_arguments_fails_as_the_call_itself_does() -> None:
-    with pytest.raises(TypeError, match="missing a required argument: 'order'"):
-        CallKey("{order.mobile}", sell).of((), {})
-
-
 def test_a_function_whose_arguments_cannot_be_told_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"of dict.update: its signature cannot be read"):
         CallKey("{x}", dict.update)
 
 
-def test_a_function_without_a_key_has_none() -> None:
-    with pytest.raises(InvalidInput, match=r"^tests.quick.unit.test_key_expressions.sell has no key expression$"):
-        key_for(sell, Order())
+SYNC, ASYNC = MemoryStore(), AsyncMemoryStore()
+HERE = "tests.quick.unit.test_key_expressions"
+
+
+def plain(sku: str, quantity: int = 1) -> str:
+    """Sell some."""
+    return f"{quantity} of {sku}"
+
+
+async def coroutine(sku: str, quantity: int = 1) -> str:
+    return f"{quantity} of {sku}"
+
+
+def generator(sku: str, quantity: int = 1) -> Iterator[str]:
+    yield f"{quantity} of {sku}"
+
+
+async def async_generator(sku: str, quantity: int = 1) -> AsyncIterator[str]:
+    yield f"{quantity} of {sku}"
+
+
+def is_kind(function: object) -> list[bool]:
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.isfunction)
+    return [kind(function) for kind in kinds]
+
+
+@pytest.mark.parametrize("function", [plain, coroutine, generator, async_generator])
+def test_a_locked_function_is_of_the_kind_it_was_and_has_its_name_and_signature(function: Callable[..., Any]) -> None:
+    store = ASYNC if function in (coroutine, async_generator) else SYNC
+    decorated = locked("{sku}", store=store)(function)
+    assert is_kind(decorated) == is_kind(function)
+    assert inspect.signature(decorated) == inspect.signature(function)
+    assert (decorated.__name__, decorated.__doc__) == (function.__name__, function.__doc__)
+    assert decorated.__wrapped__ is function  # type: ignore[attr-defined]  # functools.wraps sets it
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"ttl": 0}, "ttl of 0 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"ttl": nan}, "ttl of nan s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"renew_max": -1}, "renew_max of -1 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"timeout": -1}, "timeout of -1 s is not a waiting time: give 0 or more, or None for no limit"),
+        ({"timeout": nan}, "timeout of nan s is not a waiting time: give 0 or more, or None for no limit"),
+        ({"retries": -1}, "retries of -1 is not a number of further tries: give 0 or more"),
+        ({"retries": 1.5}, "retries of 1.5 is not a number of further tries: give 0 or more"),
+        ({"retries": True}, "retries of True is not a number of further tries: give 0 or more"),
+        ({"retry_every": -1}, "retry_every of -1 s is not a time between tries: give 0 or more"),
+        ({"retry_every": inf}, "retry_every of inf s is not a time between tries: give 0 or more"),
+        ({"on_busy": "ignore"}, "on_busy is 'ignore': give one of raise, skip, run, or a callable"),
+        ({"on_busy": None}, "on_busy is None: give one of raise, skip, run, or a callable"),
+        ({"transaction": "sku", "release_with": print}, "locked takes transaction or release_with, not both"),
+        ({"store": None}, f"locked on {HERE}.plain needs a store, or a callable that gives one, and got None"),
+        (
+            {"store": ASYNC},
+            f"locked on {HERE}.plain needs a store for threads, such as RedisStore, and got AsyncMemoryStore",
+        ),
+        (
+            {"lease_as": "lease"},
+            f"{HERE}.plain cannot be given its lease as 'lease': that must be an argument by name, or the last by position",  # noqa: E501  # one sentence
+        ),
+        (
+            {"lease_as": "sku"},
+            f"{HERE}.plain cannot be given its lease as 'sku': that must be an argument by name, or the last by position",  # noqa: E501  # one sentence
+        ),
+        (
+            {"lease_as": "quantity", "expression": "{quantity}"},
+            f"key expression '{{quantity}}' of {HERE}.plain: 'quantity' is not an argument; there are sku",
+        ),
+        (
+            {"transaction": "session"},
+            f"transaction 'session' in locked on {HERE}.plain: 'session' is not an argument; there are sku, quantity",
+        ),
+        (
+            {"transaction": "sku._session"},
+            (
+                f"transaction 'sku._session' in locked on {HERE}.plain: 'sku._session' reads '_session': "
+                "attributes with a leading underscore are not read"
+            ),
+        ),
+        ({"expression": 5}, f"key expression 5 of {HERE}.plain is neither a text nor a callable"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_refused_at_the_decoration(options: dict[str, Any], sentence: str) -> None:
+    given: dict[str, Any] = {"expression": "{sku}", "store": SYNC, **options}
+    expression = given.pop("expression")
+    with pytest.raises(InvalidInput) as caught:
+        locked(expression, **given)(plain)
+    assert str(caught.value) == sentence
+
+
+def test_a_callable_gives_the_store_when_a_call_needs_it_and_its_colour_is_checked() -> None:
+    asked: list[str] = []
+
+    def store() -> MemoryStore:
+        asked.append("store")
+        return SYNC
+
+    decorated = locked("{sku}", store=store)(plain)
+    assert asked == []
+    assert decorated("shirt") == "1 of shirt"
+    assert asked == ["store"]
+    with pytest.raises(InvalidInput, match=r"needs a store for threads, such as RedisStore, and got AsyncMemoryStore$"):
+        locked("{sku}", store=lambda: ASYNC)(plain)("shirt")
+    with pytest.raises(InvalidInput, match=r"needs a store for threads, such as RedisStore, and got NoneType$"):
+        locked("{sku}", store=lambda: None)(plain)("shirt")  # type: ignore[arg-type]  # what is tested
+
+
+def test_work_that_would_run_after_the_release_is_refused() -> None:
+    def makes_coroutine(sku: str) -> Any:  # noqa: ANN401  # a coroutine that must not run unlocked
+        return coroutine(sku)
+
+    def makes_generator(sku: str) -> Iterator[str]:
+        return generator(sku)
+
+    for function, kind in ((makes_coroutine, "coroutine"), (makes_generator, "generator")):
+        with pytest.raises(InvalidInput, match=f"it returned {kind}, which would run unlocked; decorate what makes it"):
+            locked("{sku}", store=SYNC)(function)("shirt")
+
+
+class OddError(Exception):
+    """An error with a name of its own."""
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"keep": 0}, "keep of 0 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"keep": inf}, "keep of inf s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"ttl": 0.0005}, "ttl of 0.0005 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"keep_none": -1}, "keep_none of -1 s is not a duration: give 0 or more"),
+        ({"keep_failures": nan}, "keep_failures of nan s is not a duration: give between 0.001 and 9007199254740 s"),
+        (
+            {"keep_failures": False},
+            "keep_failures is a number of seconds or a timedelta, not bool: False",
+        ),
+        ({"refresh_ahead": 0}, "refresh_ahead of 0 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"refresh_ahead": 60}, "refresh_ahead of 60 s must be less than the keep of 60 s"),
+        ({"timeout": -1}, "timeout of -1 s is not a waiting time: give 0 or more, or None for no limit"),
+        ({"size_max": 0}, "size_max of 0 is not a number of bytes: give 1 or more"),
+        ({"size_max": 1.5}, "size_max of 1.5 is not a number of bytes: give 1 or more"),
+        (
+            {"dump": None},
+            "dump and load are callables: one makes str or bytes of a value, the other the value again",
+        ),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        FlightOptions(**{"keep": 60, **options})
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("keep_none", "expected"),
+    [(None, Entry(Cached("none", ""), 60_000)), (5, Entry(Cached("none", ""), 5_000)), (0, None), (0.0, None)],
+    ids=["as a value", "5 s", "not", "not at all"],
+)
+def test_none_is_kept_for_a_time_of_its_own(keep_none: float | None, expected: Entry | None) -> None:
+    options = FlightOptions(keep=60, refresh_ahead=10, keep_none=keep_none)
+    assert options.entry("shirt", None) == expected
+    assert options.opened("shirt", Cached("none", "")) is None
+
+
+def test_a_failure_is_kept_by_its_type_and_the_beginning_of_its_message() -> None:
+    entry = FlightOptions(keep=60, keep_failures=2).failure(OddError("ü" * 1_000))
+    assert entry is not None
+    assert entry.ttl_ms == 2_000
+    assert json.loads(entry.value.body) == {"kind": "OddError", "detail": "ü" * 500}
+    with pytest.raises(LoaderFailed) as caught:
+        FlightOptions(keep=60).opened("shirt", entry.value)
+    assert (caught.value.name, caught.value.kind, len(caught.value.detail)) == ("shirt", "OddError", 500)
+    assert FlightOptions(keep=60, keep_failures=0).failure(OddError()) is None
+
+
+def test_a_value_of_the_greatest_size_is_kept_and_one_byte_more_is_not() -> None:
+    options = FlightOptions(keep=60, size_max=5)
+    assert options.entry("shirt", "abc") is not None
+    with pytest.raises(InvalidInput, match=r"^the value of 'shirt' has 6 bytes; the maximum is 5$"):
+        options.entry("shirt", "abcd")

@@ -99,13 +99,6 @@ def told(operation: Any) -> str:  # noqa: ANN401  # an operation on one name
     return f"{type(operation).__name__.removesuffix('Lock').lower()} {operation.name}"
 
 
-def test_when_all_are_free_it_is_one_batch() -> None:
-    world = World()
-    found = world.run(multi_plan(CLAIMS, 10.0))
-    assert world.batches == ["acquire a acquire b acquire c"]
-    assert [(acquired.fencing_token, asked_at) for acquired, asked_at in found] == [(7, 100.0)] * 3
-
-
 def test_a_single_try_gives_back_only_what_it_got_and_names_what_was_held() -> None:
     world = World()
     world.held = {"b"}
@@ -135,15 +128,6 @@ def test_an_answer_that_took_longer_than_the_lease_is_a_loss_and_all_is_given_ba
     assert world.batches[1:] == ["release a release b release c"]
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyboardInterrupt()])
-def test_a_first_batch_that_is_interrupted_is_given_back(error: BaseException) -> None:
-    world = World()
-    world.refuse = lambda asked: error if told(asked) == "acquire c" else None
-    with pytest.raises(type(error)):
-        world.run(multi_plan(CLAIMS, 10.0))
-    assert world.batches[1:] == ["release a release b release c"]
-
-
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyboardInterrupt(), StoreUnavailable()])
 def test_a_wait_that_is_interrupted_gives_back_what_it_held(error: BaseException) -> None:
     world = World()
@@ -156,33 +140,6 @@ def test_a_wait_that_is_interrupted_gives_back_what_it_held(error: BaseException
     with pytest.raises(type(error)):
         world.run(multi_plan(CLAIMS, 10.0))
     assert world.asked[-3:] == ["release c", "release a", "release b"]
-
-
-def test_the_deadline_is_one_for_all_and_nothing_is_held_after_it() -> None:
-    world = World()
-    world.held = {"b"}
-    with pytest.raises(AcquireTimeout, match=r"^lock 'b' was not free within 10 s$"):
-        world.run(multi_plan(CLAIMS, 10.0))
-    assert world.now == pytest.approx(110.0)
-    assert world.batches[-1] == "release a"
-    assert "acquire c" not in world.asked[3:]
-
-
-def test_what_one_name_took_of_the_time_is_not_there_for_the_next() -> None:
-    world = World()
-    world.held = {"a", "b"}
-
-    def freed_late(park: Park) -> bool:
-        if "a" in world.held:
-            world.now += 6.0
-            world.held.remove("a")
-            return True
-        return world.sleep_through(park)
-
-    world.sleep = freed_late
-    with pytest.raises(AcquireTimeout, match=r"^lock 'b' was not free within 10 s$"):
-        world.run(multi_plan(CLAIMS, 10.0))
-    assert world.now == pytest.approx(110.0)
 
 
 def test_what_is_held_is_renewed_every_third_of_its_life_while_the_next_is_awaited() -> None:

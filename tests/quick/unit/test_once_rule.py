@@ -117,33 +117,6 @@ def test_a_key_that_does_not_fit_the_task_is_refused_at_its_import_with_lazy_fal
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("once", "named"), KEYS, ids=lambda part: getattr(part, "__name__", str(part))[:40])
-def test_a_key_that_does_not_fit_the_task_is_refused_when_the_app_is_finalized(
-    app: Celery, once: object, named: str
-) -> None:
-    app.task(base=Once, name="work", once=once, shared=False)(work)
-    with pytest.raises(InvalidInput) as caught:
-        app.finalize()
-    assert named in str(caught.value)
-
-
-def test_a_bound_task_is_checked_without_its_self(app: Celery) -> None:
-    def bound(self: Once, order_id: str) -> None:
-        """Nothing."""
-
-    task = app.task(base=Once, name="bound", once="{order_id}", bind=True, lazy=False, shared=False)(bound)
-    assert task.once_key("a") == task.once_key(order_id="a") != task.once_key("b")
-    with pytest.raises(InvalidInput, match="self"):
-        app.task(base=Once, name="bound2", once="{self}", bind=True, lazy=False, shared=False)(bound)
-
-
-def test_a_task_of_the_base_without_a_rule_is_an_ordinary_task(app: Celery) -> None:
-    task = app.task(base=Once, once=None, name="ordinary", lazy=False, shared=False)(work)
-    assert task("a") is None
-    with pytest.raises(TypeError, match="task 'ordinary' has no once"):
-        task.once_key("a")
-
-
 def test_a_task_of_the_base_without_a_rule_is_refused_with_its_name_and_the_option(app: Celery) -> None:
     class Ours(Once):
         abstract = True
@@ -159,14 +132,6 @@ def test_a_task_of_the_base_without_a_rule_is_refused_with_its_name_and_the_opti
     Ours.once = unique("{order_id}")
     task = app.task(base=Ours, name="kept", lazy=False, shared=False)(work)
     assert task.once_key("a") != task.once_key("b")
-
-
-def test_an_app_whose_every_task_has_the_base_runs_those_without_a_rule() -> None:
-    app = Celery("every", task_cls=Once, set_as_current=False)
-    task = app.task(name="ordinary", lazy=False, shared=False)(work)
-    app.finalize()
-    assert task("a") is None
-    assert isinstance(app.tasks["celery.chord"], Once), "Celery's own tasks have no rule"
 
 
 @pytest.mark.parametrize(

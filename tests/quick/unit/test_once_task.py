@@ -11,8 +11,6 @@ from celery import Celery
 from segmented import MemoryStore
 from segmented.dedup.celery import Once, unique
 from segmented.errors import InvalidInput
-from segmented.models.dedup import RecordName
-from segmented.protocol import ReadRecord
 from segmented.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -33,72 +31,6 @@ def eager() -> Iterator[Celery]:
 
 def same(order_id: str) -> str:
     return order_id
-
-
-class Charge(Once):
-    name = "shop.charge"
-    once = unique("{order_id}", keep=60)
-
-    def run(self, order_id: str) -> str:
-        return f"charged {order_id}"
-
-
-class Refund(Charge):
-    name = "shop.refund"
-
-    def run(self, order_id: str, amount: int = 1) -> str:
-        return f"refunded {order_id}: {amount}"
-
-
-def test_a_task_that_inherits_from_another_has_keys_of_its_own(eager: Celery) -> None:
-    charge: Any = eager.register_task(Charge())
-    refund: Any = eager.register_task(Refund())
-    assert charge.delay("o-7").get() == "charged o-7"
-    assert refund.delay("o-7", amount=2).get() == "refunded o-7: 2"
-    assert charge.once_key("o-7") != refund.once_key("o-7")
-
-
-def test_a_task_class_that_is_registered_with_a_second_app_has_that_ones_records() -> None:
-    with closing(new_app(name="first", is_eager=True)) as first:
-        first.register_task(Charge())
-    with closing(new_app(name="second", is_eager=True)) as second:
-        charge: Any = second.register_task(Charge())
-        assert charge.delay("o-8").get() == "charged o-8"
-        assert charge.delay("o-8").is_repeat
-        known = second.conf.once_store.execute(ReadRecord(RecordName("second", charge.once_key("o-8"))))
-        assert known is not None
-
-
-def test_a_body_that_calls_its_own_task_makes_a_plain_call(eager: Celery) -> None:
-    def walk(node: str, depth: int) -> list[int]:
-        return [depth] if depth == 0 else [depth, *walking(node, depth - 1)]
-
-    walking: Any = eager.task(base=Once, once="{node}", name="shop.walk")(walk)
-    assert walking.delay("root", 2).get() == [2, 1, 0]
-
-
-def test_a_plain_call_of_a_body_that_asks_for_its_run_is_told_that_there_is_none(eager: Celery) -> None:
-    def token(task: Any, order_id: str) -> int:  # noqa: ANN401, ARG001  # a task; the key
-        found: int = task.once_run.fencing_token
-        return found
-
-    asking: Any = eager.task(base=Once, once="{order_id}", bind=True, name="shop.asking")(token)
-    assert asking.delay("o-7").get() > 0
-    with pytest.raises(InvalidInput, match=r"no run: 'shop\.asking' was called as a function, or without its records"):
-        asking("o-7")
-
-
-@pytest.mark.parametrize("is_said_by_the_task", [False, True])
-def test_a_message_that_has_expired_in_the_queue_is_not_what_a_repeat_gets(*, is_said_by_the_task: bool) -> None:
-    clock = ManualClock()
-    with closing(new_app(MemoryStore(clock=clock))) as app:
-        of_task, of_call = (10.0, {}) if is_said_by_the_task else (None, {"expires": 10.0})
-        charge: Any = app.task(base=Once, once="{order_id}", name="shop.expiring", expires=of_task)(same)
-        first = charge.apply_async(("o-9",), **of_call)
-        clock.advance(9.0)
-        assert charge.apply_async(("o-9",), **of_call) == first
-        clock.advance(1.0)
-        assert charge.apply_async(("o-9",), **of_call) != first
 
 
 def test_a_rule_without_the_base_that_reads_it_is_refused_when_the_task_is_made() -> None:

@@ -229,37 +229,6 @@ def test_an_option_that_does_not_fit_the_file_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("text", "reading", "sold"),
-    [
-        (
-            'order-id\tsku\tproduct-name\tquantity-purchased\n1\tA\t"Slim\t1\n2\tA\tTV 32"\t5\n',
-            Reading(),
-            {"1": (1, "A"), "2": (5, "A")},
-        ),
-        (
-            "Name,Financial Status,Lineitem quantity,Lineitem sku,Vendor\n1,paid,1,H,Acme\n1,,3,H,\n",
-            Reading(where=("Vendor=Acme",)),
-            {"1": (1, "H")},
-        ),
-        ("order_id,quantity,sku\n1,2,caf\u00e9\n", Reading(sku="cafe\u0301"), {"1": (2, "caf\u00e9")}),
-        (
-            SHOPIFY.replace("refunded", "partially_refunded"),
-            Reading(map=("sku=",), where=("Financial Status=Partially_refunded",)),
-            {"#1002": (4, "default")},
-        ),
-    ],
-    ids=["a quotation mark of Amazon", "a column of each line", "two forms of one letter", "asked for partly refunded"],
-)
-def test_a_line_is_sold_for_what_its_own_columns_say(
-    tmp_path: Path, text: str, reading: Reading, sold: dict[str, tuple[int, str]]
-) -> None:
-    path = tmp_path / "orders.csv"
-    path.write_text(text, encoding="utf-8")
-    orders = read_orders(path, reading).orders
-    assert {one.order.order_id: (one.order.quantity, one.sku) for one in orders.values()} == sold
-
-
-@pytest.mark.parametrize(
     ("text", "options"),
     [
         (SHOPIFY, "--split-skus --sum-lines --skip-refunds"),
@@ -333,24 +302,6 @@ def test_rows_and_columns_that_excel_hides_are_said(tmp_path: Path) -> None:
         "1 row that Excel hides, sold like the others",
         "columns that Excel hides, read like the others: quantity",
     )
-
-
-def test_an_excel_file_of_charts_alone_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "orders.xlsx"
-    book = openpyxl.Workbook()
-    book.create_chartsheet().add_chart(openpyxl.chart.BarChart())
-    book.remove(book.active)
-    book.save(path)
-    with pytest.raises(InvalidInput, match=r"has no sheet with cells, only charts: save the sheet of the orders as"):
-        read_orders(path)
-
-
-def test_columns_are_mapped_and_text_is_read_in_a_given_encoding(tmp_path: Path) -> None:
-    path = tmp_path / "orders.csv"
-    path.write_bytes("Bestellung;Stück, netto;Käufer\nä1;2;Ann\n".encode("cp1252"))
-    mapped = 'order_id=Bestellung,quantity="Stück, netto",customer_id=Käufer'
-    (one,) = read_orders(path, Reading(map=(mapped,), encoding="cp1252")).orders.values()
-    assert (one.order.order_id, one.order.quantity, one.order.customer_id) == ("ä1", 2, "Ann")
 
 
 def test_an_excel_file_is_read_from_its_only_sheet_or_the_named_one(tmp_path: Path) -> None:

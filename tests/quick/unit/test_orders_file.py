@@ -1,6 +1,9 @@
+"""Files of orders: what is read and refused, and how large files are divided."""
+
 from __future__ import annotations
 
 import gzip
+from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +13,8 @@ from segmented.celery.selling.order_formats import Reading
 from segmented.celery.selling.orders_file import PLAIN, FileOrder, read_orders
 from segmented.errors import InvalidInput
 from segmented.models import Order
+from segmented.stock import spill
+from segmented.stock.spill import Spill
 from tests.support.paths import CDNOW
 
 SUM: Final = "add --sum-lines (--check shows each line)"
@@ -82,14 +87,6 @@ def test_what_spreadsheets_and_exports_write_is_read(tmp_path: Path, content: by
     file = read_orders(path, Reading(sku="mug"))
     assert [line.order for line in file.orders.values()] == [Order("a", 1), Order("b", 2)]
     assert file.skus == ("mug",)
-
-
-def test_a_quoted_field_may_hold_commas_and_line_ends(tmp_path: Path) -> None:
-    path = tmp_path / "orders.csv"
-    path.write_text('order_id,note,quantity\n"a,1","first\nsecond",1\nb,,2\n')
-    file = read_orders(path)
-    assert [(line.order.order_id, line.line) for line in file.orders.values()] == [("a,1", 2), ("b", 4)]
-    assert file.ignored_columns == ("note",)
 
 
 def test_a_small_gzip_file_that_unpacks_to_more_than_allowed_is_refused_on_the_way(tmp_path: Path) -> None:
@@ -233,6 +230,23 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
         read_orders(tmp_path / "nowhere.csv")
 
 
-def test_a_folder_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r" cannot be read: Is a directory$"):
-        read_orders(tmp_path)
+@pytest.mark.parametrize("lines_max", [1, 7, 100_000])
+def test_each_order_has_its_lines_in_order_in_one_part(monkeypatch: pytest.MonkeyPatch, lines_max: int) -> None:
+    monkeypatch.setattr(spill, "LINES_MAX", lines_max)
+    monkeypatch.setattr(spill, "CHUNK_LINES", 0)
+    kept = Spill(20_000)
+    expected = defaultdict(list)
+    for step in range(40):
+        head, lines = f"kind {step}", [f"order-{(7 * step + index) % 50}é\t{step}" for index in range(5)]
+        kept.add(head, lines)
+        for line in lines:
+            expected[line.split("\t")[0]].append((head, line))
+    found: list[defaultdict[str, list[tuple[str, str]]]] = [defaultdict(list) for _ in range(kept.part_count)]
+    for number in range(kept.part_count):
+        for head, line in kept.read(number):
+            found[number][line.split("\t")[0]].append((head, line))
+    assert {order_id: lines for part in found for order_id, lines in part.items()} == expected
+    assert sum(map(len, found)) == len(expected) == 50
+    assert [list(kept.read(number)) for number in range(kept.part_count)] == [
+        list(kept.read(number)) for number in range(kept.part_count)
+    ]

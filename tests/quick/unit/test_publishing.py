@@ -90,26 +90,6 @@ def test_what_comes_while_an_envelope_is_sent_goes_together_up_to_the_most(
     assert [order_id for _, envelope in broker.sent[1:] for order_id in envelope] == ids(250)
 
 
-def test_after_a_load_the_next_order_goes_alone_again(publisher: EnvelopePublisher, broker: Broker) -> None:
-    broker.open.clear()
-    publisher.put("mug", ["first"])
-    broker.reached()
-    publisher.put("mug", ids(7))
-    broker.open.set()
-    broker.reached()
-    wait_until(lambda: len(broker.sent) == 2)
-    publisher.put("mug", ["last"])
-    broker.reached()
-    publisher.close()
-    assert broker.sizes == [1, 7, 1]
-
-
-def test_a_submission_larger_than_an_envelope_is_split(broker: Broker) -> None:
-    with EnvelopePublisher(broker.send, envelope_max=10) as publisher:
-        publisher.put("mug", ids(25))
-    assert broker.sizes == [10, 10, 5]
-
-
 def test_what_is_sent_at_once_is_split_too(broker: Broker) -> None:
     with EnvelopePublisher(broker.send, envelope_max=10) as publisher:
         publisher.send("mug", tuple(ids(25)))
@@ -176,48 +156,6 @@ def test_what_is_too_much_to_wait_is_left_to_the_sweep(publisher: EnvelopePublis
     broker.open.set()
     publisher.close()
     assert sum(broker.sizes) == 1 + publishing.WAITING_MAX
-
-
-def test_a_close_sends_what_waits(publisher: EnvelopePublisher, broker: Broker) -> None:
-    broker.open.clear()
-    publisher.put("mug", ["first"])
-    broker.reached()
-    publisher.put("mug", ids(150))
-    closing = threading.Thread(target=publisher.close)
-    closing.start()
-    broker.open.set()
-    closing.join(DEADLINE)
-    assert broker.sizes == [1, 100, 50]
-
-
-def test_a_close_does_not_wait_for_ever(
-    publisher: EnvelopePublisher, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publishing, "CLOSE_SECONDS", 0.01)
-    broker.open.clear()
-    publisher.put("mug", ["first"])
-    broker.reached()
-    publisher.close()
-    assert (broker.sent, publisher.dropped_count) == ([], 0)
-
-
-def test_what_comes_after_the_close_is_left_to_the_sweep(publisher: EnvelopePublisher, broker: Broker) -> None:
-    publisher.close()
-    publisher.close()
-    publisher.put("mug", ids(2))
-    assert (publisher.dropped_count, broker.sent) == (2, [])
-
-
-def test_nothing_to_publish_is_no_envelope(publisher: EnvelopePublisher, broker: Broker) -> None:
-    publisher.put("jar", [])
-    publisher.put("mug", ["o0"])
-    publisher.close()
-    assert broker.sent == [("mug", ["o0"])]
-
-
-def test_the_room_is_that_of_the_broker(broker: Broker) -> None:
-    assert EnvelopePublisher(broker.send).room() is None
-    assert EnvelopePublisher(broker.send, room=lambda: 7).room() == 7
 
 
 @pytest.mark.parametrize("envelope_max", [0, 101, True, 1.5, "ten"])

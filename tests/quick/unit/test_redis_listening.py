@@ -12,7 +12,6 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from segmented.clock import ManualClock, SystemClock
-from segmented.errors import StoreBusy
 from segmented.stores.redis import async_listener, listener
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.listener import RedisWakeups
@@ -146,97 +145,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- who asked for the subscription tries by itself once it is confirmed ---
 
 
-def test_the_confirmation_that_a_waiter_asked_for_wakes_nobody() -> None:
-    wakeups, place, _ = made(Wire())
-    wakeups.listen(FREED, inf)
-    wakeups.close()  # the listener's thread has ended
-    assert not place.woken
-
-
-def test_the_confirmation_that_a_waiter_asked_for_wakes_nobody_in_asyncio() -> None:
-    async def body() -> None:
-        wakeups, place, _ = async_made(AsyncWire())
-        await wakeups.listen(FREED, inf)
-        await wakeups.close()
-        assert not place.woken
-
-    asyncio.run(body())
-
-
 # --- the message that wakes the listener is an optimization ---
 
 
-class Silent(Wire):
-    """A link without a free connection for messages; once it was asked, the listener's poll ends."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = 0
-
-    def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:
-        self.asked += 1
-        super().publish(channel, word, deadline=deadline, at=at)
-        raise StoreBusy
-
-
-class AsyncSilent(AsyncWire):
-    """The same for asyncio."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = 0
-
-    async def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:
-        self.asked += 1
-        await super().publish(channel, word, deadline=deadline, at=at)
-        raise StoreBusy
-
-
-def test_a_wait_goes_on_if_no_connection_is_free_to_wake_its_own_listener() -> None:
-    wire = Silent()
-    wakeups, _, _ = made(wire)
-    wakeups.listen(FREED, inf)
-    assert wire.asked == 1
-    wakeups.close()
-
-
-def test_of_twenty_tasks_that_begin_to_wait_one_wakes_the_listener_and_none_fails() -> None:
-    async def body() -> None:
-        wire = AsyncSilent()
-        wakeups, _, _ = async_made(wire)
-        await asyncio.gather(*(wakeups.listen(FREED, inf) for _ in range(20)))
-        assert wire.asked == 1
-        await wakeups.close()
-
-    asyncio.run(body())
-
-
 # --- who sleeps may have missed a release ---
-
-
-@pytest.mark.parametrize("said", [confirming(FREED), RedisConnectionError("broken")], ids=["by-the-driver", "by-us"])
-def test_a_subscription_that_was_made_again_wakes_the_head(said: dict[str, Any] | Exception) -> None:
-    wire = Wire()
-    wakeups, place, woken = made(wire)
-    wakeups.listen(FREED, inf)
-    wire.said.put(said)
-    assert woken.wait(SOON)
-    wakeups.close()
-    assert place.woken
-
-
-@pytest.mark.parametrize("said", [confirming(FREED), RedisConnectionError("broken")], ids=["by-the-driver", "by-us"])
-def test_a_subscription_that_was_made_again_wakes_the_head_in_asyncio(said: dict[str, Any] | Exception) -> None:
-    async def body() -> None:
-        wire = AsyncWire()
-        wakeups, place, woken = async_made(wire)
-        await wakeups.listen(FREED, inf)
-        wire.said.put_nowait(said)
-        await asyncio.wait_for(woken.wait(), SOON)
-        await wakeups.close()
-        assert place.woken
-
-    asyncio.run(body())
 
 
 def test_a_confirmation_that_comes_when_nobody_waits_for_it_any_more_wakes_the_head() -> None:
@@ -317,16 +229,3 @@ def test_a_subscription_that_the_server_ends_late_is_made_again_and_wakes_the_he
     assert woken.wait(SOON)
     wakeups.close()
     assert (place.woken, wire.asked_for) == (True, [FREED, FREED])
-
-
-def test_a_subscription_that_the_server_ends_late_is_made_again_in_asyncio() -> None:
-    async def body() -> None:
-        wire = AsyncWire()
-        wakeups, place, woken = async_made(wire)
-        await wakeups.listen(FREED, inf)
-        wire.said.put_nowait(ended(FREED))
-        await asyncio.wait_for(woken.wait(), SOON)
-        await wakeups.close()
-        assert (place.woken, wire.asked_for) == (True, [FREED, FREED])
-
-    asyncio.run(body())

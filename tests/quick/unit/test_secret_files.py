@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented.celery.settings import LOCAL_URL, WorkerSettings
+from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.files import BYTES_MAX, RULES, said_elsewhere, said_in_file
 from tests.support.command_line import ran
@@ -33,33 +31,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(f"{value}\n")
         monkeypatch.setenv(f"SEGMENTED_{name}_FILE", str(tmp_path / name))
     return tmp_path
-
-
-@pytest.mark.usefixtures("files")
-def test_the_three_addresses_may_stand_in_files() -> None:
-    settings = WorkerSettings()
-    assert settings.url.get_secret_value() == STOCK
-    assert settings.broker_url == BROKER
-    assert settings.database.get_secret_value() == ORDERS
-
-
-@pytest.mark.usefixtures("files")
-def test_no_value_of_a_file_is_shown() -> None:
-    assert "secret" not in repr(WorkerSettings()) + str(WorkerSettings())
-
-
-def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
-    """As `--url @<(command)` gives one, and a named one whose writer comes later."""
-    reading, writing = os.pipe()
-    os.write(writing, f"{STOCK}\n".encode())
-    os.close(writing)
-    assert said_elsewhere(f"@/dev/fd/{reading}") == STOCK
-    os.close(reading)
-    os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=(f"{STOCK}\n",))
-    writer.start()
-    assert said_elsewhere(f"@{tmp_path / 'pipe'}") == STOCK
-    writer.join()
 
 
 @pytest.mark.parametrize(
@@ -111,12 +82,6 @@ def test_a_command_shows_no_more_of_a_file(
     assert done.stderr == f"segmented: SEGMENTED_{name}_FILE: {file} should hold {form} ({RULES})\n"
 
 
-def test_a_file_is_not_read_for_what_the_program_gives_itself(files: Path) -> None:
-    (files / "URL").unlink()
-    settings = WorkerSettings(url=LOCAL_URL)  # type: ignore[arg-type]  # pydantic makes it a secret
-    assert settings.url.get_secret_value() == LOCAL_URL
-
-
 @pytest.mark.usefixtures("files")
 def test_another_process_is_told_the_values_and_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = WorkerSettings()
@@ -124,33 +89,6 @@ def test_another_process_is_told_the_values_and_no_file(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, value)
     assert WorkerSettings() == settings
     assert settings.environment()["SEGMENTED_URL_FILE"] == ""
-
-
-@pytest.mark.usefixtures("files")
-def test_a_value_that_is_said_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEGMENTED_DATABASE", ORDERS)
-    with pytest.raises(
-        InvalidInput, match=r"^SEGMENTED_DATABASE and SEGMENTED_DATABASE_FILE are both set: set one of them$"
-    ):
-        WorkerSettings()
-
-
-def test_other_settings_have_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEGMENTED_QUEUE_FILE", "/run/secrets/queue")
-    with pytest.raises(
-        InvalidInput, match=r"^SEGMENTED_QUEUE_FILE is not a worker setting: did you mean SEGMENTED_QUEUE"
-    ):
-        WorkerSettings()
-
-
-def test_a_variable_in_small_letters_is_read_like_the_others(tmp_path: Path) -> None:
-    (tmp_path / "url").write_text(STOCK)
-    assert said_in_file("SEGMENTED_URL", {"segmented_url_file": str(tmp_path / "url")}) == STOCK
-
-
-def test_no_file_is_named() -> None:
-    assert said_in_file("SEGMENTED_URL", {}) is None
-    assert said_in_file("SEGMENTED_URL", {"SEGMENTED_URL_FILE": "", "SEGMENTED_URL": STOCK}) is None
 
 
 @pytest.mark.parametrize(

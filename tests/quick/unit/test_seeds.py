@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from segmented.plans import Plan, perform
 from segmented.testing import Simulation, Sleep
 from tests.support.sim import seeds
-from tests.support.sim.seeds import TIMES, VARIABLE, each_seed, name_of
+from tests.support.sim.seeds import VARIABLE, each_seed
 from tests.support.sim.shrinking import smallest
 
 if TYPE_CHECKING:
@@ -42,30 +41,6 @@ def test_a_test_is_run_for_each_seed_and_the_failing_one_is_named_and_kept(kept:
     assert note[0] == "seed 1007, kept in tests/kept_seeds.txt; its replay:"
     assert note[1].startswith("TEST_SEED=1007 .venv/bin/python -m pytest 'tests/quick/unit/test_seeds.py::test_a_")
     assert kept.read_text() == "tests.quick.unit.test_seeds::simulated 1007\n"
-
-
-def test_a_seed_that_was_kept_is_replayed_first(kept: Path) -> None:
-    seen: list[int] = []
-
-    @each_seed(2)
-    def simulated(seed: int) -> None:
-        seen.append(seed)
-
-    kept.write_text(f"{name_of(simulated)} 77\nother::test 5\n{name_of(simulated)} 8\n")
-    simulated()
-    assert seen == [77, 8, 1000, 1001]
-
-
-def test_exploring_multiplies_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    monkeypatch.setenv(TIMES, "10")
-
-    @each_seed(3)
-    def simulated(seed: int) -> None:
-        seen.append(seed)
-
-    simulated()
-    assert seen == [*range(1000, 1030)]
 
 
 # --- the smallest schedule ---
@@ -114,17 +89,6 @@ def test_a_failure_is_shrunk_to_the_faults_it_takes() -> None:
     assert [step.split(" ", 1)[1] for step in steps if "killed" in step] == ["w2: killed"]
 
 
-def test_a_failure_that_does_not_come_again_is_said_to_depend_on_something_else() -> None:
-    failures = iter([True])
-
-    def run() -> None:
-        assert not next(failures, False)
-
-    with pytest.raises(AssertionError) as caught:
-        run()
-    assert smallest(run, caught.value) == ["another run of the same seed did not fail so: it depends on something else"]
-
-
 def test_worlds_in_which_nothing_happens_of_what_a_test_is_about_fail_it() -> None:
     seen: list[int] = []
 
@@ -139,15 +103,3 @@ def test_worlds_in_which_nothing_happens_of_what_a_test_is_about_fail_it() -> No
     with pytest.raises(AssertionError, match="simulated shows nothing: no kills in 200 runs"):
         simulated()
     assert len(seen) == 200
-
-
-def test_further_seeds_are_run_until_all_has_happened_that_a_test_is_about() -> None:
-    seen: list[int] = []
-
-    @each_seed(2, meets=["rare"])
-    def simulated(seed: int) -> Counter[str]:
-        seen.append(seed)
-        return Counter(rare=int(seed == 1040))
-
-    simulated()
-    assert seen == [*range(1000, 1041)]

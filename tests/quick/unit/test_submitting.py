@@ -1,32 +1,35 @@
-"""Submitting without a server: terms that cannot be, sizes of envelopes, what a handle knows, a sweep's publisher."""
+"""Submitted orders: handles, sweeps and the publisher."""
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from dataclasses import dataclass, field
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from segmented import MemoryStore, protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable
-from segmented.models import Busy, Closed, Decided, LimitReached, Order, OrderRecord, Reserved, Settled, SoldOut
-from segmented.models.submitted import Dead, Queued, Submitted
+from segmented.models import Busy, Closed, Decided, LimitReached, Order, Reserved, Settled, ShardDirectory, SoldOut
+from segmented.models.submitted import Queued
 from segmented.orders import TryLater, WorkTerms
-from segmented.stock import Pool
+from segmented.plans import Now, Within
+from segmented.protocol.wire import Call, Script
+from segmented.stock import AsyncPool, AsyncShardedPool, Pool, async_find_pool
 from segmented.stock.handle_state import HandleState
-from segmented.stock.order_handle import OrderHandle
 from segmented.stock.outbox import Outbox, SweepReport, SweepTerms, envelopes_of, sweep
+from segmented.stock.sharded.opening import is_in_shards_plan
+from segmented.stores.memory import AsyncMemoryStore
+from segmented.stores.redis.exchange import LOCKS_MAX, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from segmented.plans import Plan
+
 SETTLED = Settled("a", "confirmed", 2, 0, None, 7, replay=True)
 DECIDED = Decided("a", "confirmed", 2, 0, None, 7, replay=True)
-RECORD = OrderRecord("a", "confirmed", 2, 0, ((0, 2),), None, None, None, None, 7, 2)
 LEASE = "is not a duration: give between 0.001 and 9007199254740 s"
 
 
@@ -73,18 +76,6 @@ def test_what_cannot_be_is_refused_in_one_sentence(make: Callable[[], object], s
     assert str(refused.value) == sentence
 
 
-def test_the_defaults_can_be() -> None:
-    assert (Outbox().publish_after_ms, Outbox().decides, Outbox().publisher) == (5_000, "at acceptance", None)
-    assert (SweepTerms().begun_max, WorkTerms().begun_max) == (5, 5)
-
-
-@pytest.mark.parametrize("timeout", [-1.0, float("nan")])
-def test_a_time_that_is_none_is_not_waited(timeout: Any) -> None:  # noqa: ANN401  # what may be given
-    sentence = rf"^timeout of {timeout!r} s is not a waiting time: give 0 or more, or None for no limit$"
-    with pytest.raises(InvalidInput, match=sentence):
-        OrderHandle(MemoryStore(), "mug", "a").wait(timeout)
-
-
 # --- envelopes ---
 
 
@@ -96,16 +87,6 @@ def test_orders_that_were_begun_before_go_out_in_smaller_envelopes() -> None:
     assert [len(envelope) for envelope in envelopes_of(due[-5:], 5)] == [2, 1, 1, 1]
     assert [len(envelope) for envelope in envelopes_of(due[:7], 5)] == [5, 2]
     assert envelopes_of([]) == []
-
-
-@given(due=st.lists(st.tuples(st.text(max_size=5), st.integers(0, 7)), unique_by=lambda one: one[0]))
-def test_every_order_is_in_one_envelope_with_those_begun_as_often(due: list[tuple[str, int]]) -> None:
-    found = envelopes_of(due, 4)
-    assert sorted(order_id for envelope in found for order_id in envelope) == sorted(order_id for order_id, _ in due)
-    begun = dict(due)
-    for envelope in found:
-        assert len({min(begun[order_id], 2) for order_id in envelope}) == 1
-        assert len(envelope) <= (4, 4, 1)[min(begun[envelope[0]], 2)]
 
 
 # --- what a handle knows ---
@@ -131,29 +112,6 @@ def test_a_handle_says_what_was_answered(accepted: Any, state: str, *, is_outcom
     found = SETTLED if accepted is DECIDED else accepted  # it is sold, so its handle has a good outcome
     assert handle.outcome == (found if is_outcome else None)
     assert repr(handle) == f"HandleState('mug', 'a', {state})"
-
-
-@pytest.mark.parametrize(
-    ("found", "outcome"),
-    [
-        (Submitted("a", "queued", None, 1, 0, "", is_in_outbox=True), None),
-        (Submitted("a", "confirmed", RECORD, 0, 0, "", is_in_outbox=False), SETTLED),
-        (Submitted("a", "dead", None, 5, 2, "it rained", is_in_outbox=False), Dead("a", 5)),
-        (Submitted("a", "unknown", None, 0, 0, "", is_in_outbox=False), None),
-    ],
-    ids=lambda value: getattr(value, "state", None),
-)
-def test_a_handle_notes_what_is_found(found: Submitted, outcome: object) -> None:
-    handle = HandleState("mug", "a", Queued("a", replay=False))
-    handle.note(found)
-    assert (handle.state, handle.outcome) == (found.state, outcome)
-
-
-def test_what_was_refused_at_the_door_stays_refused_where_nothing_is_kept_of_it() -> None:
-    refusal = SoldOut("a", 2, 1, 0, 3)
-    handle = HandleState("mug", "a", refusal)
-    handle.note(Submitted("a", "unknown", None, 0, 0, "", is_in_outbox=False))
-    assert (handle.state, handle.outcome) == ("refused", refusal)
 
 
 # --- a sweep and its publisher ---
@@ -201,22 +159,10 @@ def swept(store: MemoryStore, publisher: RecordingPublisher, **options: Any) -> 
     return sweep(store.execute, "mug", publisher, terms=SweepTerms(), **options)
 
 
-def test_a_sweep_publishes_all_that_is_due_in_envelopes(store: MemoryStore) -> None:
-    publisher = RecordingPublisher()
-    assert swept(store, publisher) == SweepReport(250, 3, (), is_more_due=False)
-    assert [len(envelope) for envelope in publisher.sent] == [100, 100, 50]
-    assert swept(store, publisher) == SweepReport(0, 0, (), is_more_due=False)
-
-
 def test_a_sweep_publishes_no_more_than_there_is_room_for(store: MemoryStore) -> None:
     publisher = RecordingPublisher(rooms=[2])
     assert swept(store, publisher) == SweepReport(200, 2, (), is_more_due=True)
     assert swept(store, RecordingPublisher()) == SweepReport(50, 1, (), is_more_due=False)
-
-
-def test_without_room_nothing_is_put_off(store: MemoryStore) -> None:
-    assert swept(store, RecordingPublisher(rooms=[0])) == SweepReport(0, 0, (), is_more_due=True)
-    assert swept(store, RecordingPublisher()).published == 250
 
 
 def test_a_sweep_ends_where_the_broker_goes_away_and_what_was_not_sent_stays(store: MemoryStore) -> None:
@@ -238,11 +184,6 @@ def test_a_sweep_that_was_overtaken_says_so(store: MemoryStore) -> None:
     )
 
 
-def test_a_sweep_ends_after_so_many_pages(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.stock.outbox.SWEEP_PAGE", 100)
-    assert swept(store, RecordingPublisher(), pages_max=2) == SweepReport(200, 2, (), is_more_due=True)
-
-
 def test_a_sweep_names_what_every_page_of_it_has_buried(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segmented.stock.outbox.SWEEP_PAGE", 100)
     order_ids = tuple(f"o{number:03}" for number in range(250))
@@ -254,15 +195,126 @@ def test_a_sweep_names_what_every_page_of_it_has_buried(store: MemoryStore, monk
     assert sorted(report.buried) == sorted(order_ids)
 
 
-class HangingStore(MemoryStore):
-    """A store that answers once and then stands still until each deadline."""
+SCRIPT = Script("script", "", "", takes_seen=True)
 
-    answers = 1
 
-    def execute(self, operation: op.Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # as the store does
-        if isinstance(operation, op.ReadSubmitted):
-            self.answers -= 1
-            if self.answers < 0:
-                threading.Event().wait(deadline - self.clock.now())
-                raise StoreUnavailable
-        return super().execute(operation, deadline=deadline)
+def sent(seen: Seen, name: str) -> object:
+    """Return what the store sends of a name."""
+    call = Call(SCRIPT, (name,), ("argument",))
+    seen.added_to(call, "?", "")
+    assert call.arguments[0] == "argument"
+    return str(call.arguments[1]).removesuffix("-?")
+
+
+def test_of_a_name_that_was_not_seen_zeros_are_sent() -> None:
+    assert sent(Seen(), "pool") == "0-0-0"
+
+
+def test_a_script_that_takes_nothing_gets_nothing() -> None:
+    call = Call(Script("script", "", ""), ("pool",), ())
+    Seen().added_to(call, "?", "")
+    assert call.arguments == ()
+
+
+def test_answers_that_come_late_take_nothing_back() -> None:
+    seen = Seen()
+    seen.note("pool", (1, 7, 70), "?")
+    for late in ((1, 3, 0), (1, 7, 60), (0, 0, 65)):
+        seen.note("pool", late, "?")
+        assert sent(seen, "pool") == "1-7-70"
+
+
+def test_a_later_epoch_begins_its_numbers_and_an_earlier_one_changes_only_the_token() -> None:
+    seen = Seen()
+    seen.note("pool", (1, 7, 70), "?")
+    seen.note("pool", (2, 3, 0), "?")
+    assert sent(seen, "pool") == "2-3-70"
+    seen.note("pool", (1, 9, 80), "?")
+    assert sent(seen, "pool") == "2-3-80"
+
+
+def test_the_locks_that_were_used_last_are_remembered_and_all_pools() -> None:
+    seen = Seen()
+    seen.note("pool", (1, 1, 5), "?")
+    for number in range(LOCKS_MAX):
+        seen.note(f"lock {number}", (0, 0, number + 1), "?")
+    seen.note("lock 0", (0, 0, 1), "?")
+    seen.note("one more", (0, 0, 9), "?")
+    assert [sent(seen, name) for name in ("lock 0", "lock 1", "lock 2", "one more")] == [
+        "0-0-1",
+        "0-0-0",
+        "0-0-3",
+        "0-0-9",
+    ]
+    assert sent(seen, "pool") == "1-1-5"
+
+
+def test_a_lock_s_token_never_goes_down() -> None:
+    seen = Seen()
+    seen.note("lock", (0, 0, 9), "?")
+    seen.note("lock", (0, 0, 4), "?")
+    assert sent(seen, "lock") == "0-0-9"
+
+
+def test_the_server_of_the_highest_change_is_sent_along_if_it_is_another_one() -> None:
+    def sent_to(server: str) -> object:
+        call = Call(SCRIPT, ("pool",), ())
+        seen.added_to(call, server, "")
+        return call.arguments[0]
+
+    seen = Seen()
+    seen.note("pool", (1, 7, 70), "a")
+    assert (sent_to("a"), sent_to("b")) == ("1-7-70-a", "1-7-70-b-a")
+    seen.note("pool", (1, 6, 0), "b")  # an answer that comes late
+    assert sent_to("b") == "1-7-70-b-a"
+    seen.note("pool", (1, 7, 0), "b")
+    assert (sent_to("a"), sent_to("b")) == ("1-7-70-a-b", "1-7-70-b")
+    seen.note("pool", (1, 8, 0), "b", is_sure=False)  # of a script that only reads
+    assert sent_to("a") == "1-8-70-a-b"
+    seen.note("pool", (1, 9, 0), "a", is_sure=False)
+    assert sent_to("b") == "1-9-70-b"
+    seen.note("pool", (1, 9, 0), "?")  # from a server that tells no identity
+    assert sent_to("b") == "1-9-70-b"
+
+
+DIRECTORY = ShardDirectory("concert", ("a", "b"), 10, 4, 1, None, is_open=True)
+Copy = ShardDirectory | StoreUnavailable | None
+
+
+def outcome(plan: Plan[bool], copies: list[Copy]) -> tuple[bool, int]:
+    """Run the plan over what the copies of the directory answer; return what it says, and how many were asked."""
+    asked = 0
+    answer: ShardDirectory | float | None = None
+    failure: StoreUnavailable | None = None
+    while True:
+        try:
+            effect = plan.throw(failure) if failure else plan.send(answer)
+        except StopIteration as end:
+            return end.value, asked
+        answer, failure = None, None
+        if isinstance(effect, Now):
+            answer = 0.0
+            continue
+        assert isinstance(effect, Within)
+        assert isinstance(effect.operation, op.ReadDirectory)
+        assert effect.operation.copy == asked
+        said = copies[asked]
+        asked += 1
+        if isinstance(said, StoreUnavailable):
+            failure = said
+        else:
+            answer = said
+
+
+def test_an_async_pool_is_found_as_it_was_opened() -> None:
+    async def find() -> list[type]:
+        store = AsyncMemoryStore()
+        await AsyncShardedPool(store, "in shards").open(stock=10, segments=4, shards=2)
+        return [type(await async_find_pool(store, sku)) for sku in ("in shards", "never opened")]
+
+    assert asyncio.run(find()) == [AsyncShardedPool, AsyncPool]
+
+
+def test_one_command_is_enough_where_the_first_copy_answers() -> None:
+    assert outcome(is_in_shards_plan("concert"), [DIRECTORY]) == (True, 1)
+    assert outcome(is_in_shards_plan("concert"), [None]) == (False, 1)

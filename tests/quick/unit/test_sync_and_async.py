@@ -226,24 +226,3 @@ def test_a_method_that_differs_is_noticed(sell: object, what: str, monkeypatch: 
     function = compared.member(sell).function
     assert function is not None
     assert list(compared.differences(Twins(Shop, AsyncShop))) == [(function.__qualname__, what)]
-
-
-def test_a_name_that_one_alone_has_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compared, "OURS", __name__.partition(".")[0])
-    monkeypatch.delattr(AsyncShop, "sell")
-    monkeypatch.setattr(AsyncShop, "buy", other_default, raising=False)
-    found = list(compared.differences(Twins(Shop, AsyncShop)))
-    assert found == [("AsyncShop.buy", "only async"), ("AsyncShop.sell", "only sync")]
-
-
-def test_a_class_that_says_something_else_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compared, "OURS", __name__.partition(".")[0])
-    monkeypatch.setattr(AsyncShop, "__doc__", "A market, for asyncio; otherwise as `Shop`.")
-    assert list(compared.differences(Twins(Shop, AsyncShop))) == [("AsyncShop", "sentence")]
-
-
-def test_a_class_without_a_twin_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = inspect.getmodule(Shop)
-    assert here is not None
-    monkeypatch.delattr(here, "Shop")
-    assert compared.pairs([here]) == ([], [f"{__name__}.AsyncShop"])

@@ -1,4 +1,4 @@
-"""`wait_for` step by step, driven by hand: no driver, no store, no clock."""
+"""How a call waits: the tries, the line of waiters, and what an error or a deadline leaves behind."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import OrderMismatch, OrderUnknown, StoreRefused, StoreUnavailable
+from segmented.errors import StoreRefused, StoreUnavailable
+from segmented.locks.handle import acquire_plan
+from segmented.locks.reentrant import ReentrantClaim
 from segmented.models import Acquired, Busy, Held
 from segmented.plans import Join, Leave, Line, Listen, Now, Offer, Park, Try, Within, wait_for, wait_in_line
+from segmented.plans.tasks import Alarm
 from segmented.plans.waiting import GONE_SECONDS
+from segmented.protocol import AcquireReentrant
 
 if TYPE_CHECKING:
+    from segmented.locks.handle import Found
     from segmented.plans import Place, Plan
 
 ACQUIRE = op.AcquireLock("x", "h", 1_000)
@@ -85,14 +90,6 @@ def in_line(timeout: float | None = 5.0, *, behind: bool = False) -> tuple[PlanD
     return driver, place
 
 
-def test_without_a_timeout_there_is_one_try_and_no_line() -> None:
-    assert at_first_try(0).end((Held(500), 100.1)) == (Held(500), 100.0)
-
-
-def test_a_free_lock_is_taken_at_the_first_try_without_standing_in_line() -> None:
-    assert at_first_try().end((TAKEN, 100.1)) == (TAKEN, 100.0)
-
-
 def test_the_second_try_comes_after_the_subscription_is_confirmed() -> None:
     driver, place = in_line()
     assert driver.answer(None) == Now()
@@ -126,29 +123,6 @@ def test_a_try_just_before_the_deadline_has_a_tenth_of_a_second() -> None:
     for answer in (None, 100.2, Held(400), 100.3, True):
         driver.answer(answer)
     assert driver.answer(104.0 + 0.9375) == Within(ACQUIRE, 104.9375 + 0.1)
-
-
-def test_at_the_deadline_the_last_answer_is_returned() -> None:
-    driver, place = in_line()
-    for answer in (None, 100.2, Held(400), 100.3):
-        driver.answer(answer)
-    assert isinstance(driver.answer(False), Leave)  # noqa: FBT003  # what Park answers
-    assert driver.end(None) == (Held(400), 100.2)
-    assert place.line.channel == "freed"
-
-
-def test_who_stands_behind_others_does_not_try_before_it_is_woken() -> None:
-    driver, place = in_line(behind=True)
-    assert driver.answer(None) == Park(place, inf, 105.0)
-    assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers
-    assert driver.answer(101.0) == WITHIN
-
-
-def test_who_stands_behind_others_may_reach_its_deadline_without_a_try() -> None:
-    driver, _ = in_line(behind=True)
-    driver.answer(None)
-    assert isinstance(driver.answer(False), Leave)  # noqa: FBT003  # what Park answers
-    assert driver.end(None) == (None, 0.0)
 
 
 @pytest.mark.parametrize("answer", [Held(None), Held(60_000)])
@@ -268,22 +242,6 @@ def test_the_last_waiter_leaves_the_line_if_another_one_may_have_kept_the_place(
     assert other.end(True) == (TAKEN, 100.0)  # noqa: FBT003  # the reply of the store
 
 
-def test_a_last_waiter_whose_attempt_was_the_last_leaves_without_a_command() -> None:
-    line, [(one, place), (other, other_place)] = two_out_trying()
-    for reply in (Held(500), 100.1):
-        one.answer(reply)
-    line.park(place, inf)
-    one.answer(False)  # noqa: FBT003  # what Park answers
-    left(one, line)
-    for reply in (Held(500), 100.1):
-        other.answer(reply)
-    line.park(other_place, inf)
-    taken: tuple[object, ...] = (True, 100.2, TAKEN, 100.3)
-    for answer in taken:
-        other.answer(answer)
-    assert left(other, line) == (TAKEN, 100.2)
-
-
 @pytest.mark.parametrize("error", [SystemExit(), asyncio.CancelledError(), StoreRefused("no")])
 def test_the_last_waiter_of_a_process_that_is_cancelled_takes_it_out_of_the_line(error: BaseException) -> None:
     driver = in_the_line_of_processes()
@@ -294,47 +252,11 @@ def test_the_last_waiter_of_a_process_that_is_cancelled_takes_it_out_of_the_line
         driver.answer(True)  # noqa: FBT003  # the reply of the store
 
 
-@pytest.mark.parametrize(("error", "is_over"), [(SystemExit(), False), (StoreUnavailable(), True)])
-def test_a_waiter_that_is_outlasted_or_whose_server_is_away_does_not_ask_once_more(
-    error: BaseException, *, is_over: bool
-) -> None:
-    driver = in_the_line_of_processes()
-    assert isinstance(driver.fail(error), Leave)
-    with pytest.raises(type(error)):
-        driver.answer(is_over)
-
-
-@pytest.mark.parametrize("failure", [StoreUnavailable(), OrderUnknown("a")])
-def test_an_undo_that_fails_does_not_hide_the_error(failure: Exception) -> None:
-    driver, _ = in_line()
-    driver.fail(KeyboardInterrupt())
-    driver.answer(None)
-    driver.answer(101.0)
-    with pytest.raises(KeyboardInterrupt):
-        driver.fail(failure)
-
-
 def test_an_undo_after_the_deadline_has_a_quarter_of_a_second() -> None:
     driver, _ = in_line()
     driver.fail(StoreUnavailable())
     driver.answer(None)
     assert driver.answer(110.0) == Within(UNDO, 110.25)
-
-
-def test_an_answer_that_is_an_error_took_nothing_and_is_not_undone() -> None:
-    driver, place = in_line()
-    assert driver.fail(OrderMismatch("a")) == Leave(place, 0.0)
-    driver.raises(OrderMismatch)
-    first = at_first_try()
-    with pytest.raises(OrderMismatch):
-        first.fail(OrderMismatch("a"))
-
-
-def test_a_single_try_that_ends_by_an_error_is_undone_too() -> None:
-    driver = at_first_try(0)
-    assert driver.fail(StoreUnavailable()) == Now()
-    assert driver.answer(101.0) == Within(UNDO, 102.0)
-    driver.raises(StoreUnavailable)
 
 
 @pytest.mark.parametrize("timeout", [0, 5.0])
@@ -369,9 +291,63 @@ def test_a_handed_over_lease_counts_from_before_its_request_and_costs_no_attempt
     assert driver.end(None) == (TAKEN, 101.5)
 
 
-def test_an_attempt_that_was_made_in_vain_is_made_again() -> None:
-    driver, place = parked_with_an_offer(())
-    place.handed = (Held(9), 101.5)
-    assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers
-    assert driver.answer(101.6) == WITHIN
-    assert place.handed is None
+CLAIM = ReentrantClaim("door", "h", 1_000, "a")
+ENTER = AcquireReentrant("door", "a", "h", 1_000)
+AGAIN = Acquired(7, 1_000, replay=False)
+WOKEN = True
+ENTER_AGAIN = AcquireReentrant("door", "a", "h", 1_000, only_again=True)
+
+
+def behind_another() -> Plan[Found]:
+    """Bring a plan, by the line that it stands in, to its first request."""
+    line = Line(CLAIM.channel)
+    line.join(lambda: None)
+    plan = acquire_plan(CLAIM, 5.0)
+    trying = next(plan)
+    assert isinstance(trying, Try)
+    trying.asked_at = 100.0
+    assert plan.send(None) == Join(CLAIM.channel)
+    assert plan.send(line.join(lambda: None)) == Now()
+    assert plan.send(100.0) == Within(ENTER_AGAIN, 105.0)
+    return plan
+
+
+def test_a_waiter_behind_others_asks_once_whether_its_owner_holds_and_then_waits() -> None:
+    plan = behind_another()
+    assert plan.send(Held(30_000)) == Now()
+    assert plan.send(100.1) == Listen(CLAIM.channel, 105.0)
+    assert isinstance(plan.send(None), Park)
+    assert plan.send(WOKEN) == Now()
+    assert plan.send(101.0) == Within(ENTER, 105.0)
+
+
+def test_an_owner_that_holds_the_lock_is_in_without_waiting_for_its_turn() -> None:
+    plan = behind_another()
+    assert plan.send(AGAIN) == Now()
+    assert isinstance(plan.send(100.1), Leave)
+    assert plan.send(None) == Now()
+    with pytest.raises(StopIteration) as stop:
+        plan.send(100.1)
+    assert stop.value.value == (AGAIN, 100.0)
+
+
+def test_a_deadline_in_the_clean_up_of_a_cancelled_task_is_a_deadline() -> None:
+    told: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            with pytest.raises(TimeoutError), Alarm(0.001):
+                await asyncio.Event().wait()
+            told.append("deadline")
+
+    async def cancelled() -> bool:
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert asyncio.run(cancelled())
+    assert told == ["deadline"]

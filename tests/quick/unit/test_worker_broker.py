@@ -52,11 +52,6 @@ def test_a_broker_that_would_have_to_be_derived_is_refused_where_one_is_needed(u
     assert str(refused.value) == refusal
 
 
-def test_what_is_no_celery_app_is_refused_in_a_sentence() -> None:
-    with pytest.raises(InvalidInput, match=r"^add_tasks takes a Celery app, not str$"):
-        add_tasks("shop")  # type: ignore[arg-type]  # the mistake
-
-
 def own_app(broker: Any) -> Celery:  # noqa: ANN401  # one address, several, or none
     app = Celery("shop", broker=broker, set_as_current=False)
     assert app.conf.broker_url == broker  # it is configured from here on
@@ -88,9 +83,3 @@ def test_an_app_of_the_users_own_keeps_a_broker_apart_from_the_stock(broker: str
     app = own_app(broker)
     add_tasks(app, WorkerSettings(url=SecretStr("redis://localhost/0")))
     publisher(app)
-
-
-def test_an_app_beside_the_stock_needs_no_variable() -> None:
-    app = own_app("redis://localhost:6379/1")
-    add_tasks(app, WorkerSettings())
-    assert "segmented.sweep" in {entry["task"] for entry in app.conf.beat_schedule.values()}

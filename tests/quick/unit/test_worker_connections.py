@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from segmented.celery import connections as opening
 from segmented.celery.settings import WorkerSettings
 from segmented.clock import ManualClock
-from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
+from segmented.errors import InvalidInput, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,17 +45,6 @@ def test_a_server_that_never_comes_is_awaited_with_growing_pauses_until_the_dead
     with pytest.raises(StoreUnavailable, match=r"^no server answers at unix:///nowhere\.sock: "):
         opening.open_when_there(pool_size=1, seconds=10.0, now=clock.now, sleep=sleep)
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
-
-
-def test_a_database_that_is_away_is_waited_for_and_one_that_refuses_is_not(
-    monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer
-) -> None:
-    told(monkeypatch, valkey.url, "postgresql://postgres@/shop?host=/nowhere")
-    with pytest.raises(DatabaseUnavailable, match="/nowhere"):
-        opening.open_when_there(pool_size=1, seconds=0.0)
-    told(monkeypatch, valkey.url, "sqlite:////nowhere/orders.sqlite")
-    with pytest.raises(InvalidInput, match="unable to open database file"):
-        opening.open_when_there(pool_size=1)
 
 
 def test_a_database_whose_address_can_never_be_right_is_not_waited_for(

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from segmented.errors import InvalidInput
-from segmented.imports import install
-from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
+from segmented.locks import ZooKeeperLock
 from segmented.protocol.zookeeper import Contender
 from segmented.stores.zookeeper.paths import checked_root, contender, in_order, lock_path
 from tests.support.rings import require_module
 
 ROOT = "/segmented/locks"
 LAST = 2**31 - 1
-PATIENCE = 120
-"""Seconds that a process of its own may take on a slow machine."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -42,26 +37,10 @@ def test_a_name_is_percent_encoded_into_one_segment(name: str, path: str) -> Non
     assert lock_path(ROOT, name) == path
 
 
-def test_a_root_may_end_with_a_slash() -> None:
-    assert checked_root("/locks/") == "/locks"
-
-
 @pytest.mark.parametrize("root", ["", "/", "//", "locks", "/a//b", "/a/./b", "/..", "/a\n", "/\ud800", 7, None, b"/a"])
 def test_a_root_that_is_no_path_is_refused_with_one_sentence(root: Any) -> None:  # noqa: ANN401  # on purpose wrong
     with pytest.raises(InvalidInput, match=r"^root of .* is not a path for locks: give one like '/segmented/locks'$"):
         checked_root(root)
-
-
-def test_zookeepers_own_root_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"^root of '/zookeeper/locks' belongs to ZooKeeper itself"):
-        checked_root("/zookeeper/locks")
-
-
-@pytest.mark.parametrize("name", ["", "a\x00b", "a\nb", "\udcff", b"bytes", None, 7, "x" * 1025])
-@pytest.mark.parametrize("lock", [ZooKeeperLock, AsyncZooKeeperLock])
-def test_empty_binary_and_endless_names_are_refused_before_anything_else(lock: Any, name: Any) -> None:  # noqa: ANN401  # on purpose wrong
-    with pytest.raises(InvalidInput, match="name"):
-        lock(None, name)
 
 
 def test_what_is_no_kazoo_client_is_refused() -> None:
@@ -81,29 +60,3 @@ def test_the_order_is_that_of_arrival_also_when_the_counter_wraps(sequences: lis
     arrived = [Contender("ab", sequence, f"/p/ab-{sequence:010d}") for sequence in sequences]
     shuffled = random.Random(7).sample(arrived, len(arrived))
     assert in_order(shuffled) == tuple(arrived)
-
-
-def run(program: str) -> str:
-    """Run a program in an interpreter of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    return done.stdout.strip() or done.stderr
-
-
-def test_importing_the_library_does_not_import_kazoo() -> None:
-    assert run("import segmented, sys; print('kazoo' in sys.modules)") == "False"
-
-
-def test_without_kazoo_a_lock_says_what_to_install() -> None:
-    program = """
-import sys
-sys.modules["kazoo"] = None  # as if it were not installed
-from segmented import InvalidInput
-from segmented.locks import ZooKeeperLock
-try:
-    ZooKeeperLock(None, "report")
-except InvalidInput as error:
-    print(error)
-"""
-    assert run(program) == f"a lock in ZooKeeper needs the package kazoo: {install('zookeeper')}"

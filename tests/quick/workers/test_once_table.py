@@ -1,20 +1,27 @@
-"""Exactly once in a database: the effect and the row of its key in one transaction, whatever the store remembers."""
+"""Run once in a worker: the table, eager tasks, and bodies that never run twice."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import create_engine
 
-from segmented.dedup import AlreadyDone, Dedup, OtherPayload, Replay, ResultUnkept, Run
+from segmented.dedup import Dedup, OtherPayload, Replay, ResultUnkept, Run
+from segmented.dedup.celery.settings import close_stores
 from segmented.errors import InvalidInput, StaleToken, StoreRefused
+from segmented.models.dedup import Freed
 from segmented.orders import connect
 from segmented.stores.redis import RedisStore
-from tests.support.workers.booking import SECONDS, TABLE, BookingService, bookings
+from tests.support.workers.booking import TABLE, BookingService, bookings
+from tests.support.workers.once_app import build
+from tests.support.workers.once_steps import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
 
     from sqlalchemy import Connection, Engine
 
@@ -55,14 +62,6 @@ def test_effect_and_row_are_committed_together_and_repeats_get_the_result(servic
     assert service.count() == 1
 
 
-def test_a_store_that_forgot_everything_does_not_have_it_done_again(service: BookingService) -> None:
-    service.perform(service.begin())
-    service.flush()
-    assert service.perform(service.begin()) == "booking-1"
-    assert (service.calls, service.count()) == (1, 1)
-    assert isinstance(service.dedup.begin("order-7"), Replay)
-
-
 def test_a_store_that_forgets_in_mid_run_and_a_redelivery_are_one_row(service: BookingService) -> None:
     first = service.begin()
 
@@ -79,31 +78,6 @@ def test_a_store_that_forgets_in_mid_run_and_a_redelivery_are_one_row(service: B
     assert found.result == "booking-1"
 
 
-def test_a_run_that_the_store_lost_keeps_what_it_committed(service: BookingService) -> None:
-    run = service.begin()
-
-    def forgotten(connection: Connection) -> str:
-        service.flush()
-        return service.book(connection)
-
-    assert TABLE.perform(service.engine, run, forgotten) == "booking-1"
-    assert service.perform(service.begin()) == "booking-1"
-    assert service.count() == 1
-
-
-def test_by_hand_the_second_is_told_the_first_ones_result_and_rolls_back(service: BookingService) -> None:
-    first = service.begin()
-    second = service.begin_beside(first)
-    with service.engine.begin() as connection:
-        TABLE.finish_in(connection, second, {"room": 5})
-    with pytest.raises(AlreadyDone, match="roll back") as raised, service.engine.begin() as connection:  # noqa: PT012  # both, in one transaction
-        service.book(connection)
-        TABLE.finish_in(connection, first, {"room": 6})
-    assert (raised.value.result, service.count()) == ({"room": 5}, 0)
-    assert raised.value.replay.message_id == second.message_id
-    assert 0 <= raised.value.replay.age < SECONDS
-
-
 def test_an_error_of_the_effect_rolls_both_back(service: BookingService) -> None:
     def fail(connection: Connection) -> str:
         service.book(connection)
@@ -114,20 +88,6 @@ def test_an_error_of_the_effect_rolls_both_back(service: BookingService) -> None
         TABLE.perform(service.engine, run, fail)
     assert service.count() == 0
     assert service.perform(service.begin()) == "booking-2"
-
-
-def test_a_holder_older_than_what_was_forgotten_is_refused_and_a_new_one_is_not(service: BookingService) -> None:
-    zombie = service.begin()
-    service.perform(service.begin_beside(zombie))
-    service.grow_old()
-    with service.engine.begin() as connection:
-        assert TABLE.forget(connection, older_than=3600) == 1
-    with pytest.raises(StaleToken):
-        service.perform(zombie)
-    assert service.count() == 1
-    service.flush()
-    assert service.perform(service.begin()) == "booking-3"
-    assert service.count() == 2
 
 
 def test_a_holder_whose_own_row_was_forgotten_does_not_do_it_again(service: BookingService) -> None:
@@ -188,14 +148,6 @@ def test_a_result_that_cannot_be_written_is_done_all_the_same(service: BookingSe
     assert service.count() == 1
 
 
-def test_keys_that_differ_in_case_alone_are_two(service: BookingService) -> None:
-    for namespace in ("Case", "case"):
-        run = Dedup(service.store, namespace).begin("order-7")
-        assert isinstance(run, Run)
-        service.perform(run)
-    assert service.count() == 2
-
-
 def test_a_table_that_is_missing_is_named_with_what_makes_it(engine: Engine, valkey: ValkeyServer) -> None:
     with RedisStore.from_url(valkey.url) as store:
         run = BookingService(engine, store).begin()
@@ -215,3 +167,49 @@ def test_a_connection_in_autocommit_is_refused(valkey: ValkeyServer, sqlite_url:
             with engine.connect() as connection:
                 assert TABLE.stored(connection, run.key, namespace="bookings") is None
             engine.dispose()
+
+
+@pytest.fixture
+def setup(valkey: ValkeyServer, tmp_path: Path) -> Setup:
+    return Setup(records=valkey.url, log=str(tmp_path / "log"), conf={"task_always_eager": True})
+
+
+@pytest.fixture
+def tasks(setup: Setup) -> Iterator[Any]:
+    with closing(build(setup)) as app:
+        yield app.tasks
+    close_stores()
+
+
+def runs(setup: Setup) -> int:
+    with open(setup.log) as log:  # noqa: PTH123  # a path in text
+        return sum(line.endswith(" begin\n") for line in log)
+
+
+def test_an_eager_repeat_gets_the_kept_result_and_does_not_run(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
+    assert tasks["kept"].delay("a", 1).get() == ["a", 1]
+    assert tasks["kept"].delay("a", 1).get() == ["a", 1]
+    assert runs(setup) == 1
+    with pytest.raises(OtherPayload, match=r"of 'kept' keyed by '{key}' was used .*: a repeat needs the same value, "):
+        tasks["kept"].delay("a", 2)
+
+
+@pytest.mark.parametrize("name", ["retried", "unsteady"])
+def test_an_eager_retry_runs_under_its_own_claim(tasks: Any, setup: Setup, name: str) -> None:  # noqa: ANN401  # tasks by name
+    assert tasks[name].delay("a", 2).get() == 2
+    assert runs(setup) == 3
+    assert tasks[name].delay("a", 0).get() == 0
+
+
+def test_a_task_explains_and_frees_the_key_of_a_call(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
+    kept = tasks["kept"]
+    assert kept.once.explain("a", 1).splitlines()[1:] == [
+        "nobody holds it, and no outcome is kept",
+        "a repeat now runs",
+    ]
+    first = kept.delay("a", 1)
+    said = kept.once.explain("a", value=1)
+    assert f"done: message {first.id} ended" in said
+    assert said.splitlines()[-1] == "a repeat now gets the kept outcome and does not run"
+    assert kept.once.free("a", 1) == Freed("done", first.id)
+    assert (kept.delay("a", 1).is_repeat, runs(setup)) == (False, 2)

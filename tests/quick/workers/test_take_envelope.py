@@ -1,31 +1,38 @@
-"""Envelopes of submitted orders, in memory and with an order database: what a worker does with them."""
+"""Envelopes in a worker's hands."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
+from sqlalchemy import Engine, create_engine, event
 
 from segmented import protocol as op
-from segmented.errors import PoolFrozen
+from segmented.errors import InvalidInput, PoolFrozen
+from segmented.models import Order
 from segmented.models.submitted import Swept
 from segmented.orders import rebuild
 from segmented.orders.envelope_report import EnvelopeReport
-from segmented.orders.work_terms import Decline, TryLater
+from segmented.orders.envelopes import take_envelope
+from segmented.orders.verifying import compare_once
+from segmented.orders.work_terms import Decline, TryLater, WorkTerms
 from segmented.plans import run_sync
+from segmented.stock import Pool
 from segmented.stock.outbox import dead_plan
-from tests.support.dying import Died
+from tests.support.dying import Died, DyingStore, StepCounter
+from tests.support.workers.envelope_till import BOTH, SKU, EnvelopeSetup, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from segmented import MemoryStore
     from segmented.clock import ManualClock
-    from segmented.models.submitted import BegunOrder
+    from segmented.models.submitted import BegunOrder, Deciding
     from segmented.orders import Gate
-
-
-from tests.support.workers.envelope_till import SKU, EnvelopeSetup, opened
+    from segmented.servers import ValkeyServer
+    from segmented.stores.redis import RedisStore
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 
@@ -53,39 +60,10 @@ def test_an_envelope_of_a_hundred_is_decided_and_comes_again_as_a_repeat(setup: 
     setup.check(confirmed=100, available=100)
 
 
-def test_a_step_is_called_once_with_each_order_before_it_is_decided(setup: EnvelopeSetup) -> None:
-    seen: list[tuple[str, int, str]] = []
-
-    def step(order: BegunOrder) -> None:
-        seen.append((order.order.order_id, order.begun, setup.found(order.order.order_id).state))
-
-    ids = setup.submit(10)
-    setup.take(ids, step=step)
-    assert seen == [(order_id, 1, "reserved") for order_id in ids]
-    setup.check(confirmed=10, available=190)
-
-
-def test_more_than_there_is_sells_out_exactly(setup: EnvelopeSetup) -> None:
-    ids = setup.submit(100, quantity=3)
-    for first in range(0, 100, 20):
-        setup.take(ids[first : first + 20])
-    sold = setup.states(ids).get("confirmed")
-    assert sold == 66
-    assert setup.waiting() == 0
-    setup.check(confirmed=198, available=2)
-
-
 def test_an_id_that_comes_twice_in_an_envelope_is_settled_once(setup: EnvelopeSetup) -> None:
     (first,) = setup.submit(1)
     assert [one.order_id for one in setup.take([first, first]).settled] == [first]
     setup.check(confirmed=1, available=199)
-
-
-def test_ids_that_nobody_submitted_are_told(setup: EnvelopeSetup) -> None:
-    ids = setup.submit(1)
-    report = setup.take([*ids, "nobody"])
-    assert report.unknown == ["nobody"]
-    assert len(report.settled) == 1
 
 
 # --- one bad order ---
@@ -163,17 +141,6 @@ def test_a_step_that_says_later_does_not_count(setup: EnvelopeSetup, clock: Manu
     assert setup.take(["o000", "o001"]).settled[0].state == "confirmed"
 
 
-def test_a_time_to_try_later_that_is_none_is_the_failure_of_its_order_alone(setup: EnvelopeSetup) -> None:
-    def later(order: BegunOrder) -> None:
-        if order.order.order_id == "o001":
-            message = "tomorrow"
-            raise TryLater(message, seconds=-1.0)
-
-    report = setup.take(setup.submit(3), step=later)
-    assert len(report.settled) == 2
-    assert report.put_off["o001"].startswith("InvalidInput: seconds of -1.0 s is not a duration")
-
-
 def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(
     setup: EnvelopeSetup, clock: ManualClock
 ) -> None:
@@ -207,40 +174,6 @@ def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(
     assert [one.order_id for one in run_sync(dead_plan(SKU), setup.pool.store)] == ["o007"]
 
 
-def test_an_order_stored_with_other_content_is_cancelled_and_the_others_are_sold(gated_till: EnvelopeSetup) -> None:
-    gate = gated_till.gate
-    assert gate is not None
-    ids = gated_till.submit(100)
-    gate.confirm(order_id="o042", sku=SKU, segment=0, quantity=2, epoch=1)
-    report = gated_till.take(ids)
-    assert len(report.settled) == 100
-    assert gated_till.states(ids) == {"cancelled": 1, "confirmed": 99}
-    assert gated_till.found("o042").state == "cancelled"
-    assert gated_till.waiting() == 0
-    assert gated_till.pool.audit().is_clean
-    assert gate.confirmed_units(SKU) == 101
-
-
-def test_an_order_that_the_database_has_voided_is_cancelled_and_the_others_are_sold(gated_till: EnvelopeSetup) -> None:
-    gate = gated_till.gate
-    assert gate is not None
-    ids = gated_till.submit(100)
-    gate.void(order_id="o042", sku=SKU, quantity=1)
-    report = gated_till.take(ids)
-    assert [one.state for one in report.settled if one.order_id == "o042"] == ["cancelled"]
-    assert gated_till.states(ids) == {"cancelled": 1, "confirmed": 99}
-    gated_till.check(confirmed=99, available=101)
-
-
-def test_an_order_that_the_database_has_confirmed_before_is_confirmed(gated_till: EnvelopeSetup) -> None:
-    gate = gated_till.gate
-    assert gate is not None
-    ids = gated_till.submit(3)
-    gate.confirm(order_id="o001", sku=SKU, segment=0, quantity=1, epoch=1)
-    assert {one.state for one in gated_till.take(ids).settled} == {"confirmed"}
-    gated_till.check(confirmed=3, available=197)
-
-
 def test_a_worker_whom_a_later_token_overtook_in_the_database_tries_later_uncounted(
     memory: MemoryStore, order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
@@ -269,3 +202,172 @@ def test_with_fewer_units_in_the_database_the_pool_freezes_until_a_rebuild_decid
     report = gated_till.take(ids)
     assert sorted(one.state for one in report.settled) == ["cancelled", "confirmed"]
     gated_till.check(confirmed=200, available=0)
+
+
+UNRENEWED = WorkTerms(ttl=300, work=300)
+"""So long that no worker asks for more time in the midst of a test."""
+
+
+def test_a_worker_may_die_at_any_step_and_the_next_one_finishes(setup: EnvelopeSetup, clock: ManualClock) -> None:
+    steps = 0
+    for number in range(1, 40):
+        ids = [f"d{number}-{index}" for index in range(2)]
+        setup.pool.submit_many(Order(order_id, 1) for order_id in ids)
+        counter = StepCounter()
+        dying = Pool(DyingStore(setup.pool.store, counter), SKU, outbox=setup.pool.outbox)
+        dying.is_gated()
+        counter.steps = counter.counted + number
+        try:
+            setup.take(ids, pool=dying)
+        except Died:
+            clock.advance(1_000)
+            assert len(setup.take(ids).settled) == 2
+        else:
+            steps = number
+        assert [one.state for one in setup.take(ids).settled] == ["confirmed"] * 2
+        if steps:
+            break
+    assert steps > 2
+    assert setup.waiting() == 0
+    assert setup.pool.audit().is_clean
+
+
+def test_a_worker_without_a_step_leaves_alone_what_anothers_step_works_on(memory: MemoryStore) -> None:
+    setup = EnvelopeSetup(opened(memory, "at acceptance", None), None)
+    ids = setup.submit(2)
+    told: list[EnvelopeReport] = []
+
+    def step(_: BegunOrder) -> None:
+        told.append(setup.take(ids))
+        assert setup.states(ids) == {"reserved": 2}
+
+    report = setup.take(ids, step=step)
+    assert told == [EnvelopeReport(in_hand=ids)] * 2
+    assert [one.replay for one in report.settled] == [False] * 2
+    setup.check(confirmed=2, available=198)
+
+
+# --- servers that are away ---
+
+
+@contextmanager
+def locked_out(url: str) -> Iterator[None]:
+    """Keep everybody from the order database."""
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN EXCLUSIVE")
+        yield
+        connection.exec_driver_sql("ROLLBACK")
+    engine.dispose()
+
+
+@pytest.mark.parametrize("is_compared", [True, False])
+def test_while_the_database_is_away_orders_are_put_off_uncounted_and_finished_later(
+    gated_till: EnvelopeSetup, order_database: str, open_gate: Callable[..., Gate], *, is_compared: bool
+) -> None:
+    hurried = open_gate(order_database, timeout=0.02)
+    ids = gated_till.submit(20)
+    if is_compared:
+        compare_once(gated_till.pool, hurried)
+    with locked_out(order_database):
+        report = take_envelope(gated_till.pool, ids, gate=hurried)
+        assert list(report.put_off) == ids
+        assert all(reason.startswith("DatabaseUnavailable: ") for reason in report.put_off.values())
+    assert gated_till.found("o000").begun == 0
+    if is_compared:  # else a process takes no units as long as the database cannot be read
+        assert gated_till.states(ids) == {"reserved": 20}
+    assert [one.state for one in gated_till.take(ids).settled] == ["confirmed"] * 20
+    gated_till.check(confirmed=20, available=180)
+
+
+def test_while_no_segment_is_free_orders_are_put_off_uncounted(memory: MemoryStore) -> None:
+    pool = opened(memory, "in the worker", None, segments=1)
+    setup = EnvelopeSetup(pool, None)
+    grant = pool.grant("other")
+    ids = setup.submit(2)
+    report = setup.take(ids, terms=WorkTerms(segment_timeout=0))
+    assert report.put_off == dict.fromkeys(ids, "no segment was free")
+    assert setup.found("o000").begun == 0
+    pool.confirm("other", holder_id=grant.holder_id)  # type: ignore[union-attr]  # the segment was free
+    assert len(setup.take(ids).settled) == 2
+
+
+# --- what cannot be ---
+
+
+def test_an_order_that_failed_before_is_kept_by_a_worker_without_its_database(gated_till: EnvelopeSetup) -> None:
+    def fail(_: BegunOrder) -> None:
+        message = "no address"
+        raise ValueError(message)
+
+    ids = gated_till.submit(1)
+    gated_till.take(ids, step=fail)
+    before = gated_till.found(ids[0])
+    take_envelope(gated_till.pool, ids, terms=WorkTerms(begun_max=1))
+    after = gated_till.found(ids[0])
+    assert (before.begun, after.begun, after.state) == (1, 1, before.state)
+    assert gated_till.waiting() == 1
+
+
+@pytest.mark.parametrize(
+    ("order_ids", "sentence"),
+    [
+        ([], "an envelope has 1 to 1,000 orders, not 0"),
+        ([f"o{number}" for number in range(1_001)], "an envelope has 1 to 1,000 orders, not 1,001"),
+        (["a", ""], "order id '' must have 1 to 256 bytes of UTF-8"),
+        (["a", 7], "order id 7 is not text"),
+        ("abc", "'abc' is a single order id; give an envelope's order ids as a list"),
+    ],
+    ids=["none", "too many", "empty", "a number", "one text"],
+)
+def test_bad_ids_are_refused_in_one_sentence(memory: MemoryStore, order_ids: list[str], sentence: str) -> None:
+    pool = opened(memory, "at acceptance", None)
+    with pytest.raises(InvalidInput) as refused:
+        take_envelope(pool, order_ids)
+    assert str(refused.value) == sentence
+
+
+# --- what it costs ---
+
+
+def scripts_of(valkey: ValkeyServer, work: Callable[[], object]) -> int:
+    """Count the scripts that some work runs."""
+    with redis.Redis.from_url(valkey.url, decode_responses=True) as client:
+        client.config_resetstat()
+        work()
+        stats = client.info("commandstats")
+    assert "cmdstat_eval" not in stats
+    return int(stats["cmdstat_evalsha"]["calls"])
+
+
+@pytest.mark.parametrize("decides", BOTH)
+def test_a_hundred_orders_cost_a_bounded_number_of_scripts(
+    valkey: ValkeyServer, store: RedisStore, decides: Deciding
+) -> None:
+    setup = EnvelopeSetup(opened(store, decides, None), None)
+    setup.pool.submit("warm up")
+    setup.take(["warm up"])
+    assert scripts_of(valkey, lambda: setup.submit(100)) == 1
+    ids = [f"o{number:03}" for number in range(100)]
+    assert scripts_of(valkey, lambda: setup.take(ids, terms=UNRENEWED)) == (1 if decides == "at acceptance" else 2)
+    assert setup.states(ids) == {"confirmed": 100}
+
+
+def test_a_hundred_gated_orders_cost_two_scripts_and_one_transaction(
+    valkey: ValkeyServer, store: RedisStore, order_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    gate = open_gate(order_database)
+    gated_till = EnvelopeSetup(opened(store, "in the worker", gate), gate)
+    gated_till.pool.submit("warm up")
+    gated_till.take(["warm up"])
+    ids = gated_till.submit(100)
+    commits: list[object] = []
+
+    def note(connection: object) -> None:
+        commits.append(connection)
+
+    event.listen(Engine, "commit", note)
+    assert scripts_of(valkey, lambda: gated_till.take(ids, terms=UNRENEWED)) == 2
+    event.remove(Engine, "commit", note)
+    assert len(commits) == 1
+    gated_till.check(confirmed=101, available=99)

@@ -1,20 +1,29 @@
-"""`take_order` and its neighbours: a pool and an order database in step, with the database as the judge."""
+"""Orders in a worker's hands, one by one and in shards."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from pydantic import SecretStr
 
-from segmented import MemoryStore, Order, Pool, Reserved, Settled, SoldOut
+from segmented import MemoryStore, Order, Pool, Settled, SoldOut, protocol as op
+from segmented.celery import connections as opening, current, tasks
+from segmented.celery.messages import Envelope
+from segmented.celery.settings import WorkerSettings
 from segmented.clock import ManualClock
-from segmented.errors import PoolDiverged, PoolGated, PoolNotGated
+from segmented.errors import PoolDiverged
 from segmented.orders import Gate, connect, open_gated
-from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
+from segmented.orders.sale import expire_voided, take_order
+from segmented.stock import EnvelopePublisher, Outbox, ShardedPool
+from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
+    from segmented.servers import ValkeyServer
     from segmented.stock import Grant
 
 SKU = "mug"
@@ -60,56 +69,12 @@ def overtaken(gate: Gate, times: int) -> tuple[Pool, Callable[[Grant], None], li
     return pool, body, tokens
 
 
-def test_an_order_whose_grant_a_later_one_overtook_is_granted_again_and_sold_once(gate: Gate) -> None:
-    pool, body, tokens = overtaken(gate, 1)
-    settled = take_order(pool, gate, Order("a", 2), timeout=0, body=body, repeat_body=True)
-    assert isinstance(settled, Settled)
-    assert (settled.state, settled.replay, len(tokens)) == ("confirmed", False, 2)
-    assert settled.fencing_token == tokens[1] > tokens[0] + 1
-    assert gate.totals("cup").sold == pool.state().confirmed == 3
-    assert gate.orders("cup", ["a"])["a"].fence == tokens[1]
-
-
 def test_after_ten_grants_that_were_overtaken_an_order_gives_up_and_keeps_its_units(gate: Gate) -> None:
     pool, body, tokens = overtaken(gate, 10)
     with pytest.raises(PoolDiverged, match="10 grants in a row were superseded"):
         take_order(pool, gate, Order("a", 2), timeout=0, body=body, repeat_body=True)
     assert len(tokens) == 10
     assert (pool.state().confirmed, pool.state().reserved, gate.totals("cup").sold) == (10, 2, 10)
-
-
-def test_a_body_that_raises_voids_the_order_and_gives_its_units_back(gate: Gate) -> None:
-    pool = gated_pool()
-
-    def refuse(_: Grant) -> None:
-        message = "the card was refused"
-        raise ValueError(message)
-
-    with pytest.raises(ValueError, match="the card was refused"):
-        take_order(pool, gate, Order("a", 4), timeout=0, body=refuse)
-    assert gate.orders(SKU, ["a"])["a"].state == "void"
-    assert pool.state().available == 6
-
-
-def test_a_pool_that_was_opened_without_a_gate_is_refused(gate: Gate) -> None:
-    pool = Pool(MemoryStore(), SKU)
-    pool.open(stock=6, segments=2)
-    with pytest.raises(PoolNotGated):
-        take_order(pool, gate, Order("a", 1), timeout=0)
-    reserved = pool.reserve(Order("b", 1))
-    assert isinstance(reserved, Reserved)
-    with pytest.raises(PoolNotGated):
-        finish_reserved(pool, gate, Order("b", 1), reserved)
-    assert gate.confirmed_units(SKU) == 0
-
-
-def test_a_gated_pool_gives_back_only_what_the_database_has_voided(gate: Gate) -> None:
-    pool = gated_pool()
-    pool.reserve(Order("a", 2))
-    with pytest.raises(PoolGated):
-        pool.cancel("a")
-    assert cancel_order(pool, gate, Order("a", 2)).state == "cancelled"
-    assert pool.state().available == 6
 
 
 def test_lapsed_holds_are_voided_first_and_what_the_database_confirmed_stays_sold(gate: Gate) -> None:
@@ -125,3 +90,80 @@ def test_lapsed_holds_are_voided_first_and_what_the_database_confirmed_stays_sol
         ("stored", "confirmed"),
     ]
     assert pool.audit().is_clean
+
+
+SHARDS: Final = 3
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer, order_database: str) -> Iterator[RedisStore]:
+    """A stock server that the workers of this process are told of."""
+    said = WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(order_database), broker_on_stock_server=True)
+    current.use(said)
+    with RedisStore.from_url(valkey.url) as made:
+        yield made
+    opening.disconnect()
+    current.use(None)
+
+
+def test_the_envelopes_of_every_shard_are_taken_by_the_task(store: RedisStore) -> None:
+    bodies: list[Any] = []
+
+    def send(sku: str, order_ids: Sequence[str]) -> None:
+        bodies.append(json.loads(json.dumps(Envelope(sku, tuple(order_ids)).body())))
+
+    with EnvelopePublisher(send) as publisher:
+        pool = ShardedPool(store, "concert", outbox=Outbox(publisher))
+        pool.open(stock=90, segments=6, shards=SHARDS)
+        handles = pool.submit_many([*(Order(f"o{index}", 1) for index in range(40)), Order("large", 50)])
+        assert not [handle for handle in handles if isinstance(handle, Exception)]
+    assert len({body["sku"] for body in bodies}) == SHARDS
+    assert sum(int(tasks.take_envelope(body).removesuffix(" settled")) for body in bodies) == 41
+    assert (pool.state().confirmed, pool.audit().is_clean) == (90, True)
+
+
+def test_shards_of_a_pool_of_other_workers_are_left_to_them_and_that_is_said_once(
+    store: RedisStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = ShardedPool(store, "others", outbox=Outbox())
+    pool.open(stock=90, segments=6, shards=SHARDS, queue="concerts", step="shop:charge")
+    for index in range(40):
+        pool.submit(f"o{index}")
+    shards = [shard.sku for shard in pool.shards]
+    answers = [tasks.take_envelope({"v": 1, "sku": name, "orders": ["o1", "o2", "o3"]}) for name in 2 * shards]
+    assert answers == [""] * 2 * SHARDS
+    assert [record.levelname for record in caplog.records if "leaves its submitted orders" in record.message] == [
+        "ERROR"
+    ]
+    assert [store.execute(op.ReadOutbox(name)).waiting for name in shards] == [
+        shard.state().order_count for shard in pool.shards
+    ]
+    assert (pool.state().confirmed, pool.state().reserved) == (0, 40)
+
+
+def test_of_a_gated_pool_of_other_workers_no_order_database_is_asked(
+    store: RedisStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Gate(f"sqlite:///{tmp_path / 'theirs.sqlite'}") as theirs:
+        theirs.create()
+        pool = Pool(store, "gated", gate=theirs, outbox=Outbox())
+        pool.open(stock=10, segments=2, queue="concerts")
+        pool.submit("a")
+        for _ in range(2):
+            assert tasks.take_envelope({"v": 1, "sku": "gated", "orders": ["a"]}) == ""
+        assert [record.levelname for record in caplog.records if "'gated'" in record.message] == ["ERROR"]
+        assert store.execute(op.ListMessages(current.settings().queue)) == ()
+        assert store.execute(op.ReadOutbox("gated")).waiting == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["concert\x1f7a", "concert\x1f0zz", "concert\x1f0a}:meta", "concert\x1f", "other\x1f0a"]
+)
+def test_a_message_that_names_no_shard_which_is_there_is_kept_and_opens_nothing(store: RedisStore, name: str) -> None:
+    pool = ShardedPool(store, "concert")
+    pool.open(stock=90, segments=6, shards=SHARDS)
+    state = pool.state()
+    assert tasks.take_envelope({"v": 1, "sku": name, "orders": ["a"]}) == ""
+    (kept,) = store.execute(op.ListMessages(current.settings().queue))
+    assert json.loads(kept.text)[0][0]["sku"] == name
+    assert pool.state() == state

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import Order, Pool, Reserved, Settled, SoldOut
-from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown
+from segmented.errors import OrderMismatch, OrderUnknown
 from segmented.models import Closed, Decided, LimitReached
 from segmented.orders.answers import AlreadyConfirmed, Voided
 from segmented.orders.opening import open_gated
@@ -68,19 +68,6 @@ def test_a_partial_order_is_stored_with_what_it_took(open_pool: Callable[..., Po
     assert state_of(take_order(pool, gate, order, timeout=0, partial=True, body=body)) == ("confirmed", 2, True)
     assert seen == [2]
     assert gate.orders("mug", ["b"])["b"].quantity == 2
-    check_agree(pool, gate)
-
-
-def test_a_partial_order_is_cancelled_and_gives_back_what_it_took(open_pool: Callable[..., Pool], gate: Gate) -> None:
-    pool = open_pool()
-    pool.reserve(Order("a", 9), partial=True)
-    with pytest.raises(OrderMismatch, match="quantity 9 was asked for, 6 was given"):
-        cancel_order(pool, gate, Order("a", 6))
-    for replay in (False, True):
-        assert state_of(cancel_order(pool, gate, Order("a", 9))) == ("cancelled", 6, replay)
-    assert state_of(take_order(pool, gate, Order("a", 9), timeout=0, partial=True)) == ("cancelled", 6, True)
-    assert gate.orders("mug", ["a"])["a"].quantity == 6
-    assert pool.state().available == 6
     check_agree(pool, gate)
 
 
@@ -152,27 +139,6 @@ def test_units_of_an_order_that_the_database_knows_with_other_content_go_back(
     assert state_of(take_order(pool, gate, Order("x", 3), timeout=0)) == ("cancelled", 3, True)
     assert gate.orders("mug", ["x"])["x"].quantity == 5
     check_agree(pool, gate)
-
-
-def test_one_lapsed_order_with_other_content_does_not_keep_those_behind_it(
-    open_pool: Callable[..., Pool], gate: Gate, clock: ManualClock
-) -> None:
-    pool = open_pool()
-    gate.void(order_id="x", sku="mug", quantity=5)
-    assert isinstance(pool.reserve(Order("x", 3)), Reserved)
-    assert isinstance(pool.reserve(Order("y", 2)), Reserved)
-    clock.advance(1_000)
-    decided = {one.order_id: state_of(one) for one in expire_voided(pool, gate)}
-    assert decided == {"x": ("expired", 3, False), "y": ("expired", 2, False)}
-    assert gate.orders("mug", ["x"])["x"].quantity == 5
-    check_agree(pool, gate)
-
-
-@pytest.mark.parametrize("limit", [0, True, 1_000_000_001])
-def test_a_limit_that_no_sweep_can_have_is_refused(open_pool: Callable[..., Pool], gate: Gate, limit: Any) -> None:  # noqa: ANN401  # what a caller may get wrong
-    pool = open_pool()
-    with pytest.raises(InvalidInput, match="limit of orders to give back"):
-        expire_voided(pool, gate, limit=limit)
 
 
 # --- limits ---

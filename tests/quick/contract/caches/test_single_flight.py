@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +11,9 @@ import pytest
 from segmented import AsyncMemoryStore, MemoryStore, protocol as op
 from segmented.errors import AcquireTimeout, InvalidInput, LoaderFailed, StoreRefused, StoreUnavailable
 from segmented.locks import AsyncLock
-from segmented.locks.call_keys import key_for
 from segmented.locks.flight_plan import FlightOptions
 from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
-from segmented.models import Acquired, Cached, Forgotten, Released, Written
+from segmented.models import Cached, Forgotten
 from tests.support.contract.caches.flights import Flight, Loader
 from tests.support.contract.locks.locked import is_free
 from tests.support.contract.parking import lines_of
@@ -24,25 +22,6 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from segmented.stores.redis import RedisStore
     from tests.fixtures.stores import Side
-
-
-def test_the_first_call_loads_and_the_others_read(side: Side) -> None:
-    flight, key, loader = Flight(side), side.name(), Loader({"sku": "shirt", "left": [3, None]})
-    assert [flight.get(key, loader) for _ in range(3)] == [{"sku": "shirt", "left": [3, None]}] * 3
-    assert (loader.calls, is_free(side, key)) == (1, True)
-
-
-def test_a_value_is_loaded_again_after_its_time_to_live(side: Side) -> None:
-    flight, key, loader = Flight(side, keep=0.1), side.name(), Loader(1, 2)
-    assert flight.get(key, loader) == 1
-    side.pass_time(0.15)
-    assert flight.get(key, loader) == 2
-
-
-def test_none_is_a_result_and_is_kept_as_long_as_a_value(side: Side) -> None:
-    flight, key, loader = Flight(side), side.name(), Loader(None)
-    assert [flight.get(key, loader) for _ in range(3)] == [None] * 3
-    assert loader.calls == 1
 
 
 def test_none_may_be_kept_for_a_shorter_time_or_not_at_all(side: Side) -> None:
@@ -59,28 +38,6 @@ def test_none_may_be_kept_for_a_shorter_time_or_not_at_all(side: Side) -> None:
     assert (flight.get(other, loader), flight.get(other, loader), loader.calls) == (None, None, 2)
 
 
-def test_the_first_caller_gets_its_own_error_and_the_next_are_told_of_it_for_a_while(side: Side) -> None:
-    flight, key, error = Flight(side, keep=600, keep_failures=60), side.name(), KeyError("no such sku")
-    loader = Loader(error, "here")
-    with pytest.raises(KeyError) as caught:
-        flight.get(key, loader)
-    assert caught.value is error
-    for _ in range(2):
-        with pytest.raises(LoaderFailed) as told:
-            flight.get(key, loader)
-        assert (told.value.name, told.value.kind, told.value.detail) == (key, "KeyError", "'no such sku'")
-        assert str(told.value) == f"the loader of {key!r} failed a moment ago: KeyError: 'no such sku'"
-    assert loader.calls == 1
-
-
-def test_a_failure_is_forgotten_after_its_time(side: Side) -> None:
-    flight, key, loader = Flight(side, keep_failures=0.1), side.name(), Loader(KeyError("no such sku"), "here")
-    with pytest.raises(KeyError):
-        flight.get(key, loader)
-    side.pass_time(0.15)
-    assert flight.get(key, loader) == "here"
-
-
 def test_a_failure_need_not_be_kept(side: Side) -> None:
     flight, key, loader = (
         Flight(side, keep_failures=0),
@@ -93,15 +50,6 @@ def test_a_failure_need_not_be_kept(side: Side) -> None:
     assert flight.get(key, loader) == "here"
 
 
-def test_what_cannot_be_dumped_is_the_loaders_failure(side: Side) -> None:
-    flight, key, loader = Flight(side), side.name(), Loader({1, 2})
-    with pytest.raises(TypeError, match="set is not JSON serializable"):
-        flight.get(key, loader)
-    with pytest.raises(LoaderFailed, match=r"TypeError: .*set is not JSON serializable"):
-        flight.get(key, loader)
-    assert (loader.calls, is_free(side, key)) == (1, True)
-
-
 def test_a_value_that_is_too_large_is_the_loaders_failure(side: Side) -> None:
     flight, key, loader = Flight(side, size_max=10), side.name(), Loader("é" * 9)
     with pytest.raises(InvalidInput, match=f"^the value of '{key}' has 56 bytes; the maximum is 10$"):
@@ -109,29 +57,6 @@ def test_a_value_that_is_too_large_is_the_loaders_failure(side: Side) -> None:
     with pytest.raises(LoaderFailed, match="56 bytes"):
         flight.get(key, loader)
     assert flight.get(side.name(), Loader("a" * 8)) == "a" * 8
-
-
-def test_every_caller_gets_the_same_shape_the_one_that_loaded_too(side: Side) -> None:
-    flight, key, loader = Flight(side), side.name(), Loader({"size": (1, 2), 3: "three"})
-    expected = {"size": [1, 2], "3": "three"}
-    assert [flight.get(key, loader), flight.get(key, loader)] == [expected, expected]
-
-
-class Speechless(Exception):
-    """An error whose text fails."""
-
-    def __str__(self) -> str:
-        raise RuntimeError
-
-
-def test_a_loaders_error_whose_text_fails_stays_the_loaders_error(side: Side) -> None:
-    flight, key, error = Flight(side), side.name(), Speechless()
-    with pytest.raises(Speechless) as caught:
-        flight.get(key, Loader(error))
-    assert caught.value is error
-    with pytest.raises(LoaderFailed) as told:
-        flight.get(key, Loader(1))
-    assert (told.value.kind, told.value.detail) == ("Speechless", "its text cannot be read (RuntimeError)")
 
 
 def test_a_kept_value_that_load_cannot_read_is_a_miss(side: Side) -> None:
@@ -142,19 +67,6 @@ def test_a_kept_value_that_load_cannot_read_is_a_miss(side: Side) -> None:
     assert new.peek(key, default="nothing") == "nothing"
     assert [new.get(key, loader) for _ in range(3)] == [{"release": 2}] * 3
     assert (loader.calls, is_free(side, key)) == (1, True)
-
-
-def test_a_kept_failure_that_cannot_be_read_is_a_miss(side: Side) -> None:
-    key = side.name()
-    flight = Flight(side)
-    with pytest.raises(KeyError):
-        flight.get(key, Loader(KeyError("x")))
-    held = side.execute(op.AcquireLock(key, "h", 60_000))
-    assert isinstance(held, Acquired)
-    write = op.WriteCached(key, "h", held.fencing_token, Cached("error", '{"what": 1}'), 60_000)
-    assert side.execute(write) == Written()
-    assert side.execute(op.ReleaseLock(key, "h")) == Released()
-    assert flight.get(key, Loader("here")) == "here"
 
 
 def test_only_the_value_that_was_read_is_dropped(side: Side) -> None:
@@ -180,13 +92,6 @@ def test_a_kept_value_is_read_although_the_servers_memory_is_full(store: RedisSt
     assert flight.get("missing", lambda: "value") == "value"
 
 
-def test_another_serializer_may_make_bytes(side: Side) -> None:
-    flight = Flight(side, dump=bytes, load=tuple)
-    key, loader = side.name(), Loader((0, 255, 128))
-    assert [flight.get(key, loader), flight.get(key, loader)] == [(0, 255, 128)] * 2
-    assert loader.calls == 1
-
-
 def test_what_is_kept_can_be_looked_at_without_loading(side: Side) -> None:
     flight, key = Flight(side), side.name()
     assert flight.peek(key, default="nothing") == "nothing"
@@ -197,35 +102,6 @@ def test_what_is_kept_can_be_looked_at_without_loading(side: Side) -> None:
         flight.get(other, Loader(ValueError("odd")))
     with pytest.raises(LoaderFailed, match="ValueError: odd"):
         flight.peek(other)
-
-
-def test_what_is_forgotten_is_loaded_again(side: Side) -> None:
-    flight, key, loader = Flight(side), side.name(), Loader(1, 2)
-    assert flight.get(key, loader) == 1
-    assert (flight.forget(key), flight.forget(key)) == (True, False)
-    assert flight.get(key, loader) == 2
-
-
-def test_nothing_is_kept_that_was_being_loaded_when_it_was_forgotten(side: Side) -> None:
-    flight, key = Flight(side), side.name()
-
-    def load_old() -> str:
-        flight_elsewhere.forget(key)
-        return "old"
-
-    flight_elsewhere = Flight(side)
-    assert flight.get(key, load_old) == "old"
-    assert flight.get(key, Loader("new")) == "new"
-
-
-def test_a_key_that_is_no_name_is_refused(side: Side) -> None:
-    loader, flight = Loader(), Flight(side)
-    keys: list[Any] = ["", "a\nb", "x" * 1025, b"a", None]
-    for key in keys:
-        for call in (partial(flight.get, key, loader), partial(flight.peek, key), partial(flight.forget, key)):
-            with pytest.raises(InvalidInput, match="a single flight"):
-                call()
-    assert loader.calls == 0
 
 
 def test_a_loader_that_asks_for_its_own_key_is_told_so_in_time(side: Side) -> None:
@@ -250,33 +126,7 @@ def test_a_refresh_that_fails_leaves_the_old_value_and_is_held_off(
     assert is_free(side, key)
 
 
-def test_a_value_that_is_young_is_not_made_anew(side: Side) -> None:
-    flight, key, loader = Flight(side, refresh_ahead=30), side.name(), Loader("old", "new")
-    assert [flight.get(key, loader) for _ in range(3)] == ["old"] * 3
-    side.pass_time(0.1)
-    assert (flight.get(key, loader), loader.calls) == ("old", 1)
-
-
 # --- as a decorator ---
-
-
-def test_a_function_is_kept_by_the_key_of_its_arguments() -> None:
-    calls: list[tuple[str, int]] = []
-    flight = single_flight(MemoryStore(), keep=60)
-
-    class Shop:
-        @flight("price:{sku}:{size}")
-        def price(self, sku: str, size: int = 1) -> int:
-            calls.append((sku, size))
-            return len(calls)
-
-    shop = Shop()
-    prices: list[int] = [shop.price("a:b"), shop.price("a:b", 1), shop.price("a:b", size=2), shop.price("a", 2)]
-    assert prices == [1, 1, 2, 3]
-    assert key_for(shop.price, "a:b") == "price:{a%3Ab}:{1}"
-    assert flight.forget(key_for(shop.price, "a:b"))
-    assert shop.price("a:b") == 4
-    assert calls == [("a:b", 1), ("a:b", 2), ("a", 2), ("a:b", 1)]
 
 
 def test_a_coroutine_function_is_kept_too() -> None:
@@ -382,11 +232,3 @@ def test_a_caller_that_is_cancelled_while_it_loads_lets_the_next_one_load() -> N
         return found
 
     assert asyncio.run(run()) == "loaded"
-
-
-def test_a_loader_may_raise_even_what_ends_generators() -> None:
-    flight = single_flight(MemoryStore(), keep=60)
-    with pytest.raises(StopIteration):
-        flight.get("shirt", lambda: next(iter(())))
-    with pytest.raises(LoaderFailed, match="StopIteration"):
-        flight.get("shirt", lambda: 1)

@@ -1,20 +1,30 @@
-"""The audit of carts: a cart under way is never drift, and one that contradicts its lines is named, with its orders."""
+"""The audit of carts."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from segmented import protocol as op
+from segmented.keys import cart_keys, shard_keys
 from segmented.models import Order
+from segmented.stock.archiving import FileArchive
+from segmented.stock.archiving.checking import check_archive
+from segmented.stock.archiving.file import lines_of
+from segmented.stock.archiving.plan import archive_plan, no_progress
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import finish_carts_plan
 from tests.support.contract.carts.carts import SHORT_MS, CartPools
 from tests.support.pools.carting import ending_before, reserved_and_ended
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import redis
+
+    from segmented.keys import CartKeys
     from segmented.models import Cart
     from segmented.protocol.carts import CartMove
     from segmented.stock import AuditReport, Pool
@@ -90,25 +100,6 @@ def test_a_cart_whose_process_died_before_any_step_is_no_drift_nor_is_its_comple
     assert 12 < deaths[-1] < 29
 
 
-@pytest.mark.parametrize("state", ["confirmed", "cancelled", "expired"])
-def test_a_cart_that_was_decided_between_the_pins_and_the_lines_is_no_drift(pools: CartPools, state: CartMove) -> None:
-    cart = reserved(pools)
-    pin(pools, cart)
-    decide(pools, cart, state)
-    assert [report_of(pools, letter).drift for letter in "ab"] == [(), ()]
-    (pools.shops["b"].confirm if state == "confirmed" else pools.shops["b"].cancel)(cart.order_id)
-    assert [report_of(pools, letter).drift for letter in "ab"] == [(), ()]
-
-
-def test_a_late_line_of_a_cart_that_is_void_and_finished_is_no_drift(pools: CartPools) -> None:
-    cart = pools.cart("c1", ("a", 1), ("b", 2))
-    pools.side.execute(op.OpenCart(cart, LONG_MS))
-    pools.cancel(cart)
-    pools.side.execute(op.Reserve(pools.sku("b"), Order(cart.order_id, 2), LONG_MS))
-    assert pools.read(cart).is_finished
-    assert [report_of(pools, letter).drift for letter in "ab"] == [(), ()]
-
-
 # --- carts against their lines ---
 
 
@@ -179,23 +170,6 @@ def test_a_hold_left_by_a_finished_cart_is_named_in_both_pools_and_ended_by_hand
     assert [named(pools, letter, cart) for letter in "ab"] == [[], []]
 
 
-def test_a_cart_that_has_no_order_is_named(pools: CartPools) -> None:
-    cart = pools.cart("c1", ("a", 1), ("b", 2))
-    pools.side.execute(op.OpenCart(cart, LONG_MS))
-    pools.shops["a"].reserved(cart.order_id)
-    decide(pools, cart, "reserved")
-    assert named(pools, "a", cart) == ["torn cart: order: cart 'c1' is reserved, but its order in pool 'b' is gone"]
-
-
-def test_a_cart_that_no_sweep_would_find_is_named_until_it_is_ended(pools: CartPools) -> None:
-    cart = reserved(pools)
-    pools.side.execute(op.FinishCart(cart.home, cart.cart_id))
-    told = "lost: cart 'c1' is reserved, but no sweep knows of it: confirm or cancel the cart"
-    assert named(pools, "a", cart) == [told]
-    pools.cancel(cart)
-    assert named(pools, "a", cart) == []
-
-
 # --- orders that are pinned for nobody ---
 
 
@@ -222,14 +196,6 @@ def test_an_order_pinned_for_a_cart_of_a_pool_that_is_not_open_is_named(pools: C
     assert named(pools, "b", cart) == [f"leaked hold: order: {told}"]
 
 
-def test_an_order_pinned_for_no_cart_is_named(pools: CartPools) -> None:
-    pools.shops["b"].reserved("plain")
-    pools.side.execute(op.PinOrder(pools.sku("b"), "plain", pools.sku("a")))
-    (drift,) = report_of(pools, "b").drift
-    assert (drift.kind, drift.order_id) == ("leaked hold", "plain")
-    assert drift.detail.startswith("it is on hold forever, but its record names no cart: ")
-
-
 def test_a_repair_leaves_carts_as_they_are_and_says_why(pools: CartPools) -> None:
     cart = reserved(pools)
     pin(pools, cart)
@@ -242,3 +208,94 @@ def test_a_repair_leaves_carts_as_they_are_and_says_why(pools: CartPools) -> Non
     assert repair.detail.endswith("confirm it: cannot be mended from the ledger, which does not record carts")
     pool.confirm(cart.order_id)
     assert pool.audit().is_clean
+
+
+@pytest.fixture
+def foreign_pools(plain_redis_side: Side) -> CartPools:
+    """Ten units each of a and b."""
+    made = CartPools(plain_redis_side)
+    for letter in "ab":
+        made.open(letter, 10)
+    return made
+
+
+@pytest.fixture
+def cart(foreign_pools: CartPools) -> Cart:
+    """A cart that is reserved."""
+    made = foreign_pools.cart("c1", ("a", 1), ("b", 2))
+    foreign_pools.reserved(made)
+    return made
+
+
+@pytest.fixture
+def keys(foreign_pools: CartPools) -> CartKeys:
+    return cart_keys(foreign_pools.sku("a"))
+
+
+@pytest.fixture
+def server(plain_redis_side: Side) -> redis.Redis:
+    return plain_redis_side.raw()
+
+
+def foreign_named(foreign_pools: CartPools, letter: str) -> list[str]:
+    report = foreign_pools.side.run(audit_plan(foreign_pools.sku(letter)))[0]
+    return [str(drift).replace(foreign_pools.sku(""), "") for drift in report.drift]
+
+
+UNREADABLE: Final[tuple[str | bytes, ...]] = (
+    *("", "abc", "r\t1\t", "r\t1\t\n", "q\t1\t\n[null]", "r\tx\t\n[null]", "r\t1\t\n{}", "r\t1\t\n5", "r\t1\t\n[5]"),
+    *("r\t1\t\n[null]", 'r\t1\t\n[null,["a",true]]', 'r\t1\t\n[null,["a",1]]', "r\t1\t\n" + "[" * 100_000, b"\xff"),
+)
+
+
+def test_a_record_that_cannot_be_read_is_named(
+    foreign_pools: CartPools, cart: Cart, keys: CartKeys, server: redis.Redis
+) -> None:
+    refusals = ("x", "[]", '["a","Nobody",{}]', '["a","SoldOut",{"x":1}]')
+    for value in (*UNREADABLE, *(f"f\t1\t{refusal}\n{cart.content}" for refusal in refusals)):
+        server.hset(keys.carts, "c1", value)
+        assert foreign_named(foreign_pools, "a") == [
+            "foreign write: the record of cart 'c1' cannot be read: put it right by hand"
+        ]
+        assert foreign_named(foreign_pools, "b") == []
+
+
+def test_a_lost_record_leaves_a_name_and_pinned_orders(
+    foreign_pools: CartPools, cart: Cart, keys: CartKeys, server: redis.Redis
+) -> None:
+    for letter in "ab":
+        server.zadd(shard_keys(foreign_pools.sku(letter)).holds, {cart.order_id: 253_402_300_799_000})
+    server.hdel(keys.carts, "c1")
+    why = "it is on hold forever, but its record names no cart: finish its cart if it has one, or end it"
+    nameless = f"leaked hold: order {cart.order_id}: {why}"
+    assert foreign_named(foreign_pools, "a") == [
+        "lost: cart 'c1' is to be finished, but has no record: remove it from `unfinished`",
+        nameless,
+    ]
+    assert foreign_named(foreign_pools, "b") == [nameless]
+
+
+@pytest.fixture
+def archived_pools(side: Side) -> CartPools:
+    """Two pools with a cart of both, which is confirmed."""
+    made = CartPools(side)
+    made.open("a", 10)
+    made.open("b", 10)
+    cart = made.cart("basket", ("a", 1), ("b", 2))
+    made.reserved(cart)
+    made.confirm(cart)
+    return made
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_a_pool_whose_carts_have_lines_in_an_archived_pool_is_archived(
+    archived_pools: CartPools, tmp_path: Path, order: str
+) -> None:
+    for letter in order:
+        archived_pools.shops[letter].close()
+        file = tmp_path / f"{letter}.jsonl"
+        answer = archived_pools.side.run(archive_plan(archived_pools.sku(letter), FileArchive(file), no_progress))
+        assert answer.orders == 1
+        carts = sum('"record":"carts"' in line for line in lines_of(file))
+        assert carts == (letter == "a")
+        assert check_archive(lines_of(file), "here").confirmed == (1 if letter == "a" else 2)

@@ -1,32 +1,45 @@
-"""Carts on every store in both colours: all lines or none, and a repeat gets the first answer."""
+"""Carts: reserved, confirmed, cancelled, swept."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import AlreadySettled, CartGated, CartMismatch, CartUnknown, InvalidInput, PoolMissing
+from segmented.errors import (
+    AlreadySettled,
+    CartDiverged,
+    CartGated,
+    CartMismatch,
+    CartUnknown,
+    InvalidInput,
+    PoolMissing,
+    WrongKind,
+)
+from segmented.keys import cart_keys, shard_keys
 from segmented.models import (
     CartDecided,
     CartRefused,
     CartReserved,
     CartSettled,
     Closed,
-    Decided,
     LimitReached,
-    LineRefusal,
+    Order,
     SoldOut,
+    UnfinishedCarts,
 )
-from tests.support.contract.carts.carts import CartPools
+from segmented.protocol.wire import text
+from segmented.stock.audit import audit_plan
+from tests.support.contract.carts.carts import SHORT, SHORT_MS, CartPools
 from tests.support.contract.pools.shop import verified
 from tests.support.contract.shards.sharding import sharded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from segmented.protocol.carts import CartMove
     from tests.fixtures.stores import Side
 
 
@@ -86,18 +99,6 @@ def test_27_lines_of_one_sku_are_summed_before_they_are_checked(pools: CartPools
     assert pools.totals()["d"] == (0, 5, 0)
 
 
-def test_a_repeat_gets_the_first_answer_marked_as_a_replay(pools: CartPools) -> None:
-    cart = pools.cart("c1", ("a", 1), ("b", 2))
-    first = pools.reserved(cart)
-    assert pools.reserve(cart) == replace(first, replay=True)
-    assert pools.reserve(pools.cart("c1", ("b", 1), ("a", 1), ("b", 1))) == replace(first, replay=True)
-    settled = pools.confirm(cart)
-    assert pools.confirm(cart) == replace(settled, replay=True)
-    assert pools.cancel(cart) == replace(settled, replay=True)
-    assert pools.reserve(cart) == CartDecided("c1", "confirmed", replay=True, is_finished=True)
-    assert pools.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (10, 0, 0)}
-
-
 def test_a_cart_that_ended_otherwise_raises(pools: CartPools) -> None:
     sold, back = pools.cart("sold", ("a", 1), ("b", 2)), pools.cart("back", ("a", 1))
     pools.reserved(sold)
@@ -152,15 +153,6 @@ def test_the_same_id_with_other_content_is_an_error_that_names_each_difference(
         pools.reserve(pools.cart("c1", *other, customer_id="ann"))
     assert str(caught.value) == known + "; ".join(["no customer is stored, ann was given", *lines])
     assert pools.totals() == {"a": (9, 1, 0), "b": (8, 2, 0), "c": (10, 0, 0)}
-
-
-def test_an_order_and_a_cart_of_another_home_with_this_id_are_not_taken_for_it(pools: CartPools) -> None:
-    pools.shops["b"].reserved("same", 2)
-    pools.reserved(pools.cart("same", ("b", 2), ("c", 1)))
-    pools.reserved(pools.cart("same", ("a", 1), ("b", 2)))
-    assert pools.totals() == {"a": (9, 1, 0), "b": (4, 6, 0), "c": (9, 1, 0)}
-    pools.cancel(pools.cart("same", ("a", 1), ("b", 2)))
-    assert pools.totals() == {"a": (10, 0, 0), "b": (6, 4, 0), "c": (9, 1, 0)}
 
 
 def test_a_limit_a_closed_sale_and_a_missing_pool_refuse_the_whole_cart(pools: CartPools) -> None:
@@ -221,22 +213,6 @@ def test_a_pool_that_was_opened_again_with_an_order_database_takes_no_carts(plai
     assert made.totals() == {"a": (9, 1, 0), "b": (8, 2, 0)}
 
 
-def test_a_cart_is_not_confirmed_when_one_of_its_pools_was_gated_meanwhile(plain_redis_side: Side) -> None:
-    made = CartPools(plain_redis_side)
-    for letter in "ab":
-        made.open(letter, 10)
-    cart = made.cart("c1", ("a", 1), ("b", 2))
-    made.reserved(cart)
-    plain_redis_side.raw().hset(made.shops["b"].keys.meta, "gated", "1")
-    verified(plain_redis_side, made.shops["b"].sku)
-    with pytest.raises(CartGated, match="its order database must decide cart 'c1' first"):
-        made.confirm(cart)
-    assert (made.read(cart).state, made.totals()) == ("reserved", {"a": (9, 1, 0), "b": (8, 2, 0)})
-    plain_redis_side.raw().hset(made.shops["b"].keys.meta, "gated", "0")
-    assert made.confirm(cart).state == "confirmed"
-    made.check_books()
-
-
 def test_a_cart_that_nobody_knows_is_an_error(pools: CartPools) -> None:
     cart = pools.cart("c1", ("a", 1))
     for ask in (pools.confirm, pools.cancel, pools.read):
@@ -258,19 +234,284 @@ def test_a_line_that_is_sold_in_shards_is_refused_in_words_that_help(pools: Cart
     assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0)}
 
 
-def test_one_answer_for_each_kind_of_refusal_comes_back_as_it_was_kept(pools: CartPools) -> None:
-    cart = pools.cart("c1", ("a", 1))
-    pools.side.execute(op.OpenCart(cart, 600_000))
-    kept = LineRefusal('ü\n\t"{%}', Decided(cart.order_id, "cancelled", 3, -1, None, 17, replay=True))
-    decided = pools.side.execute(op.DecideCart(cart.home, "c1", "refused", kept))
-    assert decided.refusal == kept
-    assert pools.read(cart).refusal == kept
+def test_a_lapsed_cart_is_given_back_by_a_sweep_as_a_whole(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.reserved(cart, hold=SHORT)
+    lives = pools.cart("c2", ("a", 1), ("b", 2))
+    pools.reserved(lives)
+    pools.let_lapse(cart)
+    sweep = pools.carts().finish(pools.sku("a"))
+    assert sweep.finished == (CartSettled("c1", "expired", replay=False, is_finished=True),)
+    assert sweep.failed == ()
+    assert pools.totals() == {"a": (9, 1, 0), "b": (8, 2, 0), "c": (10, 0, 0)}
+    assert pools.carts().finish(pools.sku("a")).finished == ()
+    assert pools.confirm(cart) == CartSettled("c1", "expired", replay=True, is_finished=True)
 
 
-def test_any_text_may_be_a_sku_of_a_cart(pools: CartPools) -> None:
-    for name in ("{", "}{", "%7B", "a b", "ü" * 50):
-        pools.open(name, 5)
-        cart = pools.cart(f"ü {{%}} {name}", (name, 2), ("a", 1), customer_id="ann é'\"\\")
+@pytest.mark.parametrize("gone", ["a", "b", "c"])
+def test_a_cart_of_which_one_line_was_given_back_is_expired_as_a_whole(pools: CartPools, gone: str) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2), ("c", 3))
+    pools.reserved(cart, hold=SHORT)
+    pools.let_lapse(cart)
+    assert pools.shops[gone].expire(cart.order_id) is not None
+    assert pools.confirm(cart) == CartSettled("c1", "expired", replay=False, is_finished=True)
+    assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0)}
+
+
+def test_a_repeat_of_a_lapsed_cart_does_not_claim_that_it_is_reserved(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.reserved(cart, hold=SHORT)
+    pools.let_lapse(cart)
+    assert pools.reserve(cart) == CartDecided("c1", "expired", replay=False, is_finished=True)
+    assert pools.totals()["b"] == (10, 0, 0)
+
+
+def test_a_line_that_is_pinned_lapses_no_more_until_the_cart_is_decided(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.reserved(cart, hold=SHORT)
+    pools.let_lapse(cart)
+    for letter in "ab":
+        assert pools.side.execute(op.PinOrder(pools.sku(letter), cart.order_id, cart.home)) == "reserved"
+    for letter in "ab":
+        assert pools.shops[letter].expire_due() == ((), False)
+    assert pools.totals() == {"a": (9, 1, 0), "b": (8, 2, 0), "c": (10, 0, 0)}
+    assert [one.state for one in pools.carts().finish(pools.sku("a")).finished] == ["expired"]
+    assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0)}
+    assert pools.side.execute(op.PinOrder(pools.sku("a"), cart.order_id, cart.home)) == "cancelled"
+
+
+def test_a_cart_decided_by_somebody_who_died_is_finished_by_whoever_comes(pools: CartPools) -> None:
+    sold, void = pools.cart("c1", ("a", 1), ("b", 2)), pools.cart("c2", ("a", 3), ("b", 3))
+    for cart in (sold, void):
         pools.reserved(cart)
-        assert pools.confirm(cart).state == "confirmed"
-        assert pools.totals()[name] == (3, 0, 2)
+    for letter in "ab":
+        pools.side.execute(op.PinOrder(pools.sku(letter), sold.order_id, sold.home))
+    pools.side.execute(op.DecideCart(sold.home, "c1", "confirmed"))
+    pools.side.execute(op.DecideCart(void.home, "c2", "cancelled"))
+    pools.shops["a"].confirm(sold.order_id)
+    assert pools.totals() == {"a": (6, 3, 1), "b": (5, 5, 0), "c": (10, 0, 0)}
+    assert sorted(pools.due()) == ["c1", "c2"]
+    sweep = pools.carts().finish(pools.sku("a"))
+    assert {(one.cart_id, one.state) for one in sweep.finished} == {("c1", "confirmed"), ("c2", "cancelled")}
+    assert pools.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (10, 0, 0)}
+
+
+def test_carts_that_are_not_finished_are_listed_longest_due_first_and_counted(pools: CartPools) -> None:
+    """Whatever they wait for; one that is finished is not among them."""
+    names = ("lapsed", "lives", "void", "sold")
+    carts = {name: pools.cart(name, ("a", 1), ("b", 1)) for name in names}
+    for name, cart in carts.items():
+        pools.reserved(cart, hold=SHORT if name == "lapsed" else 600)
+    pools.let_lapse(carts["lapsed"])
+    pools.confirm(carts["sold"])
+    pools.side.execute(op.DecideCart(pools.sku("a"), "void", "cancelled"))
+    found = pools.carts().unfinished(pools.sku("a"))
+    assert [(one.record.cart, one.record.state, one.is_due) for one in found.carts] == [
+        (carts["lapsed"], "reserved", True),
+        (carts["void"], "cancelled", True),
+        (carts["lives"], "reserved", False),
+    ]
+    assert (found.count, found.due_count) == (3, 2)
+    assert 500_000 < found.carts[2].due_in_ms <= 600_000
+    first = pools.carts().unfinished(pools.sku("a"), limit=1)
+    assert ([one.record.cart.cart_id for one in first.carts], first.count, first.due_count) == (["lapsed"], 3, 2)
+    assert pools.carts().unfinished(pools.sku("b")) == UnfinishedCarts((), 0, 0)
+    pools.carts().finish(pools.sku("a"))
+    assert [one.record.cart.cart_id for one in pools.carts().unfinished(pools.sku("a")).carts] == ["lives"]
+
+
+def test_a_list_of_carts_has_a_limit(pools: CartPools) -> None:
+    for limit in (0, 1_001, True, cast("int", 1.5)):
+        with pytest.raises(InvalidInput, match="of a list of carts is not a whole number from 1 to 1,000"):
+            pools.carts().unfinished(pools.sku("a"), limit=limit)
+    with pytest.raises(PoolMissing):
+        pools.carts().unfinished("nowhere")
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2])
+def test_a_reservation_cut_short_goes_on_where_it_stopped(pools: CartPools, lines: int) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.side.execute(op.OpenCart(cart, 600_000))
+    for letter, quantity in [("a", 1), ("b", 2)][:lines]:
+        order = Order(cart.order_id, quantity)
+        pools.side.execute(op.Reserve(pools.sku(letter), order, 600_000))
+    assert pools.read(cart).state == "open"
+    assert pools.confirm(cart).state == "confirmed"
+    assert pools.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (10, 0, 0)}
+
+
+def test_a_cart_that_lapsed_first_stays_first_after_it_was_decided(pools: CartPools) -> None:
+    first, second = (pools.cart(cart_id, ("a", 1)) for cart_id in ("c1", "c2"))
+    for cart in (first, second):
+        pools.reserved(cart, hold=SHORT)
+        pools.side.pass_time(0.002)
+    pools.let_lapse(first, second)
+    pools.side.execute(op.DecideCart(first.home, "c1", "expired"))
+    assert pools.due() == ["c1", "c2"]
+
+
+MOVES = {
+    "open": {"reserved", "refused", "cancelled", "expired"},
+    "reserved": {"confirmed", "cancelled", "expired"},
+}
+WAYS: dict[str, list[CartMove]] = {
+    "open": [],
+    "reserved": ["reserved"],
+    "refused": ["refused"],
+    "cancelled": ["cancelled"],
+    "expired": ["expired"],
+    "confirmed": ["reserved", "confirmed"],
+}
+
+
+@pytest.mark.parametrize("state", WAYS)
+def test_a_cart_moves_where_it_may_and_stays_where_it_may_not(pools: CartPools, state: str) -> None:
+    moves: list[CartMove] = ["reserved", "refused", "cancelled", "expired", "confirmed"]
+    for move in moves:
+        cart = pools.cart(f"to-{move}", ("a", 1))
+        pools.side.execute(op.OpenCart(cart, 600_000))
+        for step in WAYS[state]:
+            pools.side.execute(op.DecideCart(cart.home, cart.cart_id, step))
+        found = pools.side.execute(op.DecideCart(cart.home, cart.cart_id, move))
+        may = move in MOVES.get(state, ())
+        assert (found.state, found.replay) == ((move, False) if may else (state, True))
+        assert (cart.cart_id in pools.due()) is (found.state not in {"open", "reserved"})
+        assert pools.side.execute(op.FinishCart(cart.home, cart.cart_id))
+        assert not pools.side.execute(op.FinishCart(cart.home, cart.cart_id))
+        assert pools.read(cart).is_finished
+        if found.state in {"open", "reserved", "confirmed"}:  # and has no lines, and is finished all the same
+            pools.torn.add(cart.cart_id)
+
+
+@pytest.mark.parametrize("state", WAYS)
+def test_a_cart_at_a_gated_home_moves_only_as_its_order_database_says(pools: CartPools, state: str) -> None:
+    home = pools.open("G", 10, gated=True)
+    moves: list[CartMove] = ["reserved", "refused", "cancelled", "expired", "confirmed"]
+    for move in moves:
+        cart = pools.cart(f"to-{move}", ("G", 1))
+        pools.side.execute(op.OpenCart(cart, 600_000))
+        for step in WAYS[state]:
+            pools.side.execute(op.DecideCart(home.sku, cart.cart_id, step, stored=True))
+        may = move in MOVES.get(state, ()) or (state, move) == ("open", "confirmed")
+        if move in MOVES.get(state, ()):
+            with pytest.raises(CartGated, match=f"cart 'to-{move}' first"):
+                pools.side.execute(op.DecideCart(home.sku, cart.cart_id, move))
+        found = pools.side.execute(op.DecideCart(home.sku, cart.cart_id, move, stored=True))
+        assert (found.state, found.replay) == ((move, False) if may else (state, True))
+
+
+def test_an_open_cart_that_has_lapsed_does_not_become_reserved(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1))
+    pools.side.execute(op.OpenCart(cart, SHORT_MS))
+    pools.let_lapse(cart)
+    found = pools.side.execute(op.DecideCart(cart.home, "c1", "reserved"))
+    assert (found.state, found.replay, found.left_ms) == ("expired", False, 0)
+
+
+def test_a_line_that_somebody_ended_by_hand_is_named(pools: CartPools) -> None:
+    cart, other = pools.cart("c1", ("a", 1), ("b", 2)), pools.cart("c2", ("a", 1), ("b", 2))
+    pools.reserved(cart)
+    pools.reserved(other)
+    pools.shops["b"].confirm(cart.order_id)
+    with pytest.raises(CartDiverged, match=r"'c1' is cancelled, but its line in the pool .* was confirmed") as raised:
+        pools.cancel(cart)
+    assert raised.value.sku == pools.sku("b")
+    pools.torn.add("c1")
+    assert pools.totals()["a"] == (9, 1, 0)
+    pools.shops["b"].cancel(other.order_id)
+    assert pools.confirm(other) == CartSettled("c2", "cancelled", replay=False, is_finished=True)
+    sweep = pools.carts().finish(pools.sku("a"))
+    assert [(cart_id, type(error)) for cart_id, error in sweep.failed] == [("c1", CartDiverged)]
+
+
+def test_a_sweep_goes_on_past_what_it_cannot_finish_and_stops_at_its_limit(pools: CartPools) -> None:
+    carts = [pools.cart(f"c{index}", ("a", 1), ("b", 1)) for index in range(6)]
+    for cart in carts:
+        pools.reserved(cart, hold=SHORT)
+    pools.let_lapse(*carts)
+    pools.shops["b"].confirm(carts[0].order_id)
+    pools.torn.add("c0")
+    first = pools.carts().finish(pools.sku("a"), limit=3)
+    assert [one.cart_id for one in first.finished] == ["c1", "c2"]
+    assert [cart_id for cart_id, _ in first.failed] == ["c0"]
+    rest = pools.carts().finish(pools.sku("a"))
+    assert [one.cart_id for one in rest.finished] == ["c3", "c4", "c5"]
+    assert pools.totals()["b"] == (9, 0, 1)
+
+
+def test_a_sweep_goes_past_entries_without_a_record_and_records_that_cannot_be_read(plain_redis_side: Side) -> None:
+    pools = CartPools(plain_redis_side)
+    for letter in "ab":
+        pools.open(letter, 10)
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.reserved(cart, hold=SHORT)
+    pools.let_lapse(cart)
+    keys, server = cart_keys(pools.sku("a")), plain_redis_side.raw()
+    server.zadd(keys.unfinished, {f"stray-{number:04}": 0 for number in range(1_100)})
+    server.hset(keys.carts, "stray-0007", "no record")
+    carts = pools.carts()
+    assert carts.unfinished(pools.sku("a"), limit=1_000).carts == ()  # it has no more room
+    sweep = carts.finish(pools.sku("a"))
+    assert ([settled.cart_id for settled in sweep.finished], sweep.failed) == (["c1"], ())
+    assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0)}
+    assert carts.finish(pools.sku("a")).finished == ()
+
+
+def test_a_cart_that_somebody_took_from_the_unfinished_is_ended_with_its_lines(plain_redis_side: Side) -> None:
+    pools = CartPools(plain_redis_side)
+    for letter in "ab":
+        pools.open(letter, 10)
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.reserved(cart)
+    plain_redis_side.raw().zrem(cart_keys(cart.home).unfinished, "c1")
+    assert pools.cancel(cart) == CartSettled("c1", "cancelled", replay=False, is_finished=True)
+    assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0)}
+    pools.check_books()
+
+
+@pytest.fixture
+def plain_pools(plain_redis_side: Side) -> Iterator[CartPools]:
+    """Ten units each of a and b, on Redis."""
+    made = CartPools(plain_redis_side)
+    for letter in "ab":
+        made.open(letter, 10)
+    yield made
+    plain_redis_side.raw().config_set("maxmemory", 0)
+    made.check_books()
+
+
+def keys_of(plain_pools: CartPools, letter: str) -> set[str]:
+    """Return the kinds of keys that a pool has."""
+    prefix = shard_keys(plain_pools.sku(letter)).meta.removesuffix("meta")
+    found = plain_pools.side.raw().keys(f"{prefix}*")
+    return {text(key).removeprefix(prefix) for key in found}
+
+
+@pytest.mark.parametrize("kind", ["carts", "unfinished"])
+def test_something_else_under_a_key_of_carts_is_refused_before_the_first_write(
+    plain_pools: CartPools, kind: str
+) -> None:
+    keys = cart_keys(plain_pools.sku("a"))
+    server, place = plain_pools.side.raw(), getattr(keys, kind)
+    cart = plain_pools.cart("c1", ("a", 1), ("b", 1))
+    server.set(place, "something else")
+    with pytest.raises(WrongKind):
+        plain_pools.reserve(cart)
+    assert keys_of(plain_pools, "a") == {"meta", "stock", "free", "ledger", kind}
+    server.delete(place)
+    plain_pools.reserved(cart)
+    kept = {key: server.dump(key) for key in (keys.carts, keys.unfinished)}
+    server.set(place, "something else")
+    for ask in (
+        plain_pools.confirm,
+        plain_pools.cancel,
+        lambda cart: plain_pools.carts().unfinished(cart.home),
+    ):
+        with pytest.raises(WrongKind):
+            ask(cart)
+    for key, value in kept.items():
+        if key != place:
+            assert server.dump(key) == value
+    assert "in the place of the pool's carts" in str(plain_pools.side.run(audit_plan(cart.home))[0].drift)
+    server.restore(place, 0, kept[place] or b"", replace=True)
+    assert plain_pools.totals()["a"] == (9, 1, 0)

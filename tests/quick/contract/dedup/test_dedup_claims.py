@@ -1,4 +1,4 @@
-"""Publication: who gets the seat of a key, and what the others are told."""
+"""Claims of messages, their rounds and their upkeep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from segmented import protocol as op
 from segmented.models.dedup import (
+    AttemptOutdated,
     KeyClaimed,
     KeyHeld,
     MessageCancelled,
@@ -56,15 +58,6 @@ def test_a_claim_repeated_after_a_lost_reply_is_the_same_claim(side: Side, point
     assert LONG_MS - 30_000 < again.delay_ms <= LONG_MS
 
 
-def test_a_repeated_claim_is_told_so_before_all_else_that_is_known_of_the_key(side: Side) -> None:
-    client = KeyClient(side, "latest")
-    token = client.token("old")
-    assert client.claim("a") == CLAIMED
-    assert client.claim("a") == KeyClaimed(replay=True)
-    client.finish("old", token, keep_ms=LONG_MS)
-    assert client.claim("a") == KeyClaimed(replay=True)
-
-
 @pytest.mark.parametrize("point", ["unique", "latest"])
 def test_a_message_whose_worker_died_is_a_repeat_of_the_one_that_took_its_place(side: Side, point: str) -> None:
     client = KeyClient(side, point)
@@ -73,45 +66,6 @@ def test_a_message_whose_worker_died_is_a_repeat_of_the_one_that_took_its_place(
     assert client.claim("new") == CLAIMED
     client.finish("new", client.token("new"))
     assert timeless(client.begin("old", "again")) == OutcomeKept("new", "value", "1", 0)  # it is delivered once more
-
-
-def test_a_message_whose_worker_died_runs_where_its_successor_never_comes(side: Side) -> None:
-    client = KeyClient(side)
-    client.begin("old", ttl_ms=SHORT_MS)
-    side.pass_time(SHORT)
-    since = Since(side)
-    assert client.claim("new", wait_ms=SHORT_MS) == CLAIMED
-    found = timeless(client.begin("old", "again"))
-    held = KeyHeld("new", "waiting", None, goes_round=True, next_round=1)
-    assert found == held or not since.is_within(SHORT_MS / 1000)
-    side.pass_time(SHORT)
-    assert isinstance(client.begin("old", "again"), RunBegun)
-
-
-def test_a_message_whose_worker_died_runs_where_its_successor_was_cancelled(side: Side) -> None:
-    client = KeyClient(side)
-    client.begin("old", ttl_ms=SHORT_MS)
-    side.pass_time(SHORT)
-    client.claim("new")
-    client.cancel("new")
-    assert isinstance(client.begin("old", "again"), RunBegun)
-
-
-def test_another_payload_does_not_take_the_place_of_a_message_whose_worker_died(side: Side) -> None:
-    client = KeyClient(side)
-    client.begin("old", seen="p", ttl_ms=SHORT_MS)
-    side.pass_time(SHORT)
-    assert client.claim("new", "q") == CLAIMED
-    client.finish("new", client.begin("new", seen="q").fencing_token)
-    assert isinstance(client.begin("old", "again", seen="p"), RunBegun)
-
-
-@pytest.mark.parametrize("point", SEATED)
-def test_a_seat_that_nobody_came_for_is_free_after_its_time(side: Side, point: str) -> None:
-    client = KeyClient(side, point)
-    client.claim("a", wait_ms=SHORT_MS)
-    side.pass_time(SHORT)
-    assert client.claim("b") == CLAIMED
 
 
 def test_another_payload_under_a_key_is_refused_wherever_the_key_is_in_use(side: Side) -> None:
@@ -134,13 +88,6 @@ def test_a_run_keeps_publishers_away_with_unique_alone(side: Side, point: str) -
     assert timeless(client.claim("b")) == (KeyHeld("a", "running", None) if point == "unique" else CLAIMED)
 
 
-def test_an_unknown_run_keeps_publishers_away_and_says_for_how_long_nobody_knows(side: Side) -> None:
-    client = KeyClient(side)
-    client.begin("a", ttl_ms=SHORT_MS, on_lapse="unknown")
-    side.pass_time(SHORT)
-    assert client.claim("b") == KeyHeld("a", "unknown", None)
-
-
 def test_an_outcome_is_given_to_publishers_for_as_long_as_it_is_kept(side: Side) -> None:
     client, brief = KeyClient(side), KeyClient(side)
     client.run("a", body="7", keep_ms=LONG_MS)
@@ -148,15 +95,6 @@ def test_an_outcome_is_given_to_publishers_for_as_long_as_it_is_kept(side: Side)
     brief.run("a", body="7", keep_ms=SHORT_MS)
     side.pass_time(SHORT)
     assert brief.claim("b") == CLAIMED
-
-
-def test_a_kept_cancellation_is_told_as_an_outcome(side: Side) -> None:
-    client = KeyClient(side)
-    token = client.token("a")
-    side.execute(client.finishing("a", token, kind="cancelled", body="", keep_ms=LONG_MS))
-    assert timeless(client.claim("b")) == OutcomeKept("a", "cancelled", "", 0)
-    assert timeless(client.begin("foreign")) == OutcomeKept("a", "cancelled", "", 0)
-    assert client.begin("a", "2") == MessageCancelled()
 
 
 # --- one that waits ---
@@ -171,16 +109,6 @@ def test_one_of_the_publishers_is_asked_to_send_a_message_again_that_waits_too_l
     since = Since(side)
     assert client.claim("b", resend_ms=SHORT_MS).resend
     assert not (client.claim("c", resend_ms=SHORT_MS).resend and since.is_within(SHORT_MS / 1000))
-
-
-def test_a_message_that_is_not_due_yet_is_not_sent_again(side: Side) -> None:
-    client = KeyClient(side)
-    client.claim("a", delay_ms=LONG_MS)
-    side.pass_time(SHORT)
-    assert not client.claim("b", resend_ms=SHORT_MS).resend
-    seat = client.read().seat  # type: ignore[union-attr]  # it was just claimed
-    assert seat is not None
-    assert -LONG_MS <= seat.sent_ago_ms < 0
 
 
 @pytest.mark.parametrize("point", SEATED)
@@ -263,3 +191,126 @@ def test_two_thousand_calls_change_one_message_at_the_same_cost_each(plain_redis
         client.record_key,
         once_keys(client.record.namespace, client.key).claims,
     }
+
+
+def round_of(answer: KeyHeld) -> int | None:
+    """Return the round that the copy is sent with; None when it is dropped."""
+    return answer.next_round if answer.goes_round else None
+
+
+# --- rounds ---
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_copy_goes_round_by_round(side: Side, point: str) -> None:
+    client = KeyClient(side, point)
+    client.token("a", "runs")
+    for number in range(3):
+        assert round_of(client.begin("a", f"h{number}", round_number=number)) == number + 1
+
+
+def test_a_second_delivery_takes_the_place_of_the_first_that_has_not_come_back(side: Side) -> None:
+    client = KeyClient(side)
+    client.token("a")
+    client.begin("b", "h0", ttl_ms=SHORT_MS)
+    side.pass_time(SHORT)
+    assert round_of(client.begin("b", "h1", ttl_ms=SHORT_MS)) == 1
+    assert round_of(client.begin("b", "h2", ttl_ms=LONG_MS)) == 0
+
+
+# --- followers ---
+
+
+@pytest.mark.parametrize("point", ["unique", "latest"])
+def test_a_follower_waits_for_the_run_of_the_first_and_is_given_its_outcome(side: Side, point: str) -> None:
+    client = KeyClient(side, point)
+    token = client.token("a")
+    assert timeless(client.begin("f", follows="a")) == KeyHeld("a", "running", None, goes_round=True, next_round=1)
+    client.finish("a", token, body="7")
+    assert timeless(client.begin("f", follows="a")) == OutcomeKept("a", "value", "7", 0)
+
+
+@pytest.mark.parametrize("point", ["unique", "latest"])
+def test_a_follower_runs_itself_when_the_first_never_came_died_or_was_never_retried(side: Side, point: str) -> None:
+    never, died, unretried = KeyClient(side, point), KeyClient(side, point), KeyClient(side, point)
+    never.claim("a", wait_ms=SHORT_MS)
+    died.begin("a", ttl_ms=SHORT_MS)
+    unretried.begin("a")
+    unretried.abandon("a", next_attempt=1, wait_ms=SHORT_MS)
+    side.pass_time(SHORT)
+    for client in (never, died, unretried):
+        assert isinstance(client.begin("f", follows="a"), RunBegun)
+
+
+# --- herds ---
+
+
+def test_copies_that_wait_for_one_run_come_back_later_and_apart(side: Side) -> None:
+    client = KeyClient(side)
+    token = client.token("a")
+    waits = [client.begin(f"f{number}", follows="a").wait_ms for number in range(100)]
+    assert waits[0] >= 100
+    assert waits[-1] >= 100 + 99 * 20 - 1_000, "100 copies come back within more than a second"
+    client.finish("a", token)
+    client.token("b")
+    assert client.begin("f", follows="b").wait_ms < 200, "a new run begins without the herd of the last one"
+
+
+def test_messages_of_a_serial_key_run_in_the_order_in_which_they_came(side: Side) -> None:
+    client = KeyClient(side, "serial")
+    token = client.begin("m0", at_once=1).fencing_token
+    waits = [client.begin(f"m{number}", at_once=1).wait_ms for number in range(1, 5)]
+    assert waits == sorted(waits)
+    assert waits[3] > waits[0]
+    client.finish("m0", token)
+    ahead = client.begin("m2", at_once=1, round_number=1)
+    assert (ahead.message, ahead.state, ahead.goes_round) == ("m1", "waiting", True)
+    assert client.begin("m5", at_once=1).state == "waiting", "a new message does not overtake those that wait"
+    for number in range(1, 6):
+        begun = client.begin(f"m{number}", f"h{number}", at_once=1, round_number=2)
+        assert isinstance(begun, RunBegun), number
+        client.finish(f"m{number}", begun.fencing_token, f"h{number}")
+
+
+def test_a_message_that_does_not_come_back_is_passed_over_after_a_lease(side: Side) -> None:
+    client = KeyClient(side, "serial")
+    token = client.begin("m0", at_once=1).fencing_token
+    for message in ("lost", "m1"):
+        client.begin(message, at_once=1, ttl_ms=SHORT_MS, text="text")
+    client.finish("m0", token)
+    side.pass_time(1.0)
+    assert isinstance(client.begin("m1", at_once=1, round_number=1, ttl_ms=SHORT_MS), RunBegun)
+
+
+def test_a_cancelled_message_leaves_the_line(side: Side) -> None:
+    client = KeyClient(side, "serial")
+    token = client.begin("m0", at_once=1).fencing_token
+    for message in ("m1", "m2"):
+        client.begin(message, at_once=1)
+    client.cancel("m1")
+    client.finish("m0", token)
+    assert isinstance(client.begin("m2", at_once=1, round_number=1), RunBegun)
+
+
+def test_the_end_of_a_run_names_the_next_message_and_nobody_calls_it_twice(side: Side) -> None:
+    client = KeyClient(side, "serial")
+    token = client.begin("m0", at_once=2).fencing_token
+    other = client.begin("n0", at_once=2).fencing_token
+    for number in range(1, 4):
+        client.begin(f"m{number}", at_once=2, text=f"text {number}")
+    assert client.finish("m0", token).next_text == "text 1"
+    assert client.finish("n0", other).next_text == "text 2"
+    assert client.begin("m1", "called", at_once=2, round_number=2, text="again").next_text == "text 3"
+    assert client.side.execute(op.CallNext(client.record)) == ""
+
+
+def test_a_copy_that_comes_late_of_a_message_that_was_called_does_not_answer_again(side: Side) -> None:
+    """Its chord would count it twice."""
+    client = KeyClient(side, "serial")
+    token = client.begin("m0", at_once=1).fencing_token
+    client.begin("m1", at_once=1, text="text")
+    client.finish("m0", token)
+    called = client.begin("m1", "called", at_once=1, round_number=2)
+    client.finish("m1", called.fencing_token, "called")
+    assert client.begin("m1", "late", at_once=1, round_number=1) == AttemptOutdated(0)
+    assert timeless(client.begin("m1", "copy", at_once=1, round_number=2)) == OutcomeKept("m1", "value", "1", 0)

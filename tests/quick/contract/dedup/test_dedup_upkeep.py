@@ -1,33 +1,35 @@
-"""Cancelling, freeing and settling: what is done to a record from outside of its runs."""
+"""What an operator and the reaper do with records, and how scripts keep them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
+from segmented import protocol as op
 from segmented.models.dedup import (
-    AttemptOutdated,
     Freed,
     KeyClaimed,
     KeyHeld,
     MessageCancelled,
     NotUnknown,
     OutcomeKept,
-    RecordState,
     RunBegun,
     RunFinished,
     RunOvertaken,
     StillRunning,
 )
+from segmented.once_keys import once_claims, once_keys, once_partition
+from segmented.protocol.wire import text
 from tests.quick.contract.dedup.test_dedup_claims import timeless
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
 
 if TYPE_CHECKING:
+    from segmented.servers import ValkeyServer
     from tests.fixtures.stores import Side
 
 CLAIMED = KeyClaimed(replay=False)
-ON_KEY = ["unique", "latest"]
 
 
 def where(client: KeyClient) -> str:
@@ -36,17 +38,6 @@ def where(client: KeyClient) -> str:
 
 
 # --- cancel ---
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_cancelled_message_leaves_its_seat_and_never_begins(side: Side, point: str) -> None:
-    client = KeyClient(side, point)
-    client.claim("a")
-    for _ in range(2):
-        assert client.cancel("a") == MessageCancelled()
-    assert client.claim("b") == CLAIMED
-    assert client.begin("a") == MessageCancelled()
-    assert client.claims() == (("k", None),)
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -68,16 +59,6 @@ def test_a_message_that_has_ended_is_not_cancelled(side: Side, point: str) -> No
     assert timeless(client.cancel("a")) == OutcomeKept("a", "value", "1", 0)
     client.run("b")
     assert timeless(client.cancel("a")) == OutcomeKept("a", "value", "1", 0)
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_retry_is_cancelled_for_as_long_as_it_may_still_arrive(side: Side, point: str) -> None:
-    client = KeyClient(side, point)
-    client.token("a")
-    client.abandon("a", next_attempt=1, delay_ms=SHORT_MS, wait_ms=LONG_MS, remember_ms=1)
-    assert client.cancel("a", remember_ms=1) == MessageCancelled()
-    side.pass_time(SHORT)
-    assert client.begin("a", attempt=1) == MessageCancelled()
 
 
 def test_a_message_put_off_is_cancelled_for_as_long_as_it_may_still_arrive(side: Side) -> None:
@@ -122,13 +103,6 @@ def test_copies_of_an_ended_message_find_its_outcome_after_the_key_was_freed(sid
     assert isinstance(client.begin("b"), RunBegun)
 
 
-def test_a_run_that_has_lapsed_is_nothing_to_free(side: Side) -> None:
-    client = KeyClient(side)
-    client.token("a", ttl_ms=SHORT_MS)
-    side.pass_time(SHORT)
-    assert client.free() == Freed(None, None)
-
-
 # --- unknown ---
 
 
@@ -145,76 +119,154 @@ def test_a_settled_run_has_the_outcome_that_was_said(side: Side, point: str) -> 
     assert client.finish("a", token) == RunOvertaken()
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_run_settled_as_never_done_may_be_done(side: Side, point: str) -> None:
-    client = KeyClient(side, point)
-    client.token("a", ttl_ms=SHORT_MS, on_lapse="unknown")
-    side.pass_time(SHORT)
-    assert client.settle(None, message=where(client)) == Freed("unknown", "a")
-    assert isinstance(client.begin("a", "again"), RunBegun)
-
-
-def test_settling_leaves_the_outcome_before_to_copies_of_its_message(side: Side) -> None:
-    client = KeyClient(side)
-    client.run("a", body="7")
-    client.token("b", ttl_ms=SHORT_MS, on_lapse="unknown")
-    side.pass_time(SHORT)
-    client.settle("error", "lost")
-    assert timeless(client.begin("a", "copy")) == OutcomeKept("a", "value", "7", 0)
-    assert timeless(client.begin("b", "copy")) == OutcomeKept("b", "error", "lost", 0)
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_an_unknown_run_is_remembered_until_it_is_settled_however_short_the_memory(side: Side, point: str) -> None:
-    client = KeyClient(side, point)
-    client.begin("a", ttl_ms=SHORT_MS, remember_ms=1, on_lapse="unknown")
-    side.pass_time(SHORT)
-    side.pass_time(SHORT)
-    assert client.begin("a", "copy") == KeyHeld("a", "unknown", None)
-    assert client.free(where(client)) == Freed("unknown", "a")
-    assert isinstance(client.begin("a", "copy"), RunBegun)
-
-
 # --- look ---
 
 
-def test_claims_are_listed_first_those_that_end_first_whatever_their_keys_are_called(side: Side) -> None:
-    key = "order 5:6%20{7}"
-    client = KeyClient(side, "serial", key)
-    client.begin("n 1:2", ttl_ms=LONG_MS)
-    assert client.claims() == ((key, "n 1:2"),)
-    client.begin("m 1:2", ttl_ms=SHORT_MS)
-    assert client.claims() == ((key, "m 1:2"), (key, "n 1:2"))
-    assert client.claims(limit=1) == ((key, "m 1:2"),)
-    client.begin("o", ttl_ms=SHORT_MS, on_lapse="unknown")
-    assert client.claims()[-1] == (key, "o"), "it becomes unknown by itself, and does not end"
+ADD = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 
 
-def test_messages_of_keys_that_look_alike_are_not_mixed_up(side: Side) -> None:
-    one, other = KeyClient(side, "serial", "a:b"), KeyClient(side, "serial", "a")
-    other.record = type(other.record)(one.record.namespace, "a")
-    one.run("c")
-    assert isinstance(other.begin("b:c"), RunBegun)
-    assert timeless(one.begin("c", "copy")) == OutcomeKept("c", "value", "1", 0)
+def effect_of(client: KeyClient, message: str, token: int, script: str, *, key: str, keep_ms: int = 0) -> object:
+    """Finish with an effect on `key`, whose argument is 5."""
+    finish = client.finishing(message, token, kind="effect", body="", keep_ms=keep_ms)
+    return client.side.execute(op.FinishRunWithEffect(finish, script, (key,), ("5",)))
 
 
-def test_a_record_tells_all_its_parts(side: Side) -> None:
-    client = KeyClient(side, "latest")
-    assert client.read() is None
+# --- keys ---
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("key", ["k", "order:5 {a}%"])
+def test_a_record_keeps_the_keys_of_the_key_module_in_one_slot(
+    plain_redis_side: Side, valkey: ValkeyServer, point: str, key: str
+) -> None:
+    assert valkey.url
+    client = KeyClient(plain_redis_side, point, key)
+    keys = once_keys(client.record.namespace, key)
+    named = {keys.record, keys.claims, *(f"{keys.messages}:{message}" for message in "abcd")}
+    client.claim("a")
+    client.token("a")
+    client.begin("a", "copy")
+    client.renew("a")
+    client.abandon("a", next_attempt=1)
+    client.begin("b")
+    client.begin("c", follows="a")
+    client.cancel("d")
+    found = {text(found) for found in plain_redis_side.raw().keys(f"*{client.record.namespace}*")}
+    assert {keys.record, f"{keys.messages}:a", f"{keys.messages}:d"} <= found <= named
+    assert len({redis.crc.key_slot(one.encode()) for one in [*named, *keys.listed()]}) == 1
+    assert once_claims(client.record.namespace, once_partition(key)) == keys.claims
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_record_lives_as_long_as_it_may_matter_and_is_remembered_a_while_longer(
+    plain_redis_side: Side, point: str
+) -> None:
+    client, server = KeyClient(plain_redis_side, point), plain_redis_side.raw()
+    place = client.record_key if client.point.run_on == "key" else client.message_key("a")
+    client.claim("a", wait_ms=1_000_000, remember_ms=500_000)
+    assert 1_440_000 < server.pttl(client.record_key) <= 1_500_000
+    client.begin("a", ttl_ms=300_000, remember_ms=500_000)
+    assert 740_000 < server.pttl(place) <= 1_500_000
+    client.renew("a", ttl_ms=700_000)
+    assert 1_240_000 < server.pttl(place) <= 1_300_000
+    token = client.read("" if client.point.run_on == "key" else "a").run.fencing_token  # type: ignore[union-attr]  # it runs
+    side = plain_redis_side
+    side.execute(client.finishing("a", token, keep_ms=400_000, remember_ms=500_000))
+    kept = 400_000 if client.point.run_on == "key" else 0
+    assert kept + 440_000 < server.pttl(place) <= kept + 500_000
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_an_unknown_run_never_lapses_and_one_that_is_over_does(plain_redis_side: Side, point: str) -> None:
+    server = plain_redis_side.raw()
+    for end in ("finish", "abandon", "retry", "cancel", "free", "settle", "deny"):
+        client = KeyClient(plain_redis_side, point)
+        where = "" if client.point.run_on == "key" else "a"
+        place = client.message_key("a") if where else client.record_key
+        token = client.token("a", ttl_ms=10, on_lapse="unknown")
+        client.begin("a", "copy", ttl_ms=1)
+        assert server.pttl(place) == -1
+        plain_redis_side.pass_time(0.012)
+        match end:
+            case "finish":
+                client.finish("a", token)
+            case "abandon":
+                client.abandon("a")
+            case "retry":
+                client.abandon("a", next_attempt=1)
+            case "cancel":
+                client.cancel("a")
+                assert server.pttl(place) == -1  # unknown all the same
+                client.free(where)
+            case "free":
+                client.free(where)
+            case "settle":
+                client.settle("value", message=where)
+            case _:
+                client.settle(None, message=where)
+        assert 0 < server.pttl(place) <= 2 * LONG_MS, end
+        held = (("k", None),) if end == "retry" and point != "serial" else ()
+        assert client.claims() == held, end
+
+
+# --- memory lost ---
+
+
+# --- effects ---
+
+
+@pytest.mark.own_keys
+@pytest.mark.parametrize("point", POINTS)
+def test_an_effect_is_done_once_with_the_outcome(redis_side: Side, point: str) -> None:
+    client, server = KeyClient(redis_side, point), redis_side.raw()
+    count = f"{client.record_key}:count"
     token = client.token("a")
-    client.claim("b")
-    client.finish("a", token, body="7", keep_ms=LONG_MS)
-    client.token("b", ttl_ms=LONG_MS)
-    state = client.read()
-    assert state is not None
-    assert (state.task, state.seat) == ("task", None)
-    assert state.outcome is not None
-    assert (state.outcome.message, state.outcome.body) == ("a", "7")
-    assert LONG_MS - 30_000 < state.keeps_ms <= LONG_MS
-    assert state.run is not None
-    assert (state.run.message, state.run.holder_id, state.run.attempt, state.run.is_unknown) == ("b", "b's", 0, False)
-    assert 0 <= state.run.begun_ago_ms < 30_000
-    assert LONG_MS - 30_000 < state.run.ends_in_ms <= LONG_MS
-    client.abandon("b", next_attempt=1)
-    assert client.begin("b", "fork") == AttemptOutdated(1)
-    assert isinstance(client.read("b"), RecordState)
+    assert effect_of(client, "a", token, ADD, key=count) == RunFinished(replay=False, body="5")
+    assert effect_of(client, "a", token, ADD, key=count) == RunFinished(replay=True, body="5")
+    assert timeless(client.begin("a", "copy")) == OutcomeKept("a", "effect", "5", 0)
+    assert server.get(count) == "5"
+
+
+@pytest.mark.own_keys
+@pytest.mark.parametrize(
+    ("script", "body"),
+    [
+        ("redis.call('INCRBY', KEYS[1], ARGV[1])", "null"),
+        ("redis.call('INCRBY', KEYS[1], ARGV[1])\nreturn nil", "null"),
+        (
+            "redis.call('INCRBY', KEYS[1], ARGV[1])\nreturn { total = '9007199254740993' }",
+            '{"total":"9007199254740993"}',
+        ),
+        ("redis.call('INCRBY', KEYS[1], ARGV[1])\nreturn true -- done", "true"),
+    ],
+)
+def test_an_effect_gives_json_of_what_it_returns(plain_redis_side: Side, script: str, body: str) -> None:
+    client = KeyClient(plain_redis_side)
+    count = f"{client.record_key}:count"
+    assert effect_of(client, "a", client.token("a"), script, key=count) == RunFinished(replay=False, body=body)
+    assert plain_redis_side.raw().get(count) == "5"
+
+
+# --- numbers ---
+
+
+def test_numbers_near_the_largest_that_are_exact_are_kept(plain_redis_side: Side) -> None:
+    client = KeyClient(plain_redis_side)
+    attempt = 2**53 - 2
+    client.token("a")
+    client.abandon("a", next_attempt=attempt)
+    answer = client.claim("b")
+    assert answer == KeyHeld("a", "waiting", answer.free_in_ms, attempt)
+    client.cancel("a")
+    client.token("b")
+    assert client.begin("c", round_number=attempt).next_round == attempt + 1
+    assert client.begin("a", attempt=attempt) == MessageCancelled()
+
+
+def test_claims_that_have_long_expired_leave_the_list(plain_redis_side: Side) -> None:
+    client = KeyClient(plain_redis_side)
+    client.claim("a", wait_ms=SHORT_MS)
+    listed = once_keys(client.record.namespace, client.key).claims
+    plain_redis_side.raw().zadd(listed, {"old": 1.0})
+    client.token("a", ttl_ms=SHORT_MS)
+    assert client.claims() == (("k", None),)

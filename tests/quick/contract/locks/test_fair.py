@@ -1,34 +1,24 @@
-"""A fair lock's queue, operation by operation: who is next, when to look again, and what the keys are."""
+"""Fair locks, and sequencers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from segmented import protocol as op
-from segmented.keys import fair_keys
-from segmented.locks import fair
-from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.errors import WrongKind
+from segmented.keys import fair_keys, read_write_keys, reentrant_keys
+from segmented.models import Acquired, Held, Lost, Released, Renewed, Standing
+from segmented.protocol.fair import FairTimes
+from tests.fixtures.stores import another_process
 from tests.support.contract.locks.fair_queue import DYING_MS, HASTY, LAPSED, LONG_MS, TIMES, Queue
 
 if TYPE_CHECKING:
+    from segmented.protocol import Operation
     from tests.fixtures.stores import Side
 
-
 # --- order ---
-
-
-def test_a_release_hands_the_lock_to_those_who_wait_in_the_order_of_their_arrival(side: Side) -> None:
-    queue = Queue(side)
-    tokens = [queue.take("0").fencing_token]
-    queue.wait("1", "2", "3")
-    for index in range(3):
-        assert queue.release(f"{index}") == Released()
-        for later in range(index + 2, 4):
-            assert isinstance(queue.ask(f"{later}"), Held)
-        tokens.append(queue.take(f"{index + 1}").fencing_token)
-    assert tokens == sorted(set(tokens))
-    assert queue.release("3") == Released()
-    queue.take("anybody")
 
 
 def test_d14_a_newcomer_does_not_pass_those_who_wait_while_the_lock_is_free(side: Side) -> None:
@@ -73,52 +63,6 @@ def test_a_hand_over_that_nobody_claims_goes_to_the_next_in_line(side: Side) -> 
     queue.take("next")
 
 
-def test_whoever_missed_its_turn_and_comes_back_has_its_old_place(side: Side) -> None:
-    queue = Queue(side, HASTY)
-    queue.take("holder")
-    queue.wait("stopped", "next", "last")
-    queue.release("holder")
-    side.pass_time(LAPSED)
-    queue.take("next")
-    queue.times = TIMES
-    queue.wait("stopped")
-    queue.release("next")
-    queue.wait("last")
-    queue.take("stopped")
-
-
-def test_any_look_hands_the_lock_on_when_its_holder_has_died(side: Side) -> None:
-    queue = Queue(side)
-    queue.take("dies")
-    queue.wait("first", "second")
-    queue.die("dies")
-    assert 0 < queue.look_ms("second") <= TIMES.claim_ms
-    assert queue.take("first").replay is False
-
-
-def test_d12_whoever_leaves_the_queue_is_not_in_the_way(side: Side) -> None:
-    queue = Queue(side)
-    queue.take("holder")
-    queue.wait("gives up", "second", "gives up too", "last")
-    assert queue.release("gives up") == Released()
-    assert queue.release("gives up") == Lost()
-    assert queue.release("gives up too") == Released()
-    queue.release("holder")
-    queue.take("second")
-    queue.release("second")
-    queue.take("last")
-
-
-def test_a_waiter_that_leaves_while_the_lock_is_free_hands_it_on(side: Side) -> None:
-    queue = Queue(side)
-    queue.take("dies")
-    queue.wait("gives up", "next")
-    queue.die("dies")
-    assert queue.release("gives up") == Released()
-    assert queue.renew("next", TIMES.claim_ms) == Renewed(TIMES.claim_ms)  # it is the holder, without having asked
-    assert queue.take("next").replay is False
-
-
 def test_the_queue_of_a_fair_lock_keeps_its_order_through_a_revoke(side: Side) -> None:
     queue = Queue(side)
     queue.take("holder")
@@ -158,31 +102,6 @@ def test_c5_only_the_holder_renews_and_releases(side: Side) -> None:
 # --- when to look again ---
 
 
-def test_the_head_minds_the_holders_end_and_the_others_only_show_that_they_live(side: Side) -> None:
-    queue = Queue(side)
-    queue.take("holder", ttl_ms=30_000)
-    assert 18_000 < queue.look_ms("head") <= 30_000
-    assert queue.look_ms("second") == TIMES.look_ms
-    queue.renew("holder", LONG_MS)
-    assert queue.look_ms("head") == TIMES.look_ms
-    queue.renew("holder", 30_000)
-    queue.release("head")
-    assert 18_000 < queue.look_ms("second") <= 30_000
-
-
-def test_of_many_of_the_holders_process_the_first_of_another_one_minds_its_end(side: Side) -> None:
-    queue = Queue(side)
-    queue.take("holder", ttl_ms=30_000, process="p")
-    assert 18_000 < queue.look_ms("p1", process="p") <= 30_000
-    assert queue.look_ms("p2", process="p") == TIMES.look_ms
-    assert 18_000 < queue.look_ms("q", process="q") <= 30_000
-    assert queue.look_ms("p1", process="p") == TIMES.look_ms
-    queue.release("holder")
-    queue.take("p1", ttl_ms=30_000, process="p")
-    assert queue.look_ms("p2", process="p") == TIMES.look_ms
-    assert 18_000 < queue.look_ms("q", process="q") <= 30_000
-
-
 # --- keys and other clients ---
 
 
@@ -207,35 +126,124 @@ def test_every_key_lapses_and_a_queue_that_is_empty_leaves_the_fence(redis_side:
     assert server.pttl(keys.fence) > 24 * 3_600_000
 
 
-def test_a_fence_that_was_deleted_is_made_anew_with_an_end_and_greater_tokens(redis_side: Side) -> None:
-    queue, server = Queue(redis_side), redis_side.raw()
-    keys = fair_keys(queue.name)
-    tokens = [queue.take("0").fencing_token]
-    for index in range(3):
-        queue.wait(f"{index + 1}")
-        server.delete(keys.fence)
-        queue.release(f"{index}")
-        assert server.pttl(keys.fence) > 0
-        tokens.append(queue.take(f"{index + 1}").fencing_token)
-    server.delete(keys.fence)
-    tokens.append(queue.take("3").fencing_token)
-    assert server.pttl(keys.fence) > 0
-    assert tokens == sorted(set(tokens))
+def test_the_first_word_of_a_process_that_goes_on_has_all_its_places_again(side: Side) -> None:
+    queue = Queue(side, HASTY)
+    queue.take("holder")
+    queue.wait("0", "1", "2", process="stopped")
+    queue.wait("next", "last")
+    queue.release("holder")
+    side.pass_time(LAPSED)
+    queue.take("next")
+    queue.times = TIMES
+    queue.wait("1", process="stopped")
+    for holder_id in ("0", "1", "2"):
+        queue.release("next" if holder_id == "0" else f"{int(holder_id) - 1}")
+        queue.wait("last")
+        queue.take(holder_id, process="stopped")
+    queue.release("2")
+    queue.take("last")
 
 
-def test_a_holder_by_any_other_client_is_waited_for_and_kept_out(redis_side: Side) -> None:
-    queue, server = Queue(redis_side), redis_side.raw()
-    keys = fair_keys(queue.name)
-    server.set(keys.lock, "another client")
-    assert queue.look_ms("first") == TIMES.look_ms
-    server.pexpire(keys.lock, 30_000)
-    assert 18_000 < queue.look_ms("first") <= 30_000
-    assert server.pttl(keys.fence) > 0
-    server.delete(keys.lock)
-    queue.take("first")
-    assert server.set(keys.lock, "another client", nx=True, px=60_000) is None
+def test_whoever_has_been_absent_comes_back_as_a_newcomer(side: Side) -> None:
+    queue = Queue(side, op.FairTimes(presence_ms=DYING_MS, look_ms=12_000, claim_ms=2_000))
+    queue.take("holder")
+    queue.wait("slept")
+    side.pass_time(LAPSED)
+    queue.times = TIMES
+    queue.wait("came later", "slept")
+    queue.release("holder")
+    queue.wait("slept")
+    queue.take("came later")
 
 
-def test_a_waiter_looks_often_enough_to_stay_alive_and_at_most_once_in_ten_seconds() -> None:
-    assert fair.TIMES.look_ms > 10_000
-    assert fair.TIMES.presence_ms > 2 * fair.TIMES.look_ms
+SEQUENCER_MS = 60_000
+
+
+def taken(side: Side, operation: op.Operation[object]) -> int:
+    """Take a lock and return its token."""
+    answer = side.execute(operation)
+    assert isinstance(answer, Acquired)
+    return answer.fencing_token
+
+
+def is_current(side: Side, name: str, token: int, mode: str = "exclusive") -> bool:
+    return side.execute(op.CheckSequencer(name, mode, token)).is_good  # type: ignore[arg-type]  # one of the two
+
+
+def test_while_only_a_lock_delay_runs_no_generation_is_current(side: Side) -> None:
+    name = side.name("lock")
+    token = taken(side, op.AcquireLock(name, "h", SEQUENCER_MS, delay_ms=SEQUENCER_MS))
+    assert is_current(side, name, token)
+    side.execute(op.RenewLock(name, "h", 200, delay_ms=SEQUENCER_MS))
+    side.pass_time(0.25)
+    assert side.execute(op.CheckSequencer(name, "exclusive", token)) == Standing(None, is_good=False)
+
+
+def test_a_semaphore_has_no_living_generation(side: Side) -> None:
+    name = side.name("lock")
+    taken(side, op.AcquirePermit(name, "h", SEQUENCER_MS, permits=2))
+    with pytest.raises(WrongKind, match=r"has no single current generation$"):
+        is_current(side, name, 1)
+
+
+TTL_MS: Final = 60_000
+FLOOR_TIMES: Final = FairTimes(presence_ms=60_000, look_ms=60_000, claim_ms=60_000)
+AHEAD: Final = 10**9
+"""Microseconds by which the lost token was ahead of the clock of the server that took over."""
+
+
+def token(side: Side, operation: Operation[Acquired | Held]) -> int:
+    answer = side.execute(operation)
+    assert isinstance(answer, Acquired), answer
+    return answer.fencing_token
+
+
+@pytest.fixture
+def name(redis_side: Side) -> str:
+    return redis_side.name()
+
+
+def test_the_token_of_a_handed_over_fair_lock_exceeds_all_that_its_holder_has_seen(redis_side: Side, name: str) -> None:
+    fence = fair_keys(name).fence
+    mine = op.AcquireFair(name, "mine", "here", TTL_MS, FLOOR_TIMES)
+    with another_process(redis_side) as other:
+        redis_side.raw().hset(fence, mapping={"token": "9007199254740000", "kind": "fair"})
+        lost = token(redis_side, mine)
+        assert lost == 9007199254740001
+        redis_side.execute(op.ReleaseFair(name, "mine", FLOOR_TIMES))
+        redis_side.raw().hset(fence, "token", "1")  # as of a server that forgot it
+        low = token(other, op.AcquireFair(name, "theirs", "there", TTL_MS, FLOOR_TIMES))
+        assert low < lost
+        again = op.AcquireFair(name, "again", "here", TTL_MS, FLOOR_TIMES)
+        assert isinstance(redis_side.execute(again), Held)
+        other.execute(op.ReleaseFair(name, "theirs", FLOOR_TIMES))
+        assert token(redis_side, again) == lost + 1
+        assert token(redis_side, again) == lost + 1
+
+
+def test_a_joining_reader_gets_a_token_not_below_those_that_its_process_has_seen(redis_side: Side, name: str) -> None:
+    keys = read_write_keys(name)
+    with another_process(redis_side) as other:
+        first = token(other, op.AcquireRead(name, "theirs", TTL_MS))
+        redis_side.raw().hset(keys.lock, "token", str(first + AHEAD))
+        assert token(redis_side, op.AcquireRead(name, "lost", TTL_MS)) == first + AHEAD
+        redis_side.raw().hset(keys.lock, "token", str(first))
+        assert token(redis_side, op.AcquireRead(name, "mine", TTL_MS)) == first + AHEAD + 1
+        assert token(other, op.AcquireRead(name, "third", TTL_MS)) == first + AHEAD + 1
+        assert redis_side.raw().hget(keys.fence, "token") in (b"%d" % (first + AHEAD + 1), str(first + AHEAD + 1))
+
+
+def test_readers_that_overlap_share_a_token_that_their_processes_have_seen(redis_side: Side, name: str) -> None:
+    first = token(redis_side, op.AcquireRead(name, "first", TTL_MS))
+    assert token(redis_side, op.AcquireRead(name, "second", TTL_MS)) == first
+    assert token(redis_side, op.AcquireRead(name, "first", TTL_MS)) == first
+
+
+def test_a_reentered_lock_has_a_token_not_below_those_that_its_process_has_seen(redis_side: Side, name: str) -> None:
+    keys = reentrant_keys(name)
+    first = token(redis_side, op.AcquireReentrant(name, "me", "one", TTL_MS))
+    redis_side.raw().hset(keys.fence, "token", str(first + AHEAD))
+    assert token(redis_side, op.AcquireReentrant(name, "me", "two", TTL_MS)) == first + AHEAD
+    redis_side.raw().hset(keys.fence, "token", str(first))
+    assert token(redis_side, op.AcquireReentrant(name, "me", "three", TTL_MS)) == first + AHEAD + 1
+    assert token(redis_side, op.AcquireReentrant(name, "me", "three", TTL_MS)) == first + AHEAD + 1

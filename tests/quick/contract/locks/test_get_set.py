@@ -11,18 +11,15 @@ import pytest
 from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, WrongKind
-from segmented.locks import AsyncGetSetLease, AsyncGetSetLock, GetSetLease, GetSetLock
+from segmented.locks import AsyncGetSetLock, GetSetLock
 from segmented.locks.get_set import get_set_plan, give_back_plan
 from segmented.plans import Now, Within
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-from tests.support.contract.bodies import fail_after
 from tests.support.contract.locks.shared import LONG, book
 from tests.support.contract.parking import lines_of
 
 if TYPE_CHECKING:
     from segmented.clock import Clock
-    from segmented.locks.quorum import AsyncQuorumLease, QuorumLease
-    from segmented.locks.sql_row import HeldRow
     from segmented.plans import Plan
     from tests.fixtures.stores import Side
 
@@ -36,15 +33,6 @@ def old_lock(side: Side, name: str, clock: Clock, *, ttl: float = TTL) -> GetSet
         lambda store: GetSetLock(store, name, ttl=ttl, wall_clock=clock),
         lambda store: AsyncGetSetLock(store, name, ttl=ttl, wall_clock=clock),
     )
-
-
-class SetBack:
-    """A wall clock that somebody sets."""
-
-    seconds = NOON
-
-    def now(self) -> float:
-        return self.seconds
 
 
 class Client:
@@ -91,54 +79,6 @@ class Client:
 # --- what it does, while the clocks agree ---
 
 
-def test_one_holds_it_and_then_the_next(side: Side) -> None:
-    name, clock = side.name("old"), ManualClock(NOON)
-    lock = old_lock(side, name, clock)
-    lease = lock.acquire(timeout=0)
-    assert (lease.expires_at, side.execute(op.GetValue(name))) == (NOON + TTL, "1700000010.000000")
-    assert lock.try_acquire() is None
-    lease.release()
-    assert side.execute(op.GetValue(name)) == ""
-    lock.acquire(timeout=0).release()
-
-
-def test_an_expired_value_is_taken_over(side: Side) -> None:
-    name, clock = side.name("old"), ManualClock(NOON)
-    dead = old_lock(side, name, clock).acquire(timeout=0)
-    clock.advance(TTL - 0.001)
-    assert old_lock(side, name, clock).try_acquire() is None
-    clock.advance(0.002)
-    lease = old_lock(side, name, clock).acquire(timeout=0)
-    with pytest.raises(LeaseLost):
-        dead.release()
-    assert old_lock(side, name, clock).try_acquire() is None
-    lease.release()
-
-
-def test_of_two_that_find_it_expired_one_gets_it(side: Side) -> None:
-    name, clock = side.name("old"), ManualClock(NOON)
-    side.execute(op.SetNx(name, f"{NOON - 1:.6f}"))
-    clients = [Client.acquiring(side, name, clock).stop_before(op.GetSet) for _ in range(2)]
-    assert [client.outcome() for client in clients] == [NOON + TTL, None]
-
-
-def test_a_key_that_vanished_between_the_commands_is_tried_again(side: Side) -> None:
-    name, clock = side.name("old"), ManualClock(NOON)
-    lease = old_lock(side, name, clock).acquire(timeout=0)
-    late = Client.acquiring(side, name, clock).stop_before(op.GetValue)
-    lease.release()
-    assert late.outcome() is None
-    old_lock(side, name, clock).acquire(timeout=0).release()
-
-
-def test_a8_the_bodys_own_error_is_not_hidden(side: Side) -> None:
-    clock = ManualClock(NOON)
-    lease = old_lock(side, side.name("old"), clock).acquire(timeout=0)
-    with pytest.raises(ZeroDivisionError) as caught, lease:
-        fail_after(lambda: clock.advance(TTL))
-    assert len(caught.value.__notes__) == 1
-
-
 def test_a_cancelled_poll_leaves_the_line() -> None:
     async def body() -> None:
         store = AsyncMemoryStore()
@@ -156,16 +96,6 @@ def test_a_cancelled_poll_leaves_the_line() -> None:
 
 
 # --- its holes ---
-
-
-def test_hole_1_a_clock_that_is_ahead_takes_a_lock_that_is_held(side: Side) -> None:
-    name, right, ahead = side.name("old"), ManualClock(NOON), ManualClock(NOON + TTL + 1)
-    first = old_lock(side, name, right).acquire(timeout=0)
-    second = old_lock(side, name, ahead).acquire(timeout=0)
-    first.require()
-    second.require()
-    assert first.remaining() == TTL
-    assert second.remaining() == TTL
 
 
 def test_hole_2_the_losers_getset_puts_off_the_winners_expiry(side: Side) -> None:
@@ -196,14 +126,6 @@ def test_hole_3_an_owner_that_overslept_deletes_its_successors_lock(side: Side) 
 # --- what it cannot offer, and says so ---
 
 
-def test_its_leases_have_no_such_attribute() -> None:
-    for missing in ["fencing_token", "holder_id", "renew", "lost", "on_lost", "cancel_scope"]:
-        lease = GetSetLock(MemoryStore(), "x").acquire(timeout=0)
-        assert repr(lease).endswith("(historical, unsafe under clock skew)>")
-        assert not hasattr(lease, missing)
-        assert not hasattr(AsyncGetSetLease, missing)
-
-
 def test_a_name_belongs_to_one_kind_of_lock_at_a_time(side: Side) -> None:
     name = side.name("old")
     lock = old_lock(side, name, ManualClock(NOON))
@@ -225,20 +147,6 @@ def test_bad_input_is_refused_at_once() -> None:
     lease = GetSetLock(MemoryStore(), "x").acquire(timeout=0)
     with pytest.raises(InvalidInput, match=r"^the lease on 'x' cannot be pickled"):
         pickle.dumps(lease)
-
-
-def what_type_checkers_refuse(
-    quorum: QuorumLease, async_quorum: AsyncQuorumLease, old: GetSetLease, async_old: AsyncGetSetLease, row: HeldRow
-) -> None:
-    """Never called: mypy warns of an ignore that it does not need, so each line says that the attribute is missing."""
-    _ = quorum.fencing_token  # type: ignore[attr-defined]  # no single server orders the grants
-    _ = async_quorum.fencing_token  # type: ignore[attr-defined]  # as above
-    _ = old.fencing_token  # type: ignore[attr-defined]  # it is the historical algorithm, which had none
-    _ = async_old.fencing_token  # type: ignore[attr-defined]  # as above
-    _ = old.renew  # type: ignore[attr-defined]  # as above
-    _ = old.lost  # type: ignore[attr-defined]  # as above
-    _ = row.release  # type: ignore[attr-defined]  # its transaction ends it
-    _ = row.renew  # type: ignore[attr-defined]  # as above
 
 
 def test_a_lease_knows_its_end_by_its_own_clock(side: Side) -> None:

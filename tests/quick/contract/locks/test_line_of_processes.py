@@ -1,42 +1,55 @@
-"""The line of the processes that wait for a lock: whose turn it is, on a server and in the model alike."""
+"""The line of the processes that wait for a lock, and how they leave it."""
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import uuid4
 
 import pytest
 
-from segmented import MemoryStore, RedisStore
+from segmented import (
+    AcquireTimeout,
+    AsyncLock,
+    AsyncMemoryStore,
+    AsyncPool,
+    AsyncReentrantLock,
+    AsyncSemaphore,
+    Lock,
+    MemoryStore,
+    Pool,
+    RedisStore,
+    ReentrantLock,
+    Semaphore,
+    StoreUnavailable,
+    protocol as op,
+)
 from segmented.clock import ManualClock
-from segmented.keys import lock_keys
-from segmented.locks import MultiLock
-from segmented.models import Acquired, Held, Released
+from segmented.locks import AsyncReadWriteLock, MultiLock, ReadWriteLock
+from segmented.models import Acquired, Busy, Held, Order, Released
 from segmented.plans.line import AHEAD_SECONDS, Line, Place, stagger
 from segmented.protocol import (
     AcquireLock,
-    AcquireRead,
     AcquireWrite,
     LeaveLine,
+    LeavePoolLine,
     Operation,
     ReleaseLock,
     ReleaseReadWrite,
 )
-from segmented.protocol.lock import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
+from segmented.protocol.lock import LEFT_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
 from segmented.protocol.reentrant import AcquireReentrant, ReleaseReentrant
 from segmented.protocol.semaphore import AcquirePermit, ReleasePermit
+from segmented.stores.memory import MemoryModel
 from tests.fixtures.suite import let_bounds_be
-from tests.support.contract.parking import wait_until
+from tests.support.contract.parking import has_come_to_rest, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.servers import ValkeyServer
-
-
-AnswerT = TypeVar("AnswerT")
-
 
 KINDS: dict[str, tuple[Callable[[str, str, str], Operation[Any]], Callable[[str, str], Operation[Any]]]] = {
     "lock": (
@@ -111,12 +124,6 @@ def due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     let_bounds_be(0, 60_000, monkeypatch)
 
 
-def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(door: Door) -> None:
-    door.ask("holder")
-    answers = [door.ask(f"w{party}", party) for party in "abcab"]
-    assert [answer.ahead for answer in answers if isinstance(answer, Held)] == [0, 1, 2, 0, 1]
-
-
 @pytest.mark.usefixtures("untimed_turns")
 @pytest.mark.parametrize(("party", "turns"), [(NEWCOMER, NEWCOMERS_MAX), ("other", WAITERS_MAX)])
 def test_a_free_lock_is_left_to_the_first_after_so_many_turns_of_others(door: Door, party: str, turns: int) -> None:
@@ -162,35 +169,6 @@ def test_a_process_that_does_not_come_in_40_ms_loses_its_place_to_the_next(kind:
     assert not door.takes("next")
     clock.advance(0.002)
     assert (door.takes("next"), door.takes("last"), door.takes()) == (True, True, True)
-
-
-def test_a_process_that_does_not_come_loses_its_place_to_the_next_on_any_store(
-    door: Door, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    let_bounds_be(0, 1, monkeypatch)
-    door.ask("holder")
-    door.ask("dead", "dead")
-    door.ask("next", "next")
-    door.release("holder")
-
-    def is_taken() -> bool:
-        clock.advance(0.001)
-        return door.takes("next")
-
-    wait_until(is_taken)
-    assert door.takes()
-
-
-def test_a_line_to_which_nobody_comes_ends_and_leaves_no_key(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        door, client = Door(store), store.client
-        keys = lock_keys(door.name)
-        door.ask("holder")
-        door.ask("first", "first")
-        assert 0 < client.pttl(keys.line) <= LINE_TTL_MS
-        door.release("holder")
-        assert door.takes("first")
-        assert (client.exists(keys.line), client.hget(keys.fence, "line")) == (0, None)
 
 
 def test_a_release_wakes_only_the_first_and_its_turn_wakes_a_process_behind() -> None:
@@ -244,30 +222,12 @@ def test_a_release_during_an_attempt_is_left_to_the_processes_that_it_found_ahea
     assert step == clock.now() + after if after else step is True
 
 
-def test_a_process_that_became_first_during_its_attempt_wakes_at_the_next_release() -> None:
-    clock, line, place = parked_after_an_attempt(["first:me 30000"], 1)
-    assert line.next_step(place, clock.now(), clock.now() + 100) == clock.now() + 30
-    line.hear(clock.now(), "a holder")
-    assert line.next_step(place, clock.now(), clock.now() + 100) is True
-
-
 def test_after_one_waiter_had_its_turn_its_process_asks_again_at_the_next_release() -> None:
     clock, line, place = parked_after_an_attempt([], 2)
     served = line.join(lambda: None)
     line.leave(served, inf)
     line.hear(clock.now(), "a holder")
     assert line.next_step(place, clock.now(), clock.now() + 100) is True
-
-
-@pytest.mark.usefixtures("untimed_turns")
-def test_a_process_that_has_not_waited_has_the_turns_of_a_newcomer_and_then_a_place(door: Door) -> None:
-    door.ask("holder")
-    door.ask("first", "first")
-    door.release("holder")
-    assert [door.takes(NEWCOMER + "other") for _ in range(NEWCOMERS_MAX)] == [True] * NEWCOMERS_MAX
-    refused = door.ask("late", NEWCOMER + "other")
-    assert isinstance(refused, Held)
-    assert refused.ahead == 1
 
 
 @pytest.mark.usefixtures("due_at_once")
@@ -313,17 +273,6 @@ def test_an_owner_enters_again_at_once_also_if_other_processes_wait(store: Redis
     assert isinstance(store.execute(AcquireReentrant(name, "me", "3", 60_000, party=NEWCOMER)), Acquired)
 
 
-def test_readers_enter_while_a_line_of_writers_is_forgotten_and_its_keys_end(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        keys, client = lock_keys("w"), store.client
-        store.execute(AcquireRead("w", "r1", 60_000))
-        assert store.execute(AcquireWrite("w", "w1", 60_000, 1, "a")) == Held(1, ahead=0)
-        assert client.pttl(keys.fence) > 0
-        wait_until(lambda: isinstance(store.execute(AcquireRead("w", "r2", 60_000)), Acquired))
-        assert store.execute(LeaveLine("w", "a"))
-        assert (client.exists(keys.line), client.hget(keys.fence, "line")) == (0, None)
-
-
 def test_a_multi_lock_that_would_wait_leaves_a_name_to_the_process_whose_turn_it_is(
     valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,3 +297,139 @@ def test_a_multi_lock_that_would_wait_leaves_a_name_to_the_process_whose_turn_it
         assert isinstance(store.execute(AcquireLock("a", "first", 60_000, party="first")), Acquired)
         store.execute(ReleaseLock("a", "first"))
         MultiLock(store, ["a", "b"], ttl=60).acquire(timeout=0).release()
+
+
+LONG_MS: Final = 600_000
+PROCESSES: Final = 3
+HANDLES: dict[str, Callable[[Any], Any]] = {
+    "lock": lambda store: Lock(store, "door", ttl=600).acquire,
+    "reentrant": lambda store: ReentrantLock(store, "door", owner=uuid4().hex, ttl=600).acquire,
+    "write": lambda store: ReadWriteLock(store, "door", ttl=600).write.acquire,
+    "semaphore": lambda store: Semaphore(store, "door", permits=1, ttl=600).acquire,
+    "grant": lambda store: partial(Pool(store, "door", ttl=600).grant, uuid4().hex),
+}
+ASYNC_HANDLES: dict[str, Callable[[Any], Any]] = {
+    "lock": lambda store: AsyncLock(store, "door", ttl=600).acquire,
+    "reentrant": lambda store: AsyncReentrantLock(store, "door", owner=uuid4().hex, ttl=600).acquire,
+    "write": lambda store: AsyncReadWriteLock(store, "door", ttl=600).write.acquire,
+    "semaphore": lambda store: AsyncSemaphore(store, "door", permits=1, ttl=600).acquire,
+    "grant": lambda store: partial(AsyncPool(store, "door", ttl=600).grant, uuid4().hex),
+}
+ASKING: dict[str, Operation[Any]] = {
+    "lock": op.AcquireLock("door", "last", LONG_MS, party="last"),
+    "reentrant": op.AcquireReentrant("door", "last", "last", LONG_MS, party="last"),
+    "write": op.AcquireWrite("door", "last", LONG_MS, LONG_MS, party="last"),
+    "semaphore": op.AcquirePermit("door", "last", LONG_MS, 1, party="last"),
+    "grant": op.Grant("door", Order("last", 1), "last", LONG_MS, LONG_MS, keep_refusal=False, party="last"),
+}
+
+
+class Waited:
+    """A lock or pool that is held, on a clock that a wait moves, and stores of several processes."""
+
+    def __init__(self, kind: str) -> None:
+        clock = ManualClock(auto=True)
+        self._kind, self._model = kind, MemoryModel(clock)
+        self._first, *self.stores = (MemoryStore(clock=clock, model=self._model) for _ in range(1 + PROCESSES))
+        self.async_stores = [AsyncMemoryStore(clock=ManualClock(), model=self._model) for _ in range(PROCESSES)]
+        Pool(self._first, "door").open(stock=50, segments=1)
+        self.held = HANDLES[kind](self._first)(timeout=0)
+
+    def ahead(self) -> int:
+        """Return the processes in the line before one that comes now."""
+        answer = self._first.execute(ASKING[self._kind])
+        assert isinstance(answer, Held | Busy)
+        leave = LeavePoolLine if self._kind == "grant" else LeaveLine
+        self._first.execute(leave("door", "last"))
+        return answer.ahead
+
+
+each_kind = pytest.mark.parametrize("kind", HANDLES)
+
+
+@each_kind
+def test_processes_whose_waiters_gave_up_delay_nobody(kind: str) -> None:
+    waited = Waited(kind)
+    for store in waited.stores:
+        try:
+            assert not HANDLES[kind](store)(timeout=1.5)
+        except AcquireTimeout:
+            assert kind != "grant"
+    assert waited.ahead() == 0
+
+
+@each_kind
+def test_processes_whose_waiters_were_cancelled_delay_nobody(kind: str) -> None:
+    waited = Waited(kind)
+
+    async def cancel_waiters() -> None:
+        """Let two tasks of each process wait, and cancel them all."""
+        acquiring = [ASYNC_HANDLES[kind](store)(timeout=None) for _ in range(2) for store in waited.async_stores]
+        waiting = [asyncio.ensure_future(one) for one in acquiring]
+        while not all(has_come_to_rest(store, 2) for store in waited.async_stores):  # noqa: ASYNC110  # a line has no event
+            await asyncio.sleep(0)
+        assert waited.ahead() == PROCESSES
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        assert all(task.cancelled() for task in waiting)
+        assert [lines_of(store) for store in waited.async_stores] == [{}] * PROCESSES
+
+    asyncio.run(cancel_waiters())
+    assert waited.ahead() == 0
+
+
+@each_kind
+def test_processes_whose_waiting_threads_were_interrupted_delay_nobody(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ctrl_c(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    waited = Waited(kind)
+    for store in waited.stores:
+        monkeypatch.setattr(store.wakeups, "park", ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            HANDLES[kind](store)(timeout=60)
+    assert waited.ahead() == 0
+
+
+def test_a_waiter_that_others_of_its_process_outlast_leaves_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = Waited("lock")
+    store, left = waited.async_stores[0], list[Operation[Any]]()
+    execute = store.execute
+
+    async def noting(operation: Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # its own answer
+        if isinstance(operation, LeaveLine):
+            left.append(operation)
+        return await execute(operation, deadline=deadline)
+
+    monkeypatch.setattr(store, "execute", noting)
+
+    async def body() -> list[int]:
+        waiting = [asyncio.ensure_future(ASYNC_HANDLES["lock"](store)(timeout=None)) for _ in range(2)]
+        while not has_come_to_rest(store, 2):  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0)
+        counts = []
+        for task in reversed(waiting):
+            task.cancel()
+            await asyncio.wait([task])
+            counts.append(len(left))
+        return counts
+
+    assert asyncio.run(body()) == [0, 1]
+    assert waited.ahead() == 0
+
+
+def test_a_timed_out_wait_ends_although_what_leaves_the_line_gets_no_answer() -> None:
+    class Falters(MemoryStore):
+        def execute(self, operation: Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # its own answer
+            if isinstance(operation, (LeaveLine, LeavePoolLine)):
+                message = "no answer"
+                raise StoreUnavailable(message)
+            return super().execute(operation, deadline=deadline)
+
+    lock = Lock(Falters(clock=ManualClock(auto=True)), "door", ttl=60)
+    lock.acquire()
+    with pytest.raises(AcquireTimeout):
+        lock.acquire(timeout=0.05)

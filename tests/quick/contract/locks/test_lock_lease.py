@@ -1,30 +1,29 @@
-"""How long a lease lives, and who may say so. The ids are the rows of the catalogue of lock bugs."""
+"""The lease of a lock: acquired, renewed, adopted, lost and released."""
 
 from __future__ import annotations
 
-import pickle
+import asyncio
 import time
 from functools import partial
-from inspect import signature
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 
-from segmented import AsyncLock, Lock, RedisStore, protocol as op
+from segmented import AsyncLock, AsyncPool, Lock, RedisStore, protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
 from segmented.keys import lock_keys
-from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.locks.lease_state import LeaseState, trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.support.contract.bodies import let_lapse
+from tests.support.contract.parking import lines_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from tests.fixtures.stores import Side
 
@@ -71,19 +70,6 @@ def test_e1_an_acquire_that_is_repeated_keeps_its_token_and_counts_its_life_anew
     assert 30_000 < held.free_in_ms <= 60_000
 
 
-def test_a_lock_that_another_client_took_without_an_end_says_so(redis_side: Side) -> None:
-    name = redis_side.name("lock")
-    redis_side.raw().set(lock_keys(name).lock, "another client")
-    assert redis_side.execute(op.AcquireLock(name, "h", 60_000)) == Held(None)
-
-
-def test_a_lock_may_have_any_name(side: Side) -> None:
-    for word in ("{a}", "a}b{", "100 %", "ü, 票", "a b\nc"):
-        name = side.name(word)
-        assert isinstance(side.execute(op.AcquireLock(name, "h", 60_000)), Acquired)
-        assert isinstance(side.execute(op.AcquireLock(name, "other", 60_000)), Held)
-
-
 # --- leases ---
 
 
@@ -110,24 +96,6 @@ def test_one_try_gives_the_server_two_seconds() -> None:
     assert deadlines == [102.0]
 
 
-def test_a_renewal_moves_the_end_on_the_server_and_in_the_holders_mind(redis_side: Side) -> None:
-    name = redis_side.name("lock")
-    lease = redis_side.lock(name, ttl=30).acquire(timeout=30)
-    assert lease.remaining() <= 30
-    lease.renew(ttl=60)
-    assert 50 < lease.remaining() < 60
-    assert 30_000 < redis_side.raw().pttl(lock_keys(name).lock) <= 60_000
-    lease.renew()
-    assert 30_000 < redis_side.raw().pttl(lock_keys(name).lock) <= 60_000
-
-
-def test_a_holder_doubts_its_lease_before_the_server_does(side: Side) -> None:
-    lease = side.lock(side.name("lock"), ttl=100).acquire(timeout=30)
-    assert 80 < lease.remaining() < 100 - 1
-    lease.release()
-    assert lease.remaining() == 0.0
-
-
 def test_a_lost_lease_tells_its_holder_once_and_refuses_the_next_step(side: Side) -> None:
     lease = side.lock(side.name("lock"), ttl=60).acquire(timeout=30)
     told: list[str] = []
@@ -145,31 +113,6 @@ def test_a_lost_lease_tells_its_holder_once_and_refuses_the_next_step(side: Side
     assert told == ["lost", "at once"]
 
 
-def test_a_lease_whose_time_has_run_out_is_lost_without_asking_the_server() -> None:
-    clock = ManualClock()
-    lease = Lock(MemoryStore(clock=clock), "door", ttl=60).acquire(timeout=0)
-    clock.advance(60 * 0.99 - 0.003)
-    assert lease.is_trusted
-    clock.advance(0.002)
-    assert (lease.is_lost, lease.is_trusted) == (True, False)
-    with pytest.raises(LeaseLost):
-        lease.renew()
-
-
-def test_a_lease_cannot_be_pickled(side: Side) -> None:
-    name = side.name("lock")
-    with side.lock(name, ttl=60).acquire(timeout=0) as lease:
-        target = getattr(lease, "_target", lease)
-        with pytest.raises(InvalidInput, match=rf"^the lease on '{name}' cannot be pickled: acquire in"):
-            pickle.dumps(target)
-
-
-def test_acquire_waits_for_a_minute_when_it_is_not_told_otherwise() -> None:
-    assert DEFAULT_TIMEOUT == 60.0
-    defaults = [signature(kind.acquire).parameters["timeout"].default for kind in (Lock, AsyncLock)]
-    assert defaults == [60.0, 60.0]
-
-
 MAKERS: list[Callable[..., object]] = [partial(Lock, MemoryStore()), partial(AsyncLock, AsyncMemoryStore())]
 
 
@@ -183,31 +126,6 @@ def test_b2_a_time_to_live_that_is_none_is_refused_before_anything_is_sent(make:
             make("door", ttl=seconds)
 
 
-def test_a_wait_that_is_none_is_refused() -> None:
-    wrong: list[Any] = [-0.1, nan, -inf]
-    for timeout in wrong:
-        for acquire in (Lock(MemoryStore(), "door").acquire, AsyncLock(AsyncMemoryStore(), "door").acquire):
-            with pytest.raises(InvalidInput, match=r"^timeout of .* s is not a waiting time: give 0 or more, or None"):
-                acquire(timeout=timeout)
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("", "a lock needs a name"),
-        (b"door", "the name of a lock is a text, not bytes: b'door'"),
-        (None, "the name of a lock is a text, not NoneType: None"),
-        ("a\x00b", "the name of a lock holds characters that cannot be printed: 'a\\x00b'"),
-        ("\udcff", "the name of a lock holds characters that cannot be printed: '\\udcff'"),
-        ("x" * 1_025, "the name of a lock has 1025 characters; the maximum is 1024"),
-    ],
-)
-def test_a_name_that_is_none_is_refused(name: Any, sentence: str) -> None:  # noqa: ANN401  # bad input
-    with pytest.raises(InvalidInput) as raised:
-        Lock(MemoryStore(), name)
-    assert str(raised.value) == sentence
-
-
 def test_j8_a_lost_lease_closes_the_name_for_its_delay_and_is_told_apart_from_held(side: Side) -> None:
     name = side.name("lock")
     lease = side.lock(name, ttl=60, lock_delay=60).acquire(timeout=0)
@@ -219,13 +137,6 @@ def test_j8_a_lost_lease_closes_the_name_for_its_delay_and_is_told_apart_from_he
     with pytest.raises(AcquireTimeout, match=r"its last lease was lost, and the lock-delay still runs$") as delayed:
         side.lock(name, ttl=60).acquire(timeout=0)
     assert delayed.value.is_delayed
-
-
-def test_a_name_is_open_again_when_its_delay_is_over(side: Side) -> None:
-    name = side.name("lock")
-    side.execute(op.AcquireLock(name, "h", 100, delay_ms=100))
-    side.pass_time(0.21)
-    side.lock(name, ttl=60).acquire(timeout=0).release()
 
 
 def test_a_release_in_time_ends_the_delay_with_the_lease(side: Side) -> None:
@@ -260,12 +171,6 @@ def test_a_lease_whose_delay_runs_is_neither_renewed_nor_released(side: Side) ->
     assert delayed.value.is_delayed
 
 
-def test_a_delay_that_is_no_time_is_refused() -> None:
-    for seconds in [-1, float("nan"), float("inf"), 1e16]:
-        with pytest.raises(InvalidInput, match=r"^lock_delay of .* s is not a duration: give "):
-            Lock(MemoryStore(), "door", lock_delay=seconds)
-
-
 def test_a_number_of_replicas_that_is_none_is_refused() -> None:
     wrong: list[Any] = [-1, 101, 1.5, True, "2"]
     for replicas in wrong:
@@ -293,14 +198,6 @@ def test_of_renewals_that_cross_the_shorter_is_believed() -> None:
         assert lease.trusted_until == trusted_until(at, 10_000)
 
 
-def test_a_shorter_renewal_whose_reply_was_lost_is_believed_to_be_done() -> None:
-    clock = ManualClock()
-    lease = a_lease(clock)
-    lease.begin_renewal(200, clock.now())
-    lease.note_unanswered_renewal()
-    assert lease.trusted_until == trusted_until(clock.now(), 200)
-
-
 def test_a_renewal_that_finds_the_lease_released_by_us_is_no_loss() -> None:
     clock = ManualClock()
     lease = a_lease(clock)
@@ -308,25 +205,6 @@ def test_a_renewal_that_finds_the_lease_released_by_us_is_no_loss() -> None:
     lease.note_release_asked()
     lease.note_renewal(Lost(), clock.now())
     assert not lease.is_lost
-
-
-def test_a_lease_is_not_trusted_once_its_release_was_asked_for() -> None:
-    lease = a_lease(ManualClock())
-    assert lease.is_trusted
-    lease.note_release_asked()
-    assert not lease.is_trusted
-    with pytest.raises(LeaseLost):
-        lease.require()
-
-
-def test_a_token_does_not_go_back_where_the_last_one_is_not_known(store: RedisStore) -> None:
-    lock = Lock(store, "door", ttl=60)
-    lock.acquire(timeout=30).release()
-    newest = lock.acquire(timeout=30)
-    newest.release()
-    store.client.hset(lock_keys("door").fence, "token", newest.fencing_token - 200)  # as on a replica that missed some
-    again = lock.acquire(timeout=30)
-    assert again.fencing_token > newest.fencing_token
 
 
 def test_a_token_is_one_past_the_last_where_the_servers_clock_is_behind_it(store: RedisStore) -> None:
@@ -351,3 +229,160 @@ def test_a_fence_outlives_its_lease_by_23_hours_at_least(store: RedisStore) -> N
     assert store.client.pttl(keys.fence) > 24 * hour_ms
     Lock(store, "door", ttl=48 * 3_600).acquire(timeout=30).release()
     assert store.client.pttl(keys.fence) > 71 * hour_ms
+
+
+def test_the_release_of_a_lost_lease_says_what_the_store_still_knows_of_the_name(side: Side) -> None:
+    name = side.name("lock")
+    release = op.ReleaseLock(name, "h")
+    forgotten = side.execute(release)
+    assert isinstance(forgotten, Lost)
+    assert (forgotten.is_forgotten, forgotten.revoked_token) == (True, None)
+    taken = side.execute(op.AcquireLock(name, "h", 60_000))
+    assert isinstance(taken, Acquired)
+    other = side.execute(op.ReleaseLock(name, "other"))
+    assert isinstance(other, Lost)
+    assert (other.is_forgotten, other.revoked_token) == (False, None)
+    side.execute(op.RevokeLock(name, "r"))
+    revoked = side.execute(release)
+    assert isinstance(revoked, Lost)
+    assert (revoked.is_forgotten, revoked.revoked_token) == (False, taken.fencing_token)
+
+
+def test_a8_without_an_error_of_the_body_the_loss_itself_is_raised(side: Side) -> None:
+    lease = side.lock(side.name("lock"), ttl=60).acquire(timeout=30)
+    with pytest.raises(LeaseLost), lease:
+        let_lapse(side, lease)
+
+
+def test_a_lock_is_a_plain_string_so_that_any_other_client_is_kept_out(redis_side: Side) -> None:
+    name = redis_side.name("lock")
+    lease = redis_side.lock(name, ttl=60).acquire(timeout=30)
+    server, key = redis_side.raw(), lock_keys(name).lock
+    assert server.set(key, "another client", nx=True, px=1_000) is None
+    lease.release()
+    assert server.set(key, "another client", nx=True, px=60_000) is True
+    assert redis_side.lock(name, ttl=60).try_acquire() is None
+
+
+def test_a_lease_shows_its_name_and_token_and_hides_what_proves_ownership(side: Side) -> None:
+    name = side.name("lock")
+    lease = side.lock(name, ttl=60).acquire(timeout=30)
+    shown = repr(getattr(lease, "_target", lease))
+    assert f"{name!r} token={lease.fencing_token}" in shown
+    assert lease.holder_id not in shown
+
+
+def test_what_is_not_held_is_not_adopted(side: Side) -> None:
+    name = side.name()
+    lock = side.lock(name, ttl=60)
+    first = lock.acquire()
+    with pytest.raises(LeaseLost):
+        side.lock(side.name(), ttl=60).adopt(first.holder_id)
+    first.release()
+    with pytest.raises(LeaseLost):
+        lock.adopt(first.holder_id)
+    second = lock.acquire()
+    with pytest.raises(LeaseLost) as lost:
+        lock.adopt(first.holder_id)
+    assert (lost.value.name, lost.value.holder_id) == (name, first.holder_id)
+    assert second.is_trusted
+
+
+def test_a_lease_that_lapsed_is_not_adopted_nor_while_its_delay_runs(side: Side) -> None:
+    lock = side.lock(side.name(), ttl=60, lock_delay=60)
+    lease = lock.acquire()
+    side.execute(lease.claim.renewing(50))
+    side.pass_time(0.1)
+    with pytest.raises(LeaseLost):
+        lock.adopt(lease.holder_id)
+    assert lock.is_locked()
+
+
+@pytest.mark.usefixtures("watched_drops")
+def test_a_lease_whose_holder_id_was_read_may_be_adopted_so_a_drop_says_nothing() -> None:
+    store = MemoryStore()
+    lease = Lock(store, "door", ttl=60).acquire()
+    holder_id = lease.holder_id
+    del lease
+    Lock(store, "door").adopt(holder_id).release()
+
+
+class SlowReplies(AsyncMemoryStore):
+    """A store whose answer to an attempt comes only when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=ManualClock())
+        self.has_taken, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def execute(self, operation: op.Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # its own answer
+        answer = await super().execute(operation, deadline=deadline)
+        if isinstance(operation, op.AcquireLock | op.Grant):
+            self.has_taken.set()
+            await self.may_answer.wait()
+        return answer
+
+    async def cancelled(self, awaitable: Awaitable[object], *, times: int = 1) -> None:
+        """Cancel an attempt that has taken what it asked for, before it learns of that."""
+        task = asyncio.ensure_future(awaitable)
+        await self.has_taken.wait()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        self.may_answer.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize(("timeout", "times"), [(0, 1), (60, 1), (60, 3)])
+def test_d11_an_acquire_cancelled_while_its_request_is_in_flight_leaves_no_key(timeout: float, times: int) -> None:
+    async def body() -> None:
+        store = SlowReplies()
+        lock = AsyncLock(store, "door", ttl=60)
+        await store.cancelled(lock.acquire(timeout=timeout), times=times)
+        assert not await lock.is_locked()
+        assert lines_of(store) == {}
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_a_grant_cancelled_in_flight_gives_its_units_back(timeout: float) -> None:
+    async def body() -> None:
+        store = SlowReplies()
+        pool = AsyncPool(store, "ticket")
+        await pool.open(stock=8, segments=2)
+        await store.cancelled(pool.grant("a", quantity=3, timeout=timeout))
+        state = await pool.state()
+        assert (state.available, state.reserved, state.sequence) == (8, 0, 3)
+        assert (await pool.audit()).is_clean
+        assert lines_of(store) == {}
+
+    asyncio.run(body())
+
+
+def test_a_shorter_renewal_whose_reply_was_lost_is_believed_to_be_done() -> None:
+    clock = ManualClock()
+    lease = a_lease(clock)
+    lease.begin_renewal(200, clock.now())
+    lease.note_unanswered_renewal()
+    assert lease.trusted_until == trusted_until(clock.now(), 200)
+
+
+def test_a_lease_is_not_trusted_once_its_release_was_asked_for() -> None:
+    lease = a_lease(ManualClock())
+    assert lease.is_trusted
+    lease.note_release_asked()
+    assert not lease.is_trusted
+    with pytest.raises(LeaseLost):
+        lease.require()
+
+
+def test_a_lease_whose_time_has_run_out_is_lost_without_asking_the_server() -> None:
+    clock = ManualClock()
+    lease = Lock(MemoryStore(clock=clock), "door", ttl=60).acquire(timeout=0)
+    clock.advance(60 * 0.99 - 0.003)
+    assert lease.is_trusted
+    clock.advance(0.002)
+    assert (lease.is_lost, lease.is_trusted) == (True, False)
+    with pytest.raises(LeaseLost):
+        lease.renew()

@@ -1,28 +1,26 @@
-"""Functions under a lock, on every store and in both colours. The ids are the rows of the catalogue."""
+"""Functions that run under a lock, generators among them."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import Lock, MemoryStore
-from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
+from segmented import AsyncMemoryStore, Lock, MemoryStore
+from segmented.errors import AcquireTimeout, InvalidInput
+from segmented.locks import AsyncLock
 from segmented.locks.locked_decorator import locked
 from segmented.protocol import AcquireLock
-from tests.support.contract.bodies import let_lapse
 from tests.support.contract.locks.locked import TTL, is_free, locked_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Generator
 
-    from segmented.locks import Lease
     from segmented.protocol import Operation
     from tests.fixtures.stores import Side
-
-
-SOON = 30.0
 
 
 class Work:
@@ -39,19 +37,6 @@ class Work:
         return f"done {name}"
 
 
-def test_the_lock_is_held_while_the_body_runs_and_its_value_comes_back(side: Side) -> None:
-    work, name = Work(side), side.name()
-    assert locked_body(side, "{name}", work)(name) == f"done {name}"
-    assert work.was_free == [False]
-
-
-def test_i2_the_lock_is_released_when_the_body_raises(side: Side) -> None:
-    name = side.name()
-    with pytest.raises(ZeroDivisionError):
-        locked_body(side, "{name}", lambda name: len(name) / 0)(name)
-    assert is_free(side, name)
-
-
 def test_i1_the_body_does_not_run_when_the_lock_is_busy(side: Side) -> None:
     work, name = Work(side), side.name()
     function = locked_body(side, "{name}", work)
@@ -62,38 +47,6 @@ def test_i1_the_body_does_not_run_when_the_lock_is_busy(side: Side) -> None:
     held.release()
     function(name)
     assert work.runs == 1
-
-
-def test_i1_on_busy_skip_gives_none_and_does_not_run_the_body(side: Side) -> None:
-    work, name = Work(side), side.name()
-    function = locked_body(side, "{name}", work, on_busy="skip")
-    with side.lock(name, ttl=TTL).acquire(timeout=0):
-        assert function(name) is None
-    assert (function(name), work.runs) == (f"done {name}", 1)
-
-
-def test_i1_the_body_runs_unlocked_only_when_told_so(side: Side) -> None:
-    name, given = side.name(), list[object]()
-
-    def body(name: str, *, lease: Lease | None = None) -> str:
-        given.append(lease)
-        return name
-
-    function = locked_body(side, "{name}", body, on_busy="run", lease_as="lease")
-    with side.lock(name, ttl=TTL).acquire(timeout=0) as held:
-        assert function(name) == name
-        assert given == [None]
-        held.require()  # and the run did not disturb the holder
-    function(name)
-    assert given[1] is not None
-
-
-def test_on_busy_may_be_a_callable_that_is_given_the_arguments(side: Side) -> None:
-    work, name = Work(side), side.name()
-    function = locked_body(side, "{name}", work, on_busy=lambda name: f"later {name}")
-    with side.lock(name, ttl=TTL).acquire(timeout=0):
-        assert function(name=name) == f"later {name}"
-    assert work.runs == 0
 
 
 def test_a_store_that_refuses_is_no_busy_lock(side: Side) -> None:
@@ -112,62 +65,6 @@ def test_i6_parts_that_would_join_to_one_text_are_two_locks(side: Side) -> None:
     assert function(name, "a:b", "c", lambda: inner(name, "a", "b:c")) == (name, "a", "b:c")
     with pytest.raises(AcquireTimeout):
         function(name, "a-b", "c", lambda: inner(name, "a-b", "c"))
-
-
-def test_i7_stacked_decorators_take_the_outer_lock_first_and_each_release_their_own(side: Side) -> None:
-    first, second = side.name(), side.name()
-    held: list[tuple[bool, bool]] = []
-
-    def body(a: str, b: str) -> None:
-        held.append((is_free(side, a), is_free(side, b)))
-
-    function = locked_body(side, "{a}", locked_body(side, "{b}", body))
-    function(first, second)
-    assert held == [(False, False)]
-    with side.lock(second, ttl=TTL).acquire(timeout=0), pytest.raises(AcquireTimeout, match=second):
-        function(first, second)
-    assert (is_free(side, first), is_free(side, second)) == (True, True)
-
-
-def test_the_body_may_ask_for_its_lease(side: Side) -> None:
-    name, tokens = side.name(), list[int]()
-
-    def body(name: str, *, lease: Lease | None = None) -> str:
-        assert lease is not None
-        assert lease.name == name
-        tokens.append(lease.fencing_token)
-        return lease.name
-
-    function = locked_body(side, "{name}", body, lease_as="lease")
-    assert [function(name), function(name)] == [name, name]
-    assert tokens[0] < tokens[1]
-
-
-def test_a_body_that_outlived_its_lease_is_told_so_at_its_end(side: Side) -> None:
-    name, ends = side.name(), list[str]()
-
-    def body(name: str, *, lease: Lease | None = None) -> str:
-        assert lease is not None
-        let_lapse(side, lease)
-        ends.append(name)
-        return name
-
-    with pytest.raises(LeaseLost, match=name):
-        locked_body(side, "{name}", body, lease_as="lease")(name)
-    assert ends == [name]
-
-
-def test_the_bodys_own_error_is_the_one_that_is_raised_when_the_lease_was_lost_too(side: Side) -> None:
-    name = side.name()
-
-    def body(name: str, *, lease: Lease | None = None) -> float:
-        assert lease is not None
-        let_lapse(side, lease)
-        return len(name) / 0
-
-    with pytest.raises(ZeroDivisionError) as caught:
-        locked_body(side, "{name}", body, lease_as="lease")(name)
-    assert len(caught.value.__notes__) == 1
 
 
 class CountingStore(MemoryStore):
@@ -190,14 +87,127 @@ def test_the_tries_are_so_many_and_so_far_apart() -> None:
     assert function("door") == 4
 
 
-def keys(count: int) -> Iterator[str]:
-    return (f"k{index}" for index in range(count))
+def is_generator_free(store: MemoryStore) -> bool:
+    lease = Lock(store, "door").try_acquire()
+    if lease is not None:
+        lease.release()
+    return lease is not None
 
 
-def test_a_key_is_evaluated_once_a_call(side: Side) -> None:
-    name, made = side.name(), keys(10)
-    function = locked_body(side, lambda name: f"{name}:{next(made)}", lambda name: name, retries=3, retry_every=0)
-    with side.lock(f"{name}:k0", ttl=TTL).acquire(timeout=0), pytest.raises(AcquireTimeout, match=f"{name}:k0"):
-        function(name)
-    assert function(name) == name
-    assert next(made) == "k2"
+def steps(name: str, log: list[str]) -> Generator[str, Any, str]:
+    log.append("begun")
+    try:
+        while True:
+            try:
+                sent = yield name
+            except ValueError as error:
+                log.append(f"thrown {error}")
+            else:
+                log.append(f"sent {sent}")
+                if sent == "end":
+                    return "the end"
+    finally:
+        log.append("over")
+
+
+def test_i3_a_generator_is_locked_from_its_first_step_to_its_last() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    items = locked("{name}", store=store, timeout=0)(steps)(name, log)
+    assert (is_generator_free(store), log) == (True, [])
+    assert next(items) == name
+    assert not is_generator_free(store)
+    assert items.send("more") == name
+    assert items.throw(ValueError("odd")) == name
+    assert not is_generator_free(store)
+    with pytest.raises(StopIteration):
+        items.send("end")
+    assert is_generator_free(store)
+    assert log == ["begun", "sent more", "thrown odd", "sent end", "over"]
+
+
+def test_i3_a_generator_that_was_never_started_holds_nothing() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    items = locked("{name}", store=store, timeout=0)(steps)(name, log)
+    items.close()
+    assert (is_generator_free(store), log) == (True, [])
+
+
+def test_i1_a_generator_whose_lock_is_busy_does_not_begin() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    with Lock(store, name).acquire(timeout=0):
+        items = locked("{name}", store=store, timeout=0)(steps)(name, log)
+        with pytest.raises(AcquireTimeout):
+            next(items)
+    assert log == []
+
+
+def test_an_abandoned_generator_releases_when_it_is_collected() -> None:
+    store, name, log = MemoryStore(), "door", list[str]()
+    items = locked("{name}", store=store, timeout=0)(steps)(name, log)
+    next(items)
+    del items
+    gc.collect()
+    assert is_generator_free(store)
+    assert log == ["begun", "over"]
+
+
+def test_a_coroutine_that_is_cancelled_releases_and_an_async_generator_too() -> None:
+    async def run() -> list[bool]:
+        store, began = AsyncMemoryStore(), asyncio.Event()
+
+        @locked("{name}", store=store)
+        async def sleep(name: str) -> str:
+            began.set()
+            await asyncio.Event().wait()
+            return name
+
+        @locked("{name}", store=store)
+        async def items(name: str) -> AsyncIterator[str]:
+            yield name
+            began.set()
+            await asyncio.Event().wait()
+
+        async def read() -> None:
+            async for _ in items("generator"):
+                pass
+
+        free: list[bool] = []
+        for name, work in (("coroutine", sleep("coroutine")), ("generator", read())):
+            began.clear()
+            task = asyncio.ensure_future(work)
+            await began.wait()
+            free.append(await AsyncLock(store, name).try_acquire() is not None)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            free.append(await AsyncLock(store, name).try_acquire() is not None)
+        return free
+
+    assert asyncio.run(run()) == [False, True, False, True]
+
+
+def test_i3_an_async_generator_is_locked_to_its_last_step_and_never_begins_busy() -> None:
+    async def run() -> list[object]:
+        store, log = AsyncMemoryStore(), list[object]()
+        lock = AsyncLock(store, "door")
+
+        async def echo() -> AsyncGenerator[object, object]:
+            sent: object = "begun"
+            while sent != "end":
+                try:
+                    sent = yield sent
+                except ValueError as error:
+                    sent = str(error)
+
+        guarded = locked("door", store=store, timeout=0)(echo)
+        items = guarded()
+        log += [await lock.is_locked(), await anext(items), await items.asend("more")]
+        log += [await items.athrow(ValueError("odd")), await lock.is_locked()]
+        with pytest.raises(AcquireTimeout):
+            await anext(guarded())
+        log.append([item async for item in locked("door", store=store, timeout=0, on_busy="skip")(echo)()])
+        with pytest.raises(StopAsyncIteration):
+            await items.asend("end")
+        return [*log, await lock.is_locked()]
+
+    assert asyncio.run(run()) == [False, "begun", "more", "odd", True, [], False]

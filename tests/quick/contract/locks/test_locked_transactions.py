@@ -86,20 +86,6 @@ def test_i4_the_lock_ends_with_a_rollback_or_a_close_too(engine: Engine, store: 
         assert is_free(store)
 
 
-def test_i4_a_body_that_raises_keeps_its_lock_until_the_rollback(engine: Engine, store: MemoryStore) -> None:
-    @locked("{sku}", store=store, transaction="session")
-    def fail(session: orm.Session, sku: str) -> None:
-        session.execute(ADD, {"sku": sku})
-        raise ZeroDivisionError
-
-    with orm.Session(engine) as session:
-        with pytest.raises(ZeroDivisionError):
-            fail(session, "shirt")
-        assert not is_free(store)
-        session.rollback()
-        assert is_free(store)
-
-
 def test_a_body_that_commits_keeps_its_lock_until_it_returns(engine: Engine, store: MemoryStore) -> None:
     free: list[bool] = []
 
@@ -115,55 +101,11 @@ def test_a_body_that_commits_keeps_its_lock_until_it_returns(engine: Engine, sto
     assert free == [False, True]
 
 
-def test_without_an_open_transaction_the_lock_ends_with_the_body(engine: Engine, store: MemoryStore) -> None:
-    @locked("{sku}", store=store, transaction="session")
-    def look(session: orm.Session, sku: str) -> bool:
-        return session.in_transaction() or not sku
-
-    with orm.Session(engine) as session:
-        assert look(session, "shirt") is False
-        assert is_free(store)
-
-
-def test_the_end_of_a_savepoint_is_not_the_end(engine: Engine, store: MemoryStore) -> None:
-    with orm.Session(engine) as session, session.begin():
-        with session.begin_nested():
-            seller(store)(session, "shirt")
-        assert not is_free(store)
-    assert is_free(store)
-
-
 def test_i4_the_lock_is_held_until_the_connection_is_back_after_its_commit(engine: Engine, store: MemoryStore) -> None:
     with engine.begin() as connection:
         seller(store)(connection, "shirt")
         assert not is_free(store)
     assert is_free(store)
-
-
-def test_i4_a_connections_lock_ends_as_its_next_transaction_begins(engine: Engine, store: MemoryStore) -> None:
-    with engine.connect() as connection:
-        seller(store)(connection, "shirt")
-        connection.commit()
-        assert not is_free(store)  # no event comes after the commit of a connection
-        connection.execute(COUNT)
-        assert is_free(store)
-
-
-def test_a_scoped_session_and_a_path_to_a_session_are_followed(engine: Engine, store: MemoryStore) -> None:
-    scoped = orm.scoped_session(orm.sessionmaker(engine))
-
-    class Shop:
-        session = scoped
-
-        @locked("{sku}", store=store, transaction="self.session")
-        def sell(self, sku: str) -> None:
-            self.session.execute(ADD, {"sku": sku})
-
-    Shop().sell("shirt")
-    assert not is_free(store)
-    scoped.commit()
-    assert is_free(store)
-    scoped.remove()
 
 
 @pytest.mark.parametrize("makes", ["session", "connection"])
@@ -181,32 +123,7 @@ def test_a_commit_that_the_lease_no_longer_covers_is_refused(
         assert connection.execute(COUNT).scalar() == 0
 
 
-def test_a_release_that_fails_after_the_commit_is_logged_and_not_raised(
-    engine: Engine, store: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    with orm.Session(engine) as session:
-        seller(store)(session, "shirt")
-        clock.advance(60)
-        with caplog.at_level(logging.WARNING, logger="segmented.locks"):
-            session.rollback()
-    assert [record.message for record in caplog.records] == ["lease.release_failed"]
-
-
 # --- any other database: a hook ---
-
-
-def test_a_hook_says_when_the_lock_ends(store: MemoryStore) -> None:
-    ends: list[Callable[[], None]] = []
-
-    @locked("{sku}", store=store, release_with=lambda release, *_: ends.append(release))
-    def sell(sku: str) -> str:
-        return sku
-
-    assert sell("shirt") == "shirt"
-    assert not is_free(store)
-    ends[0]()
-    assert is_free(store)
-    ends[0]()  # and once more does nothing
 
 
 def test_a_hook_that_raises_releases_and_the_body_does_not_run(store: MemoryStore) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,24 +9,16 @@ import pytest
 from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import (
-    AcquireTimeout,
     InvalidInput,
     LeaseLost,
-    PartlyReleased,
-    SegmentedError,
     StoreUnavailable,
     WrongKind,
 )
 from segmented.locks import MultiLock
-from segmented.models import Held
-from segmented.process import THIS
 from segmented.stores.memory import MemoryStore
-from tests.support.contract.bodies import fail_after
 from tests.support.contract.locks.shared import LONG, new_names, room, several
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from segmented.locks import MultiLease
     from segmented.protocol import Operation
     from tests.fixtures.stores import Side
@@ -40,44 +31,6 @@ def take_away(side: Side, lease: MultiLease, name: str) -> None:
 
 
 # --- what it holds ---
-
-
-def test_all_names_are_held_each_with_its_token_and_all_are_released(side: Side) -> None:
-    names = new_names(side)
-    lease = several(side, names).acquire(timeout=0)
-    assert lease.names == tuple(names)
-    assert list(lease.fencing_tokens) == names
-    assert all(side.lock(name, ttl=LONG).try_acquire() is None for name in names)
-    lease.release()
-    for name in names:
-        with side.lock(name, ttl=LONG).acquire(timeout=0) as single:
-            assert single.fencing_token > lease.fencing_tokens[name]
-    lease.release()
-
-
-def test_a_try_takes_nothing_when_one_is_held(side: Side) -> None:
-    names = new_names(side)
-    held = side.lock(names[1], ttl=LONG).acquire(timeout=0)
-    assert several(side, names).try_acquire() is None
-    with pytest.raises(AcquireTimeout, match=f"^lock '{names[1]}' was not free within 0 s$"):
-        several(side, names).acquire(timeout=0)
-    for name in (names[0], names[2]):
-        side.lock(name, ttl=LONG).acquire(timeout=0).release()
-    held.release()
-
-
-def test_without_contention_it_is_one_round_trip_each_way(plain_redis_side: Side) -> None:
-    asked: list[list[str]] = []
-    store = plain_redis_side.store
-    real = store.execute_many
-
-    def noted(operations: Sequence[Operation[Any]], *, deadline: float) -> list[Any]:
-        asked.append([type(one).__name__ for one in operations])
-        return real(operations, deadline=deadline)  # type: ignore[no-any-return]  # the store's own
-
-    store.execute_many = noted
-    several(plain_redis_side, new_names(plain_redis_side)).acquire(timeout=30).release()
-    assert asked == [["AcquireLock"] * 3, ["ReleaseLock"] * 3]
 
 
 # --- trust ---
@@ -97,26 +50,6 @@ def test_it_is_trusted_until_the_earliest_end(side: Side) -> None:
     assert lease.has_ended
 
 
-def test_all_names_are_renewed_together(side: Side) -> None:
-    names = new_names(side)
-    lease = several(side, names, ttl=60).acquire(timeout=0)
-    lease.renew(ttl=LONG)
-    lease.require()
-    for name in names:
-        held = side.execute(op.AcquireLock(name, "other", 60_000))
-        assert isinstance(held, Held)
-        assert 500_000 < (held.free_in_ms or 0) <= 600_000
-    lease.release()
-
-
-def test_a8_the_bodys_own_error_is_not_hidden(side: Side) -> None:
-    names = new_names(side)
-    lease = several(side, names).acquire(timeout=0)
-    with pytest.raises(ZeroDivisionError) as caught, lease:
-        fail_after(lambda: take_away(side, lease, names[0]))
-    assert caught.value.__notes__ == [f"and afterwards: lease on '{names[0]}' is lost: it lapsed or was taken away"]
-
-
 # --- release that fails ---
 
 
@@ -129,38 +62,6 @@ class Flaky(MemoryStore):
         if getattr(operation, "name", "") in self.down:
             raise StoreUnavailable
         return super().execute(operation, deadline=deadline)
-
-
-def test_each_name_is_released_even_when_one_fails_and_that_one_can_be_tried_again() -> None:
-    store = Flaky()
-    lease = MultiLock(store, ["a", "b", "c"]).acquire(timeout=0)
-    store.down = frozenset("b")
-    with pytest.raises(PartlyReleased, match=r"^not released, release again or let the lease lapse: 'b': ") as caught:
-        lease.release()
-    assert list(caught.value.failures) == ["b"]
-    assert isinstance(caught.value.failures["b"], StoreUnavailable)
-    assert not lease.has_ended
-    assert not lease.is_trusted
-    store.down = frozenset()
-    assert MultiLock(store, ["a", "c"]).try_acquire() is not None
-    lease.release()
-    assert lease.has_ended
-    assert MultiLock(store, ["b"]).try_acquire() is not None
-
-
-def test_failures_and_losses_are_told_together() -> None:
-    clock = ManualClock()
-    store = Flaky(clock=clock)
-    lease = MultiLock(store, ["a", "b", "c"]).acquire(timeout=0)
-    store.execute(op.RenewLock("a", lease.holder_id, 1))
-    clock.advance(0.005)
-    store.down = frozenset("b")
-    with pytest.raises(PartlyReleased) as caught:
-        lease.release()
-    assert {name: type(failure) for name, failure in caught.value.failures.items()} == {
-        "a": LeaseLost,
-        "b": StoreUnavailable,
-    }
 
 
 def test_a6_when_the_server_is_gone_that_is_raised_and_the_release_can_be_repeated() -> None:
@@ -209,16 +110,6 @@ def test_a_name_of_another_kind_is_refused_and_the_others_are_given_back(side: S
 def test_what_are_no_names_is_refused_at_once(names: Any, sentence: str) -> None:  # noqa: ANN401  # wrong on purpose
     with pytest.raises(InvalidInput, match=sentence):
         MultiLock(MemoryStore(), names)
-
-
-def test_a_lease_stays_in_its_process_and_is_not_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
-    lease = MultiLock(MemoryStore(), ["a", "b"]).acquire(timeout=0)
-    with pytest.raises(InvalidInput, match=r"^the lease on 'a, b' cannot be pickled"):
-        pickle.dumps(lease)
-    monkeypatch.setattr(THIS, "process_id", THIS.process_id + 1)  # as after a fork
-    with pytest.raises(InvalidInput, match=r"^the lease on 'a, b' belongs to process"):
-        lease.release()
-    assert issubclass(PartlyReleased, SegmentedError)
 
 
 def test_it_is_lost_when_one_name_is(side: Side) -> None:

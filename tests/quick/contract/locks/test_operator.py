@@ -1,4 +1,4 @@
-"""An operator looks at locks of every kind, and lists them."""
+"""What an operator sees and revokes, and what the reaper frees."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import protocol as op
-from segmented.clock import ManualClock
-from segmented.errors import InvalidInput, SegmentedError, WrongKind
+from segmented.errors import InvalidInput, WrongKind
 from segmented.keys import lock_keys, lock_name, operator_keys
 from segmented.locks.fair import TIMES
 from segmented.locks.operator import list_plan
-from segmented.models import Acquired, Lost, Released
+from segmented.models import Acquired, Held, Lost, Released
 from segmented.models.locks import LockHolder, LockState, Revoked
 from tests.support.contract.locks.kinds import LONG_MS, Use
 from tests.support.contract.locks.operator_kinds import HOLDER, KINDS, OTHER, each_kind, held, revoked, shown
@@ -21,7 +20,6 @@ from tests.support.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
-
 
 LONG: Final = 60.0
 PATIENCE: Final = 15.0
@@ -40,10 +38,6 @@ def timeless(state: LockState, *, life_ms: int = LONG_MS) -> LockState:
 
 
 # --- show ---
-
-
-def test_a_free_lock_shows_nothing(side: Side) -> None:
-    assert shown(side, side.name()) is None
 
 
 @each_kind
@@ -70,39 +64,6 @@ def test_a_lock_of_any_kind_shows_its_holder(side: Side, kind: Use) -> None:
     assert shown(side, name) is None
 
 
-def test_an_owner_is_shown_with_the_number_of_its_entries(side: Side) -> None:
-    name = side.name()
-    for holder_id in ("a1", "a2", "a3"):
-        side.execute(op.AcquireReentrant(name, "mode", holder_id, LONG_MS))
-    assert timeless(held(side, name)).holders == (LockHolder("", "exclusive", None, owner="mode", count=3),)
-
-
-def test_permits_are_shown_in_the_order_of_their_ends_and_counted_beyond_the_bound(side: Side) -> None:
-    name = side.name()
-    for holder_id, ttl_ms in (("last", 300_000), ("first", 100_000), ("second", 200_000)):
-        side.execute(op.AcquirePermit(name, holder_id, ttl_ms, 5))
-    state = held(side, name)
-    assert [holder.holder_id_start for holder in state.holders] == ["first", "second", "last"]
-    assert (state.permits, state.holder_count) == (5, 3)
-    few = shown(side, name, holders_max=2)
-    assert few is not None
-    assert [holder.holder_id_start for holder in few.holders] == ["first", "second"]
-    assert few.holder_count == 3
-
-
-def test_a_lock_delay_is_told_apart_from_a_holder(side: Side) -> None:
-    name = side.name()
-    side.execute(op.AcquireLock(name, HOLDER, 30_000, LONG_MS))
-    before = held(side, name)
-    assert (before.is_delayed, len(before.holders)) == (False, 1)
-    assert (before.holders[0].remaining_ms or 0) <= 30_000
-    side.execute(op.RenewLock(name, HOLDER, 40, LONG_MS))
-    side.pass_time(0.05)
-    after = held(side, name)
-    assert (after.is_delayed, after.holders, after.holder_count) == (True, (), 0)
-    assert (after.free_in_ms or 0) > LONG_MS - PATIENCE * 1000
-
-
 def test_those_in_the_queue_of_a_fair_lock_and_waiting_writers_are_counted(side: Side) -> None:
     fair, shared = side.name(), side.name()
     for me in ("a", "b", "c"):
@@ -111,15 +72,6 @@ def test_those_in_the_queue_of_a_fair_lock_and_waiting_writers_are_counted(side:
     assert (held(side, fair).waiters, held(side, shared).waiters) == (2, 2)
     side.execute(op.ReleaseFair(fair, "a", TIMES))
     assert held(side, fair).waiters == 1  # b was handed it and has not come: it waits for nobody
-
-
-def test_the_historical_lock_shows_no_end(side: Side) -> None:
-    name = side.name()
-    side.execute(op.SetNx(name, "1700000000.000000"))
-    expected = LockState(name, "get_set", (LockHolder("17000000", "exclusive", None),), 1, None, None)
-    assert held(side, name) == expected
-    assert revoked(side, name) == Revoked("get_set", None)
-    assert side.execute(op.GetValue(name)) == ""
 
 
 def test_processes_that_listen_are_counted(redis_side: Side) -> None:
@@ -132,15 +84,6 @@ def test_processes_that_listen_are_counted(redis_side: Side) -> None:
     waiting.result(PATIENCE).release()
 
 
-def test_the_key_of_another_client_is_shown_as_a_plain_lock(redis_side: Side) -> None:
-    name = redis_side.name()
-    redis_side.raw().set(lock_keys(name).lock, "théirs\x1b[2J", px=LONG_MS)
-    state = held(redis_side, name)
-    assert (state.kind, state.fencing_token) == ("lock", None)
-    assert state.holders[0].holder_id_start == "th??irs?"
-    assert revoked(redis_side, name) == Revoked("lock", None)
-
-
 @pytest.mark.parametrize("command", [("LPUSH", "x"), ("SADD", "x"), ("HSET", "field", "x"), ("XADD", "*", "f", "x")])
 def test_a_key_that_is_no_lock_is_refused_and_left_alone(redis_side: Side, command: tuple[str, ...]) -> None:
     name = redis_side.name()
@@ -150,13 +93,6 @@ def test_a_key_that_is_no_lock_is_refused_and_left_alone(redis_side: Side, comma
         with pytest.raises(WrongKind, match=f"'{name}' holds other data"):
             ask(redis_side, name)
     assert server.exists(key) == 1
-
-
-def test_a_name_that_no_lock_has_is_refused(side: Side) -> None:
-    for name in ["", "a\nb", "x" * 2_000]:
-        for ask in (shown, revoked):
-            with pytest.raises(InvalidInput):
-                ask(side, name)
 
 
 # --- list ---
@@ -175,23 +111,6 @@ def test_the_names_of_held_locks_of_every_kind_are_listed(side: Side) -> None:
     assert (len(few.names), few.is_complete) == (3, False)
 
 
-def test_a_pattern_means_the_same_everywhere(side: Side) -> None:
-    word = side.name()
-    for name in ("ab", "abb", "a*", "a]"):
-        side.execute(op.AcquireLock(f"{word}/{name}", HOLDER, LONG_MS))
-    meant = {
-        "a?": ["ab", "a*", "a]"],
-        "a[bc]": ["ab"],
-        "a[^b]": ["a*", "a]"],
-        "a\\*": ["a*"],
-        "*b": ["ab", "abb"],
-        "ab": ["ab"],
-        "b": [],
-    }
-    for match, names in meant.items():
-        assert list(side.run(list_plan(f"{word}/{match}")).names) == sorted(f"{word}/{name}" for name in names)
-
-
 @pytest.mark.parametrize("name", ["plain", "{odd}", "%7D", "a}:fence", "{" * 3 + "%25"])
 def test_of_all_keys_of_a_lock_the_main_one_alone_tells_its_name(name: str) -> None:
     main, *companions = operator_keys(name).listed()
@@ -206,18 +125,6 @@ def test_what_cannot_be_listed_is_refused(side: Side, match: str, names_max: Any
 
 
 # --- the model agrees ---
-
-
-@each_kind
-def test_a_lapsed_lock_is_free_for_the_operator_too(side: Side, kind: Use) -> None:
-    name = side.name()
-    acquire = replace(kind.acquire(name, HOLDER), ttl_ms=20)  # type: ignore[type-var]  # a frozen dataclass
-    side.execute(acquire)
-    side.pass_time(0.05 if isinstance(side.clock, ManualClock) else 0.1)
-    assert shown(side, name) is None
-    assert revoked(side, name) is None
-    assert list(side.run(list_plan(name)).names) == []
-    assert not isinstance(side.execute(kind.acquire(name, OTHER)), SegmentedError)
 
 
 PLAIN_STRINGS: Final = {"lock", "fair", "quorum"}
@@ -236,10 +143,6 @@ def test_a_name_that_one_kind_holds_is_refused_to_every_other_and_stays_held(sid
                 side.execute(other.acquire(name, OTHER))
     assert held(side, name).holder_count == 1
     assert side.execute(kind.release(name, HOLDER)) == Released()
-
-
-def test_revoking_a_free_lock_is_nothing(side: Side) -> None:
-    assert revoked(side, side.name()) is None
 
 
 @each_kind
@@ -274,15 +177,6 @@ def test_a_revoke_ends_all_who_share_a_lock(side: Side) -> None:
     assert isinstance(side.execute(op.AcquireWrite(shared, "w", LONG_MS)), Acquired)
 
 
-def test_a_revoke_ends_a_lock_delay(side: Side) -> None:
-    name = side.name()
-    side.execute(op.AcquireLock(name, HOLDER, 20, LONG_MS))
-    side.pass_time(0.03)
-    assert held(side, name).is_delayed
-    assert revoked(side, name) is not None
-    assert isinstance(side.execute(op.AcquireLock(name, OTHER, LONG_MS)), Acquired)
-
-
 @each_kind
 def test_a_revoke_that_is_sent_twice_ends_nothing_that_began_since(side: Side, kind: Use) -> None:
     name = side.name()
@@ -298,12 +192,28 @@ def test_a_revoke_that_is_sent_twice_ends_nothing_that_began_since(side: Side, k
     assert shown(side, name) is None
 
 
-@each_kind
-def test_every_key_that_a_revoke_leaves_has_an_end(redis_side: Side, kind: Use) -> None:
-    name = redis_side.name()
-    redis_side.execute(kind.acquire(name, HOLDER))
-    revoked(redis_side, name)
-    server = redis_side.raw()
-    left = [key for key in operator_keys(name).listed() if server.exists(key)]
-    assert left == [lock_keys(name).fence]
-    assert server.pttl(left[0]) > LONG_MS
+def test_a_renamed_holder_has_the_lease_and_the_old_one_has_lost_it(side: Side) -> None:
+    name = side.name()
+    acquired = side.execute(op.AcquireLock(name, "old", 60_000))
+    assert isinstance(acquired, Acquired)
+    assert side.execute(op.RenameHolder(name, "old", "new")) is True
+    assert side.execute(op.RenameHolder(name, "old", "new")) is True
+    assert side.execute(op.RenewLock(name, "old", 60_000)) == Lost()
+    assert side.execute(op.ReleaseLock(name, "old")) in (Lost(), Lost(is_unsure=True))
+    assert isinstance(side.execute(op.AcquireLock(name, "old", 60_000)), Held)
+    found = side.execute(op.AdoptLock(name, "new", 1))
+    assert isinstance(found, Acquired)
+    assert found.fencing_token == acquired.fencing_token
+    assert 30_000 < found.ttl_ms <= 60_000
+    assert side.execute(op.ReleaseLock(name, "new")) == Released()
+
+
+def test_a_delay_goes_on_with_the_new_holder(side: Side) -> None:
+    name = side.name()
+    side.execute(op.AcquireLock(name, "old", 60_000, 60_000))
+    assert side.execute(op.RenameHolder(name, "old", "new"))
+    side.execute(op.RenewLock(name, "new", 50, 60_000))
+    side.pass_time(0.1)
+    held = side.execute(op.AcquireLock(name, "next", 50))
+    assert isinstance(held, Held)
+    assert held.is_delayed

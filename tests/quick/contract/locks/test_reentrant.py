@@ -1,36 +1,24 @@
-"""A reentrant lock: who may enter again, what counts, and who cannot take anything off. The ids are catalogue rows."""
+"""Reentrant locks, semaphores, and locks of readers and writers."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput
-from segmented.keys import reentrant_keys
-from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner
+from segmented.errors import InvalidInput, LeaseLost, PermitsMismatch
+from segmented.keys import read_write_keys
+from segmented.locks import AsyncReadWriteLock, ReadWriteLock
+from segmented.locks.read_write import PRESENCE_MS_MAX, WriteClaim, WriteTry, write_claim
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.stores.memory import AsyncMemoryStore
+from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+from tests.support.contract.locks.shared import book, let_lapse, room
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.locks.reentrant import Owner
     from tests.fixtures.stores import Side
 
-
 LONG_MS = 60_000
-SOON = 30.0
-PATIENCE = 60.0
-
-
-def made(side: Side, name: str, *, owner: Owner | None = None, ttl: float = 60.0, renew: bool = False) -> ReentrantLock:
-    return side.made(
-        lambda store: ReentrantLock(store, name, owner=owner, ttl=ttl, renew=renew),
-        lambda store: AsyncReentrantLock(store, name, owner=owner, ttl=ttl, renew=renew),
-    )
 
 
 def enter(side: Side, name: str, owner: str, holder_id: str, *, ttl_ms: int = LONG_MS) -> Acquired:
@@ -100,26 +88,6 @@ def test_g3_reentry_keeps_the_fencing_token_and_the_next_owner_has_a_greater_one
     assert enter(side, name, "a", "again").fencing_token > tokens[0]
 
 
-def test_what_was_entered_before_a_loss_counts_no_more(side: Side) -> None:
-    name = side.name("lock")
-    before = enter(side, name, "a", "old", ttl_ms=20)
-    side.pass_time(0.05)
-    after = enter(side, name, "a", "new")
-    assert (after.replay, after.fencing_token > before.fencing_token) == (False, True)
-    assert side.execute(op.RenewReentrant(name, "a", "old", LONG_MS)) == Lost()
-    assert side.execute(op.ReleaseReentrant(name, "a", "old")) == Lost()
-    assert isinstance(side.execute(op.AcquireReentrant(name, "b", "b1", LONG_MS)), Held)
-    assert side.execute(op.ReleaseReentrant(name, "a", "new")) == Released()
-    enter(side, name, "b", "b1")
-
-
-def test_an_owner_that_may_only_enter_again_leaves_a_free_lock_alone(side: Side) -> None:
-    name = side.name("lock")
-    assert side.execute(op.AcquireReentrant(name, "a", "a1", LONG_MS, only_again=True)) == Held(0)
-    enter(side, name, "b", "b1")
-    assert isinstance(side.execute(op.AcquireReentrant(name, "b", "b2", LONG_MS, only_again=True)), Acquired)
-
-
 # --- time to live ---
 
 
@@ -145,116 +113,199 @@ def test_an_entry_for_a_shorter_time_does_not_shorten_what_another_was_promised(
     assert left_ms(side, name) <= 25_000
 
 
-def test_b6_a_renewal_that_comes_too_late_makes_nothing_anew(side: Side) -> None:
-    name = side.name("lock")
-    enter(side, name, "a", "a1", ttl_ms=20)
-    side.pass_time(0.05)
-    assert side.execute(op.RenewReentrant(name, "a", "a1", LONG_MS)) == Lost()
-    enter(side, name, "b", "b1")
-
-
 # --- keys ---
-
-
-def test_the_main_key_is_a_hash_of_owner_and_count_and_everything_lapses(redis_side: Side) -> None:
-    name, server = redis_side.name("lock"), redis_side.raw()
-    keys = reentrant_keys(name)
-    enter(redis_side, name, "a", "a1", ttl_ms=5_000)
-    enter(redis_side, name, "a", "a2", ttl_ms=LONG_MS)
-    assert server.hgetall(keys.lock) == {"owner:a": "2"}
-    assert server.smembers(keys.entries) == {"a1", "a2"}
-    assert server.hget(keys.fence, "kind") == "reentrant"
-    assert 30_000 < server.pttl(keys.lock) <= LONG_MS
-    assert server.pexpiretime(keys.lock) == server.pexpiretime(keys.entries)
-    day_ms = 24 * 3_600_000
-    assert day_ms < server.pttl(keys.fence) <= day_ms + LONG_MS
-    redis_side.execute(op.ReleaseReentrant(name, "a", "a1"))
-    assert server.hgetall(keys.lock) == {"owner:a": "1"}
-    redis_side.execute(op.ReleaseReentrant(name, "a", "a2"))
-    assert server.keys(f"{keys.lock}*") == [keys.fence]
 
 
 # --- leases ---
 
 
-def test_a5_a_second_release_of_one_lease_does_nothing_to_the_other(side: Side) -> None:
-    lock = made(side, side.name("lock"))
-    outer, inner = lock.acquire(owner="a"), lock.acquire(owner="a")
-    inner.release()
-    inner.release()
-    assert lock.try_acquire(owner="b") is None
-    outer.release()
+# --- permits ---
 
 
-BAD_OWNERS: list[tuple[object, str]] = [
-    ("", "^an owner needs a name$"),
-    (b"bytes", "^the name of an owner is a text, not bytes: b'bytes'$"),
-    ("a\nb", "cannot be printed"),
-    ("x" * 2_000, "^the name of an owner has 2000 characters; the maximum is 1024$"),
-    (lambda: "", "^an owner needs a name$"),
-]
+def test_there_are_as_many_permits_as_were_said_and_no_more(side: Side) -> None:
+    semaphore = room(side, side.name("room"), permits=3)
+    leases = [semaphore.acquire(timeout=0) for _ in range(3)]
+    assert semaphore.try_acquire() is None
+    leases[1].release()
+    again = semaphore.acquire(timeout=0)
+    assert semaphore.try_acquire() is None
+    for lease in (leases[0], leases[2], again):
+        lease.release()
 
 
-@pytest.mark.parametrize(("owner", "sentence"), BAD_OWNERS, ids=[str(index) for index in range(len(BAD_OWNERS))])
-def test_an_owner_that_is_none_is_refused_and_nothing_is_taken(side: Side, owner: Owner, sentence: str) -> None:
-    lock = made(side, side.name("lock"))
-    calls: list[Callable[[], object]] = [lambda: lock.acquire(owner=owner), lambda: lock.try_acquire(owner=owner)]
-    for call in calls:
-        with pytest.raises(InvalidInput, match=sentence):
-            call()
-    assert lock.try_acquire(owner="a") is not None
+def test_a_dead_holders_permit_comes_back_at_its_end(side: Side) -> None:
+    name = side.name("room")
+    living, dead = (room(side, name, permits=2).acquire(timeout=0) for _ in range(2))
+    assert room(side, name, permits=2).try_acquire() is None
+    let_lapse(side, dead)
+    new = room(side, name, permits=2).acquire(timeout=0)
+    assert room(side, name, permits=2).try_acquire() is None
+    with pytest.raises(LeaseLost):
+        dead.release()
+    assert room(side, name, permits=2).try_acquire() is None
+    living.release()
+    new.release()
 
 
-def test_a_handle_may_know_its_owner_or_how_to_ask_for_it(side: Side) -> None:
-    asked = []
-
-    def ask() -> str:
-        asked.append(1)
-        return "a"
-
-    lock = made(side, side.name("lock"), owner=ask)
-    outer, inner = lock.acquire(timeout=0), lock.try_acquire()
-    assert len(asked) == 2
-    assert inner is not None
-    assert lock.try_acquire(owner="b") is None
-    inner.release()
-    outer.release()
+def test_the_answer_says_when_one_more_may_get_in(side: Side) -> None:
+    name = side.name("room")
+    first, second = (side.execute(op.AcquirePermit(name, holder, 60_000, 2)) for holder in ("a", "b"))
+    held = side.execute(op.AcquirePermit(name, "c", 60_000, 2))
+    assert isinstance(first, Acquired)
+    assert first.free_in_ms == 0
+    for answer in (second, held):
+        assert isinstance(answer, Acquired | Held)
+        assert answer.free_in_ms is not None
+        assert 30_000 < answer.free_in_ms <= 60_000
 
 
-def test_h2_h3_neither_a_sibling_nor_a_child_enters_as_the_task_that_holds() -> None:
-    async def body() -> None:
-        lock = AsyncReentrantLock(AsyncMemoryStore(), "door", owner=task_owner)
-
-        async def sibling() -> bool:
-            return await lock.try_acquire() is None
-
-        async with lock.acquire() as outer, lock.acquire() as inner:
-            assert inner.fencing_token == outer.fencing_token
-            assert await asyncio.create_task(sibling())
-            assert all(await asyncio.gather(sibling(), sibling()))
-        assert not await sibling()
-
-    asyncio.run(body())
+# --- the number of permits ---
 
 
-def test_an_acquire_belongs_to_the_task_that_calls_it_also_if_another_awaits_it() -> None:
-    async def body() -> None:
-        lock = AsyncReentrantLock(AsyncMemoryStore(), "door", owner=task_owner)
-        outer = await lock.acquire()
-        inner = await asyncio.ensure_future(lock.acquire())
-        tried = await asyncio.ensure_future(lock.try_acquire())
-        assert tried is not None
-        for lease in (tried, inner, outer):
-            await lease.release()
-        assert await lock.try_acquire(owner="anybody") is not None
-
-    asyncio.run(body())
+def test_a_handle_that_says_another_number_is_refused_while_permits_are_held(side: Side) -> None:
+    name = side.name("room")
+    lease = room(side, name, permits=3).acquire(timeout=0)
+    for wrong in (2, 4):
+        with pytest.raises(PermitsMismatch, match=f"^semaphore '{name}' is in use with 3 permits, not with {wrong}$"):
+            room(side, name, permits=wrong).acquire(timeout=0)
+    assert isinstance(PermitsMismatch(name, 3, 2), InvalidInput)
+    lease.renew()
+    lease.release()
 
 
-def test_the_fence_outlives_a_lock_that_is_renewed_for_long(redis_side: Side) -> None:
-    name, server = redis_side.name("lock"), redis_side.raw()
-    token = enter(redis_side, name, "a", "a1").fencing_token
-    server.pexpire(reentrant_keys(name).fence, 1_000)
-    redis_side.execute(op.RenewReentrant(name, "a", "a1", LONG_MS))
-    assert server.pttl(reentrant_keys(name).fence) > LONG_MS
-    assert enter(redis_side, name, "a", "a2").fencing_token == token
+# --- waiting ---
+
+
+# --- cancelled, lost, refused ---
+
+
+# --- who may be in ---
+
+
+def test_a_writer_is_in_alone(side: Side) -> None:
+    lock = book(side, side.name("book"))
+    writer = lock.write.acquire(timeout=0)
+    assert lock.write.try_acquire() is None
+    assert lock.read.try_acquire() is None
+    writer.release()
+    reader = lock.read.acquire(timeout=0)
+    assert lock.write.try_acquire() is None
+    reader.release()
+    lock.write.acquire(timeout=0).release()
+
+
+# --- ends ---
+
+
+def test_a_reader_that_lapsed_is_not_kept_alive_by_one_that_is_renewed(side: Side) -> None:
+    name = side.name("book")
+    dead, living = op.AcquireRead(name, "dead", 40), op.AcquireRead(name, "living", 60_000)
+    side.execute(dead)
+    side.execute(living)
+    side.pass_time(0.05)
+    side.execute(op.RenewReadWrite(name, "living", 60_000))
+    assert side.execute(op.RenewReadWrite(name, "dead", 60_000)) == Lost()
+    side.execute(op.ReleaseReadWrite(name, "living"))
+    assert isinstance(side.execute(op.AcquireWrite(name, "w", 60_000)), Acquired)
+
+
+def test_a_lapsed_writer_lets_others_in_and_learns_of_it(side: Side) -> None:
+    name = side.name("book")
+    writer = book(side, name).write.acquire(timeout=0)
+    let_lapse(side, writer)
+    reader = book(side, name).read.acquire(timeout=0)
+    assert reader.fencing_token > writer.fencing_token
+    with pytest.raises(LeaseLost):
+        writer.release()
+    reader.renew()
+    reader.release()
+
+
+def test_a_repeat_by_the_same_holder_keeps_its_lease_and_its_token(side: Side) -> None:
+    for kind in (op.AcquireRead, op.AcquireWrite):
+        name = side.name("book")
+        first, again = (side.execute(kind(name, "h", 60_000)) for _ in range(2))
+        assert isinstance(first, Acquired)
+        assert isinstance(again, Acquired)
+        assert (first.replay, again.replay) == (False, True)
+        assert again.fencing_token == first.fencing_token
+
+
+def test_after_the_fence_has_lapsed_under_a_reader_tokens_still_grow(redis_side: Side) -> None:
+    name = redis_side.name("book")
+    lock = book(redis_side, name)
+    first = lock.read.acquire(timeout=0)
+    redis_side.raw().delete(read_write_keys(name).fence)
+    second = lock.read.acquire(timeout=0)
+    assert second.fencing_token == first.fencing_token
+    first.release()
+    second.release()
+    with lock.write.acquire(timeout=0) as writer:
+        assert writer.fencing_token > first.fencing_token
+
+
+# --- the door ---
+
+
+def test_a_waiting_writer_shuts_the_door_to_new_readers(side: Side) -> None:
+    name = side.name("book")
+    lock = book(side, name)
+    reader = lock.read.acquire(timeout=0)
+    assert isinstance(side.execute(op.AcquireWrite(name, "w", 60_000, presence_ms=60_000)), Held)
+    assert lock.read.try_acquire() is None
+    reader.release()
+    assert lock.read.try_acquire() is None
+    assert isinstance(side.execute(op.AcquireWrite(name, "w", 60_000, presence_ms=60_000)), Acquired)
+    side.execute(op.ReleaseReadWrite(name, "w"))
+    lock.read.acquire(timeout=0).release()
+
+
+def test_a_writer_that_died_waiting_keeps_readers_out_for_its_presence_only(side: Side) -> None:
+    name = side.name("book")
+    lock = book(side, name)
+    reader = lock.read.acquire(timeout=0)
+    answer = side.execute(op.AcquireWrite(name, "dying", 60_000, presence_ms=60_000))
+    assert answer == Held(20_000)
+    assert lock.read.try_acquire() is None
+    assert side.execute(op.AcquireWrite(name, "dying", 60_000, presence_ms=60)) == Held(20)
+    side.pass_time(0.07)
+    lock.read.acquire(timeout=0).release()
+    reader.release()
+
+
+@pytest.mark.parametrize(
+    ("ttl_ms", "timeout", "claim"),
+    [
+        (30_000, 0, WriteTry("x", "h", 30_000, 0)),
+        (30_000, None, WriteClaim("x", "h", 30_000, PRESENCE_MS_MAX)),
+        (2_000, 60.0, WriteClaim("x", "h", 2_000, 2_000)),
+        (30_000, 0.5, WriteClaim("x", "h", 30_000, 500)),
+        (30_000, 1e-9, WriteClaim("x", "h", 30_000, 1)),
+    ],
+)
+def test_a_presence_outlasts_neither_the_lease_nor_ten_seconds_nor_the_wait(
+    ttl_ms: int, timeout: float | None, claim: WriteTry
+) -> None:
+    made = write_claim("x", ttl_ms, timeout)
+    assert type(made) is type(claim)
+    assert made.presence_ms == claim.presence_ms
+    assert made.leaves_traces == (timeout != 0)
+    assert made.acquiring_in_line("me").party == "me"  # so that a release wakes one process only
+
+
+# --- refused ---
+
+
+def test_bad_input_is_refused_at_once() -> None:
+    store = MemoryStore()
+    with pytest.raises(InvalidInput, match=r"^ttl of 0 s is not a duration"):
+        ReadWriteLock(store, "x", ttl=0)
+    with pytest.raises(InvalidInput, match=r"^a lock needs a name$"):
+        ReadWriteLock(store, "")
+    with pytest.raises(InvalidInput, match=r"^timeout of -1 s is not a waiting time"):
+        ReadWriteLock(store, "x").write.acquire(timeout=-1)
+    assert repr(ReadWriteLock(store, "x", ttl=2)) == "ReadWriteLock('x', ttl=2)"
+    assert repr(AsyncReadWriteLock(AsyncMemoryStore(), "x", ttl=2)) == "AsyncReadWriteLock('x', ttl=2)"
+
+
+# --- who is told ---

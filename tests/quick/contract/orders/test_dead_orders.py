@@ -9,26 +9,21 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing
-from segmented.models import Order, Settled
+from segmented.models import Order
 from segmented.models.submitted import SUBMITTED_UNTIL_MS, KeptMessage, Replayed
 from segmented.stock.dead_letters import (
     Place,
-    PlacedOrder,
     ReplayedOrder,
     dead_letters_plan,
     message_of,
     order_plan,
     outboxes_plan,
-    places_plan,
     replay_plan,
 )
 from tests.support.contract.pools.shop import LONG_MS, Shop
-from tests.support.contract.shards.sharding import sharded
 
 if TYPE_CHECKING:
     from segmented.models.submitted import Submitted
-    from segmented.plans import Plan
-    from segmented.stock.dead_letters import DeadLetter
     from tests.fixtures.stores import Side
 
 WORKER: Final = "0f9c2d71aa"
@@ -52,19 +47,6 @@ def bury(side: Side, sku: str, order_id: str, quantity: int = 2, *, hold_ms: int
     assert side.execute(given_up) == 1
 
 
-def meanwhile(plan: Plan[list[DeadLetter]], operation: op.Operation[object]) -> Plan[list[DeadLetter]]:
-    """Run a plan, with something that happens just before it reads orders."""
-    reply: object = None
-    while True:
-        try:
-            effect = plan.send(reply)
-        except StopIteration as stop:
-            return list(stop.value)
-        if isinstance(effect, op.ReadSubmitted):
-            yield operation
-        reply = yield effect
-
-
 def one(shop: Shop, order_id: str) -> Submitted:
     (found,) = shop.side.run(order_plan(shop.sku, order_id))
     assert found.place == Place(shop.sku)
@@ -72,16 +54,6 @@ def one(shop: Shop, order_id: str) -> Submitted:
 
 
 # --- an order ---
-
-
-def test_a_queued_order_says_what_it_asks_for_and_when_it_is_published_again(shop: Shop) -> None:
-    shop.open(10, 2)
-    queue(shop.side, shop.sku, "a")
-    found = one(shop, "a")
-    assert (found.state, found.record, found.order) == ("queued", None, Order("a", 2, "ann"))
-    assert (found.worker, found.until_ms, found.dead_at_ms) == ("", 0, None)
-    assert found.due_ms is not None
-    assert 0 < found.due_ms - found.read_at_ms <= LONG_MS
 
 
 def test_an_order_in_hand_names_its_worker_its_end_and_a_hold_without_a_worker(shop: Shop) -> None:
@@ -102,11 +74,6 @@ def test_a_dead_order_is_in_nobodys_hand_and_in_no_outbox(shop: Shop) -> None:
     assert (found.state, found.worker, found.until_ms, found.due_ms) == ("dead", "", 0, None)
     assert found.dead_at_ms is not None
     assert 0 <= found.read_at_ms - found.dead_at_ms < 30_000
-
-
-def test_of_an_order_that_nobody_submitted_nothing_is_found(shop: Shop) -> None:
-    shop.open(10, 2)
-    assert shop.side.run(order_plan(shop.sku, "a")) == []
 
 
 # --- the set ---
@@ -158,18 +125,6 @@ def test_a_replayed_order_is_due_at_once_and_counted_anew(shop: Shop) -> None:
     assert again.answer is None
 
 
-def test_an_order_that_was_decided_meanwhile_only_leaves_the_set(shop: Shop) -> None:
-    shop.open(10, 2)
-    bury(shop.side, shop.sku, "a", hold_ms=1)
-    shop.let_short_holds_lapse()
-    shop.expire_due()
-    (replayed,) = shop.side.run(replay_plan(shop.sku, ["a"]))
-    assert isinstance(replayed.answer, Settled)
-    assert replayed.answer.state == "expired"
-    assert shop.side.run(dead_letters_plan(shop.sku)) == []
-    assert one(shop, "a").due_ms is None
-
-
 @pytest.mark.parametrize("ids", [[], ["a", "b\n"], [f"{number}" for number in range(1_001)]], ids=len)
 def test_a_replay_of_what_cannot_be_changes_nothing(shop: Shop, ids: list[str]) -> None:
     shop.open(10, 2)
@@ -177,15 +132,6 @@ def test_a_replay_of_what_cannot_be_changes_nothing(shop: Shop, ids: list[str]) 
     with pytest.raises(InvalidInput):
         shop.side.run(replay_plan(shop.sku, ids))
     assert len(shop.side.run(dead_letters_plan(shop.sku))) == 1
-
-
-def test_an_order_that_is_replayed_while_the_set_is_read_is_left_out(side: Side) -> None:
-    sku = side.name()
-    side.execute(op.OpenPool(sku, 10, 2, gated=False))
-    bury(side, sku, "a")
-    bury(side, sku, "b")
-    letters = side.run(meanwhile(dead_letters_plan(sku), op.ReplayDead(sku, ("a",))))
-    assert [letter.dead.order_id for letter in letters] == ["b"]
 
 
 # --- places ---
@@ -211,28 +157,6 @@ def test_outboxes_are_those_that_orders_were_submitted_to_or_those_asked_for(sid
     for plan in plans:
         with pytest.raises(PoolMissing):
             side.run(plan)
-
-
-def test_each_shard_has_a_set_of_its_own(side: Side) -> None:
-    sku = side.name()
-    sharded(side, sku).open(stock=30, segments=3, shards=3)
-    first, second, third = side.run(places_plan(sku))
-    bury(side, first, "a")
-    bury(side, third, "a")
-    bury(side, second, "b")
-    assert [found.place for found in side.run(outboxes_plan([sku]))] == [Place(sku, number) for number in range(3)]
-    noted = [found.place for found in side.run(outboxes_plan()) if found.place.sku == sku]
-    assert noted == [Place(sku, number) for number in range(3)]
-    letters = side.run(dead_letters_plan(sku))
-    assert [(letter.place.shard, letter.dead.order_id) for letter in letters] == [(0, "a"), (1, "b"), (2, "a")]
-    found: list[PlacedOrder] = side.run(order_plan(sku, "a"))
-    assert [(each.place.shard, each.found.state) for each in found] == [(0, "dead"), (2, "dead")]
-    assert side.run(replay_plan(sku, ["a", "nobody"])) == [
-        ReplayedOrder("a", Place(sku, 0), Replayed("a")),
-        ReplayedOrder("a", Place(sku, 2), Replayed("a")),
-        ReplayedOrder("nobody", Place(sku), None),
-    ]
-    assert [letter.place.shard for letter in side.run(dead_letters_plan(sku))] == [1]
 
 
 # --- messages ---

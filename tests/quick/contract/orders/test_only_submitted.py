@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from segmented import protocol as op
 from segmented.models import Order
 from tests.support.contract.carts.carts import CartPools
-from tests.support.contract.orders.submitting import buried, named, queue, submit, take, waiting
+from tests.support.contract.orders.submitting import named, queue, submit, take
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
@@ -51,22 +51,3 @@ def test_a_cart_whose_line_a_message_names_is_cancelled_whole(side: Side) -> Non
     pools.cancel(cart)
     assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0)}
     pools.check_books()
-
-
-def test_a_reserved_order_that_is_submitted_later_is_confirmed_by_a_message(shop: Shop) -> None:
-    shop.open(9, 3)
-    shop.reserve("a", 1)
-    submit(shop, Order("a", 1))
-    assert waiting(shop) == 1
-    assert confirm_idle(shop, "a") == ["Settled"]
-    assert confirm_idle(shop, "a") == ["Settled"]
-    assert shop.totals() == (8, 0, 1)
-
-
-def test_a_dead_order_is_not_confirmed_by_a_message(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 1))
-    buried(shop, "a")
-    assert confirm_idle(shop, "a") == ["OrderQueued"]
-    assert named(take(shop, "a").orders) == ["Dead"]
-    assert shop.totals() == (8, 1, 0)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from segmented.models import Order
-from segmented.models.submitted import BegunOrder, TakenOrders
-from tests.quick.contract.orders.test_sweep_outbox import check_due_in
 from tests.support.contract.orders.submitting import (
     begin_and_die,
     begun,
@@ -24,17 +22,9 @@ from tests.support.contract.orders.submitting import (
     take,
     waiting,
 )
-from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, Shop
-
-MINUTE_MS = 60_000
+from tests.support.contract.pools.shop import SHORT_MS, Shop
 
 TEN = [order.order_id for order in orders(10)]
-
-
-def taken(answer: TakenOrders) -> list[BegunOrder]:
-    found = [one for one in answer.orders if isinstance(one, BegunOrder)]
-    assert len(found) == len(answer.orders), answer
-    return found
 
 
 def test_what_is_put_off_is_not_this_workers_any_more_and_its_segment_is_free(shop: Shop) -> None:
@@ -60,15 +50,6 @@ def test_what_stopped_the_worker_does_not_count_unless_it_was_the_orders_fault(
     put_off(shop, "a", counts=counts)
     put_off(shop, "a", counts=counts)
     assert submitted(shop, "a").begun == times
-
-
-def test_an_order_that_could_not_be_tried_for_ever_is_never_buried(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 1))
-    for _ in range(12):
-        assert begun(shop, "a").begun == 1
-        assert put_off(shop, "a", counts=False) == 0
-    assert dead(shop) == []
 
 
 def test_failures_that_are_not_the_orders_do_not_bury_it_with_fewer_tries_allowed(shop: Shop) -> None:
@@ -102,63 +83,6 @@ def test_what_another_worker_has_by_now_is_left_alone(shop: Shop) -> None:
     found = submitted(shop, "a")
     assert (found.begun, found.reason, outbox(shop).due) == (2, "", 0)
     assert renew_work(shop, "a", holder="w1") == ()
-
-
-def test_a_decided_and_an_unknown_order_are_not_put_off(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 1))
-    shop.confirm("a")
-    assert put_off(shop, "a", "nobody", begun_max=1) == 0
-    assert waiting(shop) == 0
-    assert dead(shop) == []
-
-
-def test_a_queued_order_that_found_no_segment_is_put_off_for_a_while(shop: Shop) -> None:
-    shop.open(9, 1)
-    shop.granted("other")
-    queue(shop, Order("a", 1), after_ms=1)
-    take(shop, "a")
-    put_off(shop, "a", counts=False, reason="no segment was free")
-    shop.side.pass_time(0.003)
-    found = submitted(shop, "a")
-    assert (found.state, found.begun, found.reason, outbox(shop).due) == ("queued", 0, "no segment was free", 0)
-
-
-def test_a_reason_is_kept_in_one_line_of_at_most_two_hundred_characters(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 1))
-    begun(shop, "a")
-    put_off(shop, "a", reason="\udcff" + "ü" * 300)
-    assert submitted(shop, "a").reason == "?" + "ü" * 199
-
-
-def test_work_that_is_renewed_stays_this_workers_and_its_units_stay_reserved(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 2), hold_ms=MINUTE_MS)
-    take(shop, "a", hold_ms=MINUTE_MS, work_ms=MINUTE_MS)
-    assert renew_work(shop, "a") == ("a",)
-    if shop.side.server is None:
-        shop.side.pass_time(61)
-    else:
-        check_due_in(shop, "a", LONG_MS)
-    assert named(take(shop, "a", holder="w2").orders) == ["Busy"]
-    assert shop.expire_due() == ((), False)
-    assert outbox(shop).due == 0
-
-
-def test_work_under_a_segments_lock_that_is_renewed_keeps_its_lease(shop: Shop) -> None:
-    shop.open(9, 1)
-    queue(shop, *orders(2))
-    first = begun(shop, "o00", ttl_ms=MINUTE_MS, work_ms=MINUTE_MS)
-    token = first.fencing_token
-    assert renew_work(shop, "o00") == ("o00",)
-    if shop.side.server is None:
-        shop.side.pass_time(61)
-    else:
-        assert shop.side.server.pttl(f"{shop.keys.lock}:{first.segment}") > LONG_MS - MINUTE_MS
-    assert named(take(shop, *TEN[:2], holder="w2").orders) == ["Busy", "Busy"]
-    assert submitted(shop, "o01").state == "queued"
-    assert begun(shop, "o00").fencing_token == token
 
 
 def test_only_what_is_still_this_workers_is_renewed(shop: Shop) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, OrderMismatch, OrderQueued, PoolGated, PoolMissing
-from segmented.models import Closed, Decided, Order, Reserved, Settled, SoldOut
+from segmented.errors import InvalidInput, OrderMismatch, PoolGated, PoolMissing
+from segmented.models import Closed, Order, Reserved, Settled, SoldOut
 from segmented.models.orders import decided_as
 from segmented.models.submitted import OutboxState, Queued
 from tests.support.contract.orders.submitting import (
@@ -34,34 +33,11 @@ A, B = Order("a", 2), Order("b", 1, "ann")
 # --- units taken at acceptance ---
 
 
-def test_an_accepted_order_has_its_units_and_its_place_in_the_outbox_at_once(shop: Shop) -> None:
-    shop.open(9, 3)
-    answer = Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=False)
-    assert submit(shop, A) == (answer,)
-    assert outbox(shop) == OutboxState(1, 0, 0, 0)
-    record = shop.record("a")
-    assert record is not None
-    kept = replace(record, hold_until_ms=None)
-    found = submitted(shop, "a")
-    assert found.record is not None
-    assert (found.state, replace(found.record, hold_until_ms=None), found.is_in_outbox) == ("reserved", kept, True)
-    assert (found.begun, found.published, found.reason, found.worker) == (0, 0, "", "")
-
-
 def test_orders_submitted_one_by_one_are_from_one_segment_for_a_run_of_64_changes(shop: Shop) -> None:
     shop.open(900, 3)
     found = [submit(shop, Order(f"o{number}", 1))[0] for number in range(130)]
     segments = [answer.segment for answer in found if isinstance(answer, Reserved)]
     assert segments == [0] * 63 + [1] * 64 + [2] * 3  # opening the pool was the first change
-
-
-def test_a_repeat_gets_the_same_answer_and_no_second_place(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, A)
-    again = Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=True)
-    assert submit(shop, A, A) == (again, again)
-    assert waiting(shop) == 1
-    assert shop.totals() == (7, 2, 0)
 
 
 def test_a_repeat_does_not_put_the_publication_off(shop: Shop) -> None:
@@ -100,31 +76,7 @@ def test_what_is_refused_at_the_door_leaves_nothing(shop: Shop) -> None:
     assert [submitted(shop, order_id).state for order_id in "ab"] == ["unknown", "unknown"]
 
 
-def test_what_is_decided_gets_no_place_again(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, A)
-    shop.confirm("a")
-    assert submit(shop, A) == queue(shop, A) == (Decided("a", "confirmed", 2, 0, None, 3, replay=True),)
-    assert waiting(shop) == 0
-
-
-def test_a_thousand_orders_are_accepted_in_one_step(shop: Shop) -> None:
-    shop.open(1_000, 7)
-    assert set(named(submit(shop, *(Order(f"o{number}", 1) for number in range(1_000))))) == {"Reserved"}
-    assert waiting(shop) == 1_000
-    assert shop.state().sequence == 2
-
-
 # --- units taken by a worker ---
-
-
-def test_a_queued_order_takes_no_units_yet(shop: Shop) -> None:
-    shop.open(9, 3)
-    assert queue(shop, A, B) == (Queued("a", replay=False), Queued("b", replay=False))
-    assert shop.totals() == (9, 0, 0)
-    assert shop.state().sequence == 1
-    found = submitted(shop, "b")
-    assert (found.state, found.record, found.order, found.is_in_outbox) == ("queued", None, B, True)
 
 
 def test_a_queued_order_that_comes_again_is_told_so_also_in_its_own_call(shop: Shop) -> None:
@@ -161,23 +113,7 @@ def test_a_pool_that_is_not_open_is_missing(side: Side, operation: op.Operation[
         side.execute(operation)
 
 
-def test_of_a_pool_that_is_not_open_no_order_is_known(side: Side) -> None:
-    sku = side.name()
-    (found,) = side.execute(op.ReadSubmitted(sku, ("a",)))
-    assert (found.state, found.record, found.order, found.is_in_outbox) == ("unknown", None, None, False)
-    assert side.execute(op.ListDead(sku, 0)) == (0, ())
-
-
 # --- other content ---
-
-
-@pytest.mark.parametrize("other", [Order("a", 3), Order("a", 2, "ann")], ids=["quantity", "customer"])
-def test_other_content_under_the_id_of_a_submitted_order_is_a_mismatch(shop: Shop, other: Order) -> None:
-    shop.open(9, 3)
-    submit(shop, A)
-    assert named(submit(shop, other, B)) == ["OrderMismatch", "Reserved"]
-    assert named(queue(shop, other)) == ["OrderMismatch"]
-    assert waiting(shop) == 2
 
 
 @pytest.mark.parametrize("other", [Order("a", 3), Order("a", 2, "ann")], ids=["quantity", "customer"])
@@ -192,29 +128,6 @@ def test_other_content_under_the_id_of_a_queued_order_is_a_mismatch_for_all(shop
         shop.grant("a", other.quantity, customer_id=other.customer_id)
     assert shop.totals() == (9, 0, 0)
     assert waiting(shop) == 2
-
-
-def test_the_same_content_may_be_reserved_or_granted_and_is_one_order(shop: Shop) -> None:
-    shop.open(9, 3)
-    queue(shop, A, Order("g", 1))
-    shop.reserved("a", 2)
-    shop.granted("g", 1)
-    assert [submitted(shop, order_id).state for order_id in "ag"] == ["reserved", "reserved"]
-    assert begun(shop, "a").quantity == 2
-    assert shop.totals() == (6, 3, 0)
-    shop.confirm("a")
-    shop.confirm("g")
-    assert waiting(shop) == 0
-
-
-def test_a_queued_order_cannot_be_confirmed_before_a_worker_has_decided_it(shop: Shop) -> None:
-    shop.open(9, 3)
-    queue(shop, A)
-    for call in (shop.confirm, shop.expire):
-        with pytest.raises(OrderQueued):
-            call("a")
-    assert named(shop.confirm_many("a", "nobody")) == ["OrderQueued", "OrderUnknown"]
-    assert waiting(shop) == 1
 
 
 def test_a_queued_order_is_cancelled_without_units_and_for_good(shop: Shop) -> None:
@@ -278,20 +191,4 @@ def test_a_kept_refusal_takes_the_order_out_of_the_outbox(shop: Shop) -> None:
     assert waiting(shop) == 0
 
 
-def test_a_gated_order_leaves_when_it_is_voided(shop: Shop) -> None:
-    shop.open(9, 3, gated=True)
-    submit(shop, A)
-    assert named(shop.cancel_many("a")) == ["PoolGated"]
-    assert waiting(shop) == 1
-    shop.cancel("a", voided=True)
-    assert waiting(shop) == 0
-
-
 # --- the pools that orders were submitted to ---
-
-
-def test_a_pool_is_noted_once_for_whoever_sweeps(side: Side) -> None:
-    sku = side.name("noted {x} ü")
-    for _ in range(2):
-        side.execute(op.NotePool(sku, submits=True))
-    assert [found for found in side.execute(op.ListOutboxes()) if found == sku] == [sku]

@@ -43,13 +43,6 @@ def swept(shop: Shop, **terms: int) -> Swept:
 # --- what is due ---
 
 
-def test_nothing_is_published_again_before_it_is_due(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 1))
-    assert sweep(shop) == NOTHING
-    assert submitted(shop, "a").published == 0
-
-
 def test_what_is_due_is_named_longest_ago_first_and_once(shop: Shop) -> None:
     shop.open(9, 3)
     submit(shop, Order("b", 1), after_ms=0)
@@ -126,39 +119,11 @@ def test_an_id_in_the_outbox_of_which_nothing_else_is_known_leaves_it(plain_redi
     assert waiting(shop) == 0
 
 
-def test_what_a_worker_has_in_hand_is_not_published_before_its_time_is_over(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, *orders(2), after_ms=0)
-    begun(shop, "o00")
-    begun(shop, "o01", holder="w2", work_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    assert swept(shop).due == (("o01", 1),)
-
-
-def test_what_was_put_off_is_due_after_its_delay(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, *orders(2))
-    take(shop, "o00", "o01")
-    put_off(shop, "o00")
-    put_off(shop, "o01", delay_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    assert swept(shop).due == (("o01", 1),)
-
-
 def test_the_hold_of_what_is_published_again_begins_anew(shop: Shop) -> None:
     shop.open(9, 3)
     submit(shop, Order("a", 1), after_ms=0, hold_ms=SHORT_MS)
     shop.side.pass_time(0.003)
     swept(shop, hold_ms=LONG_MS)
-    shop.let_short_holds_lapse()
-    assert shop.expire_due() == ((), False)
-
-
-def test_a_hold_is_never_shortened_by_a_sweep(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 1), after_ms=0)
-    shop.side.pass_time(0.003)
-    swept(shop, hold_ms=1)
     shop.let_short_holds_lapse()
     assert shop.expire_due() == ((), False)
 
@@ -208,29 +173,6 @@ def test_a_dead_order_is_replayed_as_if_for_the_first_time(shop: Shop, *, by_wor
     assert replay(shop, "a") == (None,)
 
 
-def test_a_queued_order_that_died_undecided_is_replayed_with_what_it_asked_for(shop: Shop) -> None:
-    shop.open(9, 1)
-    shop.granted("other")
-    queue(shop, Order("a", 2, "ann"))
-    take(shop, "a")
-    assert put_off(shop, "a", begun_max=0) == 1
-    assert submitted(shop, "a").state == "dead"
-    assert replay(shop, "a") == (Replayed("a"),)
-    assert queue(shop, Order("a", 2, "ann")) == (Queued("a", replay=True),)
-    shop.confirm("other")
-    assert begun(shop, "a").order == Order("a", 2, "ann")
-
-
-def test_a_dead_order_that_is_submitted_again_is_not_begun_again(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 2))
-    buried(shop, "a")
-    assert named(submit(shop, Order("a", 2))) == ["Reserved"]
-    assert waiting(shop) == 1
-    assert named(take(shop, "a").orders) == ["Dead"]
-    assert waiting(shop) == 0
-
-
 def test_a_queued_order_that_died_and_is_submitted_again_comes_back_to_the_set(shop: Shop) -> None:
     shop.open(9, 3)
     queue(shop, Order("a", 2))
@@ -256,22 +198,6 @@ def test_the_hold_of_a_dead_order_lapses_as_any_other(shop: Shop) -> None:
 # --- messages that nobody could read ---
 
 
-def test_a_message_is_kept_once_with_its_text_as_it_was(side: Side) -> None:
-    queue_name = side.name("queue")
-    body = '{"v": 2,\t"ü"}\nrest'
-    for _ in range(2):
-        assert side.execute(op.KeepMessage(queue_name, "d1", "a newer\nversion", body))
-    assert side.execute(op.KeepMessage(queue_name, "d2", "no JSON", ""))
-    kept = side.execute(op.ListMessages(queue_name))
-    assert sorted((one.digest, one.reason, one.text) for one in kept) == [
-        ("d1", "a newer version", body),
-        ("d2", "no JSON", ""),
-    ]
-    assert side.execute(op.DropMessage(queue_name, "d1"))
-    assert not side.execute(op.DropMessage(queue_name, "d1"))
-    assert [one.digest for one in side.execute(op.ListMessages(queue_name))] == ["d2"]
-
-
 def test_no_more_than_a_thousand_messages_are_kept_and_a_known_one_is_still_kept(side: Side) -> None:
     queue_name = side.name("queue")
     for number in range(1_000):
@@ -281,10 +207,3 @@ def test_no_more_than_a_thousand_messages_are_kept_and_a_known_one_is_still_kept
     assert len(side.execute(op.ListMessages(queue_name))) == 1_000
     side.execute(op.DropMessage(queue_name, "d7"))
     assert side.execute(op.KeepMessage(queue_name, "one more", "", "x"))
-
-
-def test_a_reason_and_a_text_that_are_no_unicode_are_kept_readable(side: Side) -> None:
-    queue_name = side.name("queue")
-    assert side.execute(op.KeepMessage(queue_name, "d1", "bad \udcff", "text \udcff"))
-    (kept,) = side.execute(op.ListMessages(queue_name))
-    assert (kept.reason, kept.text) == ("bad ?", "text \\udcff")

@@ -17,13 +17,10 @@ from tests.support.contract.orders.submitting import (
     queue,
     submit,
     submitted,
-    sweep,
     take,
     waiting,
 )
 from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, Shop
-
-TEN = [order.order_id for order in orders(10)]
 
 
 def taken(answer: TakenOrders) -> list[BegunOrder]:
@@ -61,64 +58,6 @@ def test_an_envelope_takes_one_segment_and_one_token_for_all_its_orders(shop: Sh
     assert len(taken(take(shop, "a", "b", "c"))) == 3
 
 
-def test_two_envelopes_have_two_segments_and_a_third_waits_until_one_is_free(shop: Shop) -> None:
-    shop.open(9, 2)
-    queue(shop, *orders(6))
-    began_us = shop.now_us()
-    first, second = taken(take(shop, *TEN[:2], holder="w1")), taken(take(shop, *TEN[2:4], holder="w2"))
-    assert {one.segment for one in first} != {one.segment for one in second}
-    shop.check_tokens(began_us, first[0].fencing_token, second[0].fencing_token)
-    busy = take(shop, *TEN[4:6], holder="w3")
-    assert named(busy.orders) == ["Busy", "Busy"]
-    assert all(isinstance(one, Busy) and not one.is_in_hand for one in busy.orders)
-    assert 0 < (busy.free_in_ms or 0) <= LONG_MS
-    assert submitted(shop, "o04").begun == 0
-    confirm(shop, *TEN[:2], holder="w1")
-    assert {one.segment for one in taken(take(shop, *TEN[4:6], holder="w3"))} == {first[0].segment}
-
-
-def test_a_confirmation_by_the_holder_frees_the_segment(shop: Shop) -> None:
-    shop.open(9, 1)
-    queue(shop, *orders(3))
-    began_us = shop.now_us()
-    first, other = taken(take(shop, *TEN[:2]))
-    assert first.fencing_token == other.fencing_token
-    assert named(confirm(shop, *TEN[:2])) == ["Settled", "Settled"]
-    shop.check_tokens(began_us, first.fencing_token, begun(shop, "o02", holder="w2").fencing_token)
-    assert shop.totals() == (6, 1, 2)
-
-
-def test_orders_whose_units_were_taken_at_acceptance_need_no_segment(shop: Shop) -> None:
-    shop.open(9, 1)
-    shop.granted("other")
-    submit(shop, *orders(3))
-    answers = taken(take(shop, *TEN[:3]))
-    assert [(one.fencing_token, one.begun, one.sequence) for one in answers] == [(None, 1, 3)] * 3
-    assert shop.state().sequence == 3
-
-
-def test_only_those_that_need_a_segment_are_told_that_none_is_free(shop: Shop) -> None:
-    shop.open(9, 1)
-    shop.granted("other")
-    submit(shop, Order("a", 1))
-    queue(shop, Order("b", 1))
-    assert named(take(shop, "a", "b").orders) == ["BegunOrder", "Busy"]
-
-
-def test_an_order_of_one_unit_is_taken_where_there_are_units_under_the_one_lock(shop: Shop) -> None:
-    shop.open(2, 2)
-    queue(shop, *orders(2))
-    first, second = taken(take(shop, *TEN[:2]))
-    assert (first.segment, first.parts, second.segment, second.parts) == (0, ((0, 1),), 0, ((1, 1),))
-
-
-def test_an_order_asked_for_partly_is_told_with_what_it_asked_for(shop: Shop) -> None:
-    shop.open(3, 1)
-    shop.reserve("a", 5, partial=True)
-    submit(shop, Order("a", 5))
-    assert begun(shop, "a") == BegunOrder(Order("a", 5), 3, 0, ((0, 3),), None, 1, 2, 1)
-
-
 # --- one worker at a time ---
 
 
@@ -131,18 +70,6 @@ def test_a_lost_reply_is_told_again_and_counts_once(shop: Shop) -> None:
     assert named(first.orders) == ["BegunOrder", "Settled", "BegunOrder"]
     assert submitted(shop, "a").begun == 1
     assert shop.totals() == (6, 3, 0)
-
-
-def test_a_lost_reply_is_told_again_after_the_lease_under_a_new_token(shop: Shop) -> None:
-    shop.open(9, 3)
-    queue(shop, Order("a", 2))
-    began_us = shop.now_us()
-    first = begun(shop, "a", ttl_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    again = begun(shop, "a")
-    assert (again.begun, again.parts) == (1, first.parts)
-    shop.check_tokens(began_us, first.fencing_token, again.fencing_token)
-    assert shop.totals() == (7, 2, 0)
 
 
 @pytest.mark.parametrize("by_worker", [False, True], ids=["at acceptance", "in the worker"])
@@ -194,17 +121,6 @@ def test_a_late_confirmation_of_the_first_worker_does_not_free_the_seconds_segme
     assert named(take(shop, "o01", holder="w3").orders) == ["Busy"]
 
 
-def test_a_decided_order_is_told_as_it_is_and_leaves_the_outbox(shop: Shop) -> None:
-    shop.open(9, 3)
-    submit(shop, Order("a", 2), Order("b", 1))
-    shop.confirm("a")
-    shop.cancel("b")
-    assert take(shop, "a", "b").orders == (
-        Settled("a", "confirmed", 2, 0, None, 3, replay=True),
-        Settled("b", "cancelled", 1, 0, None, 4, replay=True),
-    )
-
-
 # --- what ends its workers ---
 
 
@@ -232,23 +148,7 @@ def test_the_more_often_an_order_was_begun_the_fewer_go_with_it(shop: Shop, time
     assert named(take(shop, *ids[:most], holder="w2").orders) == ["BegunOrder"] * most
 
 
-def test_what_must_go_alone_stays_in_the_outbox(shop: Shop) -> None:
-    shop.open(99, 3)
-    submit(shop, *orders(2), after_ms=SHORT_MS)
-    begin_and_die(shop, "o00", times=2)
-    take(shop, "o00", "o01", work_ms=LONG_MS)
-    shop.let_short_holds_lapse()
-    assert sweep(shop).due == (("o00", 2),)  # type: ignore[union-attr]  # it has no token to be superseded
-
-
 # --- the pool that it is ---
-
-
-def test_a_worker_is_told_which_pool_it_is_now(shop: Shop) -> None:
-    shop.open(9, 3, gated=True, epoch=4)
-    queue(shop, Order("a", 2))
-    found = take(shop, "a")
-    assert (found.epoch, found.is_gated) == (4, True)
 
 
 # --- workers that confirm at once ---

@@ -10,13 +10,10 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolArchived, PoolFrozen, PoolMissing, PoolVanished
 from segmented.keys import cart_keys, shard_keys
-from segmented.models import AlreadyOpen, Cart, Opened, Order, Reserved
-from segmented.stock import AsyncPool, Pool
-from segmented.stock.archiving import FileArchive, archive, async_archive
-from segmented.stock.archiving.checking import check_archive
+from segmented.models import AlreadyOpen, Cart, Opened, Reserved
+from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.file import lines_of
 from segmented.stock.archiving.plan import archive_plan, no_progress
-from tests.fixtures.stores import AsyncSide, SyncSide
 from tests.quick.contract.pools.test_freezing import CHANGES
 from tests.support.contract.pools.shop import Shop
 
@@ -87,13 +84,6 @@ def test_an_archive_has_every_record_of_the_pool(shop: Shop, tmp_path: Path) -> 
     assert "archive" not in meta
 
 
-def test_an_archive_is_checked_from_its_lines_alone(shop: Shop, tmp_path: Path) -> None:
-    answer = archived(sold(shop), tmp_path / "sold.jsonl.gz")
-    checked = check_archive(lines_of(tmp_path / "sold.jsonl.gz"), "here")
-    assert (checked.sku, checked.epoch, checked.orders, checked.confirmed) == (shop.sku, 1, 3, 3)
-    assert (checked.digest, checked.lines) == (answer.digest, answer.lines)
-
-
 def test_of_an_archived_pool_a_note_alone_is_left(redis_shop: Shop, tmp_path: Path) -> None:
     shop = sold(redis_shop)
     shop.side.execute(op.NotePool(shop.sku, submits=True))
@@ -107,14 +97,6 @@ def test_of_an_archived_pool_a_note_alone_is_left(redis_shop: Shop, tmp_path: Pa
     assert shop.sku not in shop.side.execute(op.ListOutboxes())
 
 
-def test_a_repeat_changes_nothing_and_says_so(shop: Shop, tmp_path: Path) -> None:
-    first = archived(sold(shop), tmp_path / "sold.jsonl")
-    again = archived(shop, tmp_path / "sold.jsonl")
-    assert (again.replay, again.digest, again.lines) == (True, first.digest, first.lines)
-    with pytest.raises(InvalidInput, match=rf"was archived to {tmp_path}/sold.jsonl, .* not at {tmp_path}/other.jsonl"):
-        archived(shop, tmp_path / "other.jsonl")
-
-
 # --- refused ---
 
 
@@ -126,48 +108,6 @@ def test_a_pool_that_sells_is_refused_and_sells_on(shop: Shop, tmp_path: Path) -
         archived(shop, tmp_path / "sold.jsonl")
     assert shop.reserved("two").sequence == 4
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_pool_with_reserved_units_is_refused_and_can_still_decide_them(shop: Shop, tmp_path: Path) -> None:
-    shop.open(10, 4)
-    shop.reserved("one", 3)
-    shop.close()
-    with pytest.raises(InvalidInput, match="cannot be archived: 3 units are reserved: confirm or cancel the orders"):
-        archived(shop, tmp_path / "sold.jsonl")
-    assert shop.confirm("one").state == "confirmed"
-    assert archived(shop, tmp_path / "sold.jsonl").orders == 1
-
-
-def test_holds_that_have_expired_are_given_back_first(shop: Shop, tmp_path: Path) -> None:
-    shop.open(10, 4)
-    shop.reserved("one", 3, hold_ms=0)
-    shop.close()
-    archived(shop, tmp_path / "sold.jsonl")
-    assert values(tmp_path / "sold.jsonl", "orders") == {"one": "e\t3\t1\t4"}
-
-
-def test_a_queued_order_is_refused(shop: Shop, tmp_path: Path) -> None:
-    """And so is an unfinished cart."""
-    shop.open(10, 4)
-    shop.side.execute(op.OpenCart(Cart("basket", [(shop.sku, 1)]), 600_000))
-    shop.side.execute(op.QueueOrders(shop.sku, (Order("one", 1),), 1_000))
-    shop.close()
-    with pytest.raises(InvalidInput, match="1 submitted order is unfinished: let the workers finish"):
-        archived(shop, tmp_path / "sold.jsonl")
-    shop.cancel("one")
-    with pytest.raises(InvalidInput, match="1 cart is unfinished: run 'segmented pool finish-carts"):
-        archived(shop, tmp_path / "sold.jsonl")
-
-
-def test_a_pool_whose_changes_are_not_all_relayed_is_refused(plain_redis_side: Side, tmp_path: Path) -> None:
-    shop = sold(Shop(plain_redis_side, plain_redis_side.name()))
-    for relayed, behind in (("1-7", 3), ("2-9", 10), ("nonsense", 10)):
-        shop.side.raw().hset(shop.keys.meta, "relayed", relayed)
-        with pytest.raises(InvalidInput, match=f"{behind} changes are not in the order database yet"):
-            archived(shop, tmp_path / "sold.jsonl")
-    shop.side.raw().hset(shop.keys.meta, "relayed", "1-10")
-    assert archived(shop, tmp_path / "sold.jsonl").orders == 3
-    assert values(tmp_path / "sold.jsonl", "meta")["relayed"] == "1-10"
 
 
 def test_a_frozen_pool_is_refused_and_one_that_was_never_opened_is_missing(shop: Shop, tmp_path: Path) -> None:
@@ -220,14 +160,6 @@ def test_a_cart_is_not_opened_in_a_pool_that_is_being_archived(shop: Shop) -> No
     with pytest.raises(PoolArchived):
         shop.side.execute(op.OpenCart(Cart("basket", [(shop.sku, 1)]), 600_000))
     assert shop.side.execute(op.ListCarts(shop.sku, 10)).count == 0
-
-
-def test_an_abandoned_archive_leaves_the_pool_as_a_closed_one(shop: Shop) -> None:
-    sold(shop)
-    shop.side.execute(op.BeginArchive(shop.sku))
-    shop.side.execute(op.AbandonArchive(shop.sku))
-    assert shop.close().replay
-    assert shop.confirm("one").replay
 
 
 def test_nothing_is_removed_before_the_archive_is_complete(shop: Shop) -> None:
@@ -300,20 +232,3 @@ def test_once_its_note_is_gone_an_archived_pool_was_never_seen(redis_shop: Shop,
         shop.reserve("late")
     assert not isinstance(error.value, PoolVanished | PoolArchived)
     assert isinstance(shop.open(5, 2), Opened)
-
-
-def test_sync_and_async_report_the_same_steps(side: Side, tmp_path: Path) -> None:
-    steps: list[str] = []
-    shop = sold(Shop(side, side.name()))
-
-    def on_progress(step: str, _done: int, _total: int) -> None:
-        steps.append(step)
-
-    file = tmp_path / "sold.jsonl"
-    if isinstance(side, AsyncSide):
-        answer = side.wait(async_archive(AsyncPool(side.store, shop.sku), file, on_progress=on_progress))
-    else:
-        assert isinstance(side, SyncSide)
-        answer = archive(Pool(side.store, shop.sku), str(file), on_progress=on_progress)
-    assert (answer.orders, answer.target) == (3, str(file))
-    assert list(dict.fromkeys(steps)) == ["checking", "writing", "removing"]

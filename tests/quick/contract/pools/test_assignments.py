@@ -1,23 +1,29 @@
-"""A pool names the queue and the step of the workers that take its submitted orders; no other worker decides them."""
+"""The workers that a pool names, ends that are owed, and refusals that are true."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import random
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import protocol as op
-from segmented.errors import AssignedElsewhere, InvalidInput, PoolDiffers, PoolFrozen, PoolMissing
-from segmented.models import UNASSIGNED, AlreadyOpen, Assigned, Assignment, Order, Settled
-from segmented.models.submitted import BegunOrder, Swept
+from segmented import AsyncPool, protocol as op
+from segmented.errors import AssignedElsewhere, InvalidInput, PoolMissing
+from segmented.models import UNASSIGNED, AlreadyOpen, Assigned, Assignment, Order, Reserved, SoldOut
+from segmented.stock import AsyncGrant
+from segmented.stock.fold import LedgerFold
 from tests.support.contract.orders.submitting import outbox, queue, submit, submitted
 from tests.support.contract.pools.shop import LONG_MS, Shop
 from tests.support.contract.shards.sharding import sharded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
+    from segmented.clock import ManualClock
     from tests.fixtures.stores import Side
+    from tests.support.contract.pools.merged import Run, Watched
 
 STEP = "shop.steps:charge"
 CONCERTS = Assignment("concerts", STEP)
@@ -71,16 +77,6 @@ def concert(side: Side) -> Shop:
 # --- opening, and changing ---
 
 
-def test_a_pool_keeps_the_queue_and_the_step_that_it_was_opened_with(opened: Callable[..., Any]) -> None:
-    pool, answer = opened(queue="concerts", step=STEP)
-    assert (answer.state.queue, answer.state.step) == named(pool) == ("concerts", STEP)
-    assert [type(opened(**names)[1]) for names in ({}, {"step": STEP})] == [AlreadyOpen] * 2
-    with pytest.raises(PoolDiffers) as caught:
-        opened(queue="mugs", step="s:f")
-    assert caught.value.differing == ("queue concerts instead of mugs", f"step {STEP} instead of s:f")
-    assert named(pool) == ("concerts", STEP)
-
-
 def test_the_names_change_while_the_pool_sells_and_a_repeat_says_so(opened: Callable[..., Any]) -> None:
     pool, _ = opened()
     assert named(pool) == (None, None)
@@ -119,15 +115,6 @@ def test_a_name_that_cannot_be_is_refused_before_anything_is_asked(opened: Calla
             pool.assign(**({"queue": None, "step": None} | names))
 
 
-def test_the_names_outlive_a_thaw(concert: Shop) -> None:
-    concert.side.execute(op.FreezePool(concert.sku, 1))
-    with pytest.raises(PoolFrozen):
-        concert.side.execute(op.AssignPool(concert.sku, UNASSIGNED))
-    concert.side.execute(op.ThawPool(concert.sku, 2, 0))
-    state = concert.state()
-    assert (state.queue, state.step, state.epoch) == ("concerts", STEP, 2)
-
-
 # --- who may take the orders ---
 
 
@@ -149,61 +136,107 @@ def test_a_worker_that_the_pool_does_not_name_decides_nothing(concert: Shop) -> 
             assert found() == before, (whose, name)
 
 
-def test_the_worker_that_the_pool_names_takes_sweeps_and_confirms(concert: Shop) -> None:
-    swept = WORK["sweep"](concert, CONCERTS)
-    assert isinstance(swept, Swept)
-    assert sorted(swept.due) == [("a", 0), ("q", 0)]
-    assert WORK["check"](concert, CONCERTS) is None
-    (done, _) = WORK["confirm"](concert, CONCERTS)
-    assert (type(done), done.state) == (Settled, "confirmed")
-    assert [type(one) for one in WORK["take"](concert, CONCERTS).orders] == [Settled, BegunOrder]
+class Failed(Exception):
+    """The body's own error."""
 
 
-def test_what_a_pool_does_not_name_may_be_anything(concert: Shop) -> None:
-    for names, worker in (
-        (UNASSIGNED, UNASSIGNED),
-        (UNASSIGNED, CONCERTS),
-        (Assignment("concerts"), CONCERTS),
-        (Assignment("concerts"), Assignment("concerts")),
-        (Assignment(step=STEP), CONCERTS),
-        (Assignment(step=STEP), Assignment("mugs", STEP)),
-    ):
-        concert.side.execute(op.AssignPool(concert.sku, names))
-        for work in WORK.values():
-            work(concert, worker)
+class Cut:
+    """A store that raises an error at one of its calls, before or after it has performed the call; 0: at none."""
+
+    def __init__(self, store: Any, error: type[BaseException], *, is_performed: bool) -> None:  # noqa: ANN401  # sync or async
+        self._store, self._error, self._is_performed = store, error, is_performed
+        self.at = self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # the store's own
+        return getattr(self._store, name)
+
+    def _is_cut(self) -> bool:
+        self.calls += 1
+        return self.calls == self.at
 
 
-def test_a_frozen_pool_of_other_workers_is_theirs_to_recover(concert: Shop) -> None:
-    concert.side.execute(op.FreezePool(concert.sku, 1))
-    for work in WORK.values():
-        with pytest.raises(AssignedElsewhere):
-            work(concert, UNASSIGNED)
-    with pytest.raises(PoolFrozen):
-        WORK["sweep"](concert, CONCERTS)
+class CutStore(Cut):
+    def execute(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        return self._asked(self._store.execute, *args, **options)
+
+    def execute_many(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        return self._asked(self._store.execute_many, *args, **options)
+
+    def _asked(self, ask: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
+        if not self._is_cut():
+            return ask(*args, **options)
+        if self._is_performed:
+            ask(*args, **options)
+        raise self._error
 
 
-def test_its_owner_still_confirms_and_cancels_its_orders_itself(concert: Shop) -> None:
-    settled = concert.side.execute(op.SettleMany(concert.sku, "confirmed", ("a",)))
-    assert [one.state for one in settled if isinstance(one, Settled)] == ["confirmed"]
-    assert concert.side.pool(concert.sku).cancel("q").state == "cancelled"
+SYNC: Final[dict[str, Callable[[Any], object]]] = {
+    "confirm": lambda grant: grant.confirm(),
+    "cancel": lambda grant: grant.cancel(),
+    "block": lambda grant: grant.__exit__(None, None, None),
+    "failed block": lambda grant: grant.__exit__(Failed, Failed(), None),
+}
+STATES: Final = {"confirm": "confirmed", "cancel": "cancelled", "block": "confirmed", "failed block": "cancelled"}
 
 
-def test_a_pool_of_an_earlier_release_names_nobody(redis_side: Side) -> None:
-    shop = Shop(redis_side, redis_side.name())
-    shop.open(10, 2)
-    meta = redis_side.raw().hgetall(shop.keys.meta)
-    assert not {name for name in meta if name in {"queue", "step", b"queue", b"step"}}
-    submit(shop, Order("a", 2), after_ms=0)
-    assert WORK["confirm"](shop, UNASSIGNED)[0].state == "confirmed"
+ENDED: dict[tuple[str, str], tuple[str, Callable[[Any], Awaitable[object]]]] = {
+    ("carts", "confirm"): ("confirmed", lambda carts: carts.confirm("a", home="poster")),
+    ("carts", "cancel"): ("cancelled", lambda carts: carts.cancel("a", home="poster")),
+}
+for front in ("pool", "shards"):
+    ENDED |= {
+        (front, "confirm"): ("confirmed", lambda pool: pool.confirm("a")),
+        (front, "cancel"): ("cancelled", lambda pool: pool.cancel("a")),
+        (front, "confirm_many"): ("confirmed", lambda pool: pool.confirm_many(["a"])),
+        (front, "cancel_many"): ("cancelled", lambda pool: pool.cancel_many(["a"])),
+    }
 
 
-def test_a_queue_that_another_program_overwrote_is_nobodys(redis_side: Side) -> None:
-    shop = Shop(redis_side, redis_side.name())
-    redis_side.execute(op.OpenPool(shop.sku, 10, 2, gated=False, assignment=Assignment("concerts")))
-    submit(shop, Order("a", 2), after_ms=0)
-    for said in (b"\xff", b"mugs ", b"concerts\x00"):
-        redis_side.raw().hset(shop.keys.meta, "queue", said)
-        for work in WORK.values():
-            with pytest.raises(AssignedElsewhere):
-                work(shop, Assignment("concerts"))
-        assert shop.state().queue == said.decode(errors="replace")
+async def awaited(call: Awaitable[object]) -> object:
+    return await call
+
+
+BUYERS: Final = 20
+CALLS: Final = 20
+
+
+async def buy(
+    pools: list[AsyncPool], clock: ManualClock, chance: random.Random, names: Iterator[int], refused: list[SoldOut]
+) -> None:
+    """Reserve, grant, restock and cancel at random while time passes, and keep every refusal."""
+    for _ in range(CALLS):
+        clock.advance(0.0001)
+        pool = chance.choice(pools)
+        order, *others = (Order(f"o{next(names)}", chance.randint(1, 6)) for _ in range(5))
+        match chance.randrange(4):
+            case 0:
+                answers: list[object] = [await pool.reserve(order, partial=chance.random() < 0.2)]
+            case 1:
+                answers = [*await pool.reserve_many(others, partial=chance.random() < 0.2)]
+            case 2:
+                answers = [await pool.grant(order, timeout=0, keep_refusal=chance.random() < 0.5)]
+            case _:
+                await pool.restock(chance.randint(1, 4), restock_id=f"r{next(names)}")
+                continue
+        refused += [answer for answer in answers if isinstance(answer, SoldOut)]
+        for answer in answers:
+            if isinstance(answer, AsyncGrant | Reserved) and chance.random() < 0.6:  # more come back than not
+                await pool.cancel(answer.order_id)
+
+
+@pytest.mark.parametrize("hold", [0.005, 600.0], ids=["holds that lapse", "holds that last"])
+@pytest.mark.parametrize("mark", [0.0, 0.1], ids=["without a mark", "with a mark"])
+def test_every_refusal_is_true_just_after_the_change_that_it_names(run: Run, hold: float, mark: float) -> None:
+    async def scenario(pool: AsyncPool, store: Watched) -> None:
+        refused: list[SoldOut] = []
+        names = count()
+        for seed in range(1):
+            other = AsyncPool(store, pool.sku, ttl=0.005, hold=hold, sold_out_mark=mark)
+            chance = random.Random(seed)
+            await asyncio.gather(*(buy([pool, other], store.clock, chance, names, refused) for _ in range(BUYERS)))
+        fold = LedgerFold()
+        fold.apply([entry async for entry in pool.read_ledger()])
+        assert len(refused) > 30
+        assert [one for one in refused if fold.covers(one.quantity, one.sequence)] == []
+
+    run(scenario)

@@ -1,4 +1,4 @@
-"""A pool that lost changes is frozen, answers reads only, and is thawed from a number known from outside."""
+"""Pools that lost changes: frozen, verified, recounted and thawed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import (
+    AnotherDatabase,
     InvalidInput,
     PoolFrozen,
     PoolGated,
+    PoolMissing,
     PoolNotFrozen,
     PoolNotGated,
+    PoolUnverified,
     PoolVanished,
 )
-from segmented.keys import lock_keys, shard_keys
-from segmented.models import Frozen, Granted, Opened, Order, Reserved, Settled
+from segmented.models import Frozen, Granted, Opened, Order, Reserved, Verified
 from segmented.protocol.freezing import TooManySold
 from tests.support.contract.pools.shop import Shop, frozen, verified
 
@@ -106,22 +108,6 @@ def test_a_thawed_pool_has_the_given_number_sold_and_sells_the_rest_once(shop: S
     assert (report.is_clean, report.drift, report.state.confirmed, report.state.lost) == (True, (), 6, 3)
 
 
-def test_the_ledger_of_a_thawed_pool_starts_again_and_says_what_happened(shop: Shop) -> None:
-    frozen(shop)
-    pool = shop.side.pool(shop.sku)
-    pool.thaw(sold=4)
-    entries = shop.ledger()
-    assert [(entry.kind, entry.epoch, entry.sequence) for entry in entries] == [("checkpoint", 2, 5), ("thawed", 2, 6)]
-    assert (entries[1].quantity, entries[1].note) == (4, "at 1-4 seen 1-4 lost 3")
-    shop.reserved("later")
-    shop.confirm("later")
-    shop.side.execute(op.FreezePool(shop.sku, 2))
-    state = pool.thaw(sold=3).state
-    assert (state.epoch, state.confirmed, state.available) == (3, 3, 5)
-    report = pool.audit()
-    assert (report.is_clean, report.drift, report.state.lost) == (True, (), 1)
-
-
 def test_more_sold_than_there_ever_was_is_refused_and_nothing_changes(shop: Shop) -> None:
     frozen(shop)
     pool = shop.side.pool(shop.sku)
@@ -179,17 +165,6 @@ def test_orders_that_the_database_decided_are_ended_before_the_pool_sells(shop: 
     states = [shop.confirm(order_id, stored=True).state for order_id in ("sold", "voided", "open")]
     assert states == ["confirmed", "cancelled", "confirmed"]
     assert shop.side.pool(shop.sku).audit().is_clean
-
-
-def test_units_that_the_database_has_more_or_fewer_of_are_added_or_removed(shop: Shop) -> None:
-    for stocked, free, sku in ((15, 15, shop.side.name()), (6, 6, shop.side.name())):
-        one = Shop(shop.side, sku)
-        one.open(10, 4, gated=True)
-        one.side.execute(op.FreezePool(sku, 1))
-        thawed = one.side.execute(op.ThawPool(sku, 2, 0, stocked, is_stored=True))
-        assert thawed is not None
-        assert (thawed.state.stocked, thawed.state.available) == (stocked, free)
-        assert one.side.pool(sku).audit().is_clean
 
 
 def test_a_grant_gets_a_token_above_one_that_a_resource_has_accepted(shop: Shop) -> None:
@@ -273,23 +248,163 @@ def test_a_token_exceeds_the_last_one_on_a_forgetful_server_whose_clock_is_behin
     assert shop.granted("b").fencing_token == ahead.fencing_token + 1
 
 
-def test_a_confirmed_order_is_not_confirmed_by_a_frozen_pool(redis_shop: Shop) -> None:
-    shop = redis_shop
+def recount(shop: Shop, *, before: tuple[int, int] = (2, 1)) -> bool:
+    return shop.side.execute(op.RecountPool(shop.sku, 2, 1, 4, 3, 4, 0, before))
+
+
+def frozen_to_count(shop: Shop) -> Shop:
+    """Eleven units, of which one is sold and two are reserved, after a restock and a withdrawal."""
+    shop.open(10, 4, gated=True)
+    shop.restock(4, "r")
+    shop.withdraw(3, "w")
+    shop.reserved("sold")
+    shop.confirm("sold", stored=True)
+    shop.reserved("kept", 2)
+    shop.side.execute(op.FreezePool(shop.sku, 1))
+    return shop
+
+
+def test_a_pool_with_counted_numbers_stays_frozen_and_is_thawed_with_them(shop: Shop) -> None:
+    frozen_to_count(shop)
+    assert recount(shop)
+    state = shop.state()
+    assert (state.reserved, state.confirmed, state.restocked, state.withdrawn, state.lost) == (2, 1, 4, 3, 0)
+    assert state.frozen is not None
+    shop.side.execute(op.ThawPool(shop.sku, 2, 1, 11, is_stored=True))
+    verified(shop.side, shop.sku, epoch=2)
+    assert (shop.totals(), shop.state().stocked) == ((8, 2, 1), 11)
+    shop.confirm("kept", stored=True)
+    shop.check_books()
+
+
+def test_numbers_that_another_rebuild_has_changed_meanwhile_are_left_alone(shop: Shop) -> None:
+    frozen_to_count(shop)
+    before = shop.state()
+    assert not recount(shop, before=(3, 1))
+    assert not recount(shop, before=(2, 0))
+    assert shop.state() == before
+
+
+def test_counted_numbers_are_for_a_frozen_pool_with_an_order_database(shop: Shop) -> None:
+    with pytest.raises(PoolMissing):
+        recount(shop)
     shop.open(10, 4)
-    shop.reserved("a")
-    with forgotten(shop):
-        assert isinstance(shop.confirm("a"), Settled)
-    with pytest.raises(PoolFrozen):
-        shop.confirm("a")
-    assert shop.side.raw().hget(shard_keys(shop.sku).meta, "confirmed") in (b"0", "0")
+    with pytest.raises(PoolNotGated):
+        recount(shop)
+    sells = Shop(shop.side, shop.side.name())
+    sells.open(10, 4, gated=True)
+    with pytest.raises(PoolNotFrozen):
+        recount(sells, before=(0, 0))
+    assert sells.totals() == (10, 0, 0)
 
 
-def test_a_locks_token_exceeds_the_last_one_on_a_server_that_forgot_it(redis_side: Side) -> None:
-    name = redis_side.name()
-    redis_side.lock(name, ttl=60).acquire(timeout=0).release()
-    redis_side.raw().hincrby(lock_keys(name).fence, "token", 10**9)
-    ahead = redis_side.lock(name, ttl=60).acquire(timeout=0)
-    ahead.release()
-    redis_side.raw().delete(lock_keys(name).fence)
-    with redis_side.lock(name, ttl=60).acquire(timeout=0) as last:
-        assert last.fencing_token == ahead.fencing_token + 1
+def moved(shop: Shop, *, gated: bool = True) -> Shop:
+    """Open a pool of ten units with one sold and one reserved, as it is found after a restart of its server."""
+    shop.open(10, 4, gated=gated)
+    shop.reserved("sold")
+    shop.confirm("sold", stored=gated)
+    shop.reserved("kept", 2)
+    shop.side.raw().hset(shop.keys.meta, "server", "another")
+    return shop
+
+
+def verify(shop: Shop, sequence: int = 3, *, epoch: int = 1) -> Verified:
+    return verified(shop.side, shop.sku, sequence, epoch=epoch)
+
+
+def test_an_unverified_pool_changes_nothing_until_it_is_verified(redis_shop: Shop) -> None:
+    """It is read, opened again and audited."""
+    shop = moved(redis_shop)
+    before, meta = shop.state(), shop.side.raw().hgetall(shop.keys.meta)
+    for name, change in CHANGES.items():
+        if name == "open":
+            continue
+        with pytest.raises(PoolUnverified, match=f"segmented pool verify {shop.sku} --database") as error:
+            change(shop)
+        assert error.value.sku == shop.sku
+        assert (shop.state(), shop.side.raw().hgetall(shop.keys.meta)) == (before, meta), name
+    assert (before.available, before.frozen) == (7, None)
+    assert shop.open(10, 4, gated=True).state == before
+    assert shop.side.pool(shop.sku).audit().is_clean
+    assert [verify(shop).replay for _ in range(2)] == [False, True]
+    assert isinstance(shop.reserve("next"), Reserved)
+
+
+def test_a_pool_that_is_behind_its_database_is_frozen(shop: Shop) -> None:
+    shop.open(10, 4, gated=True)
+    shop.reserved("kept")
+    with pytest.raises(PoolFrozen) as error:
+        verify(shop, 3)
+    assert (error.value.found, error.value.seen) == ((1, 2), (1, 3))
+    for call in (lambda: verify(shop, 0), lambda: shop.reserve("next")):
+        with pytest.raises(PoolFrozen):
+            call()
+    assert shop.state().frozen == (1, 3)
+    earlier = Shop(shop.side, shop.side.name())
+    earlier.open(10, 4, gated=True)
+    with pytest.raises(PoolFrozen) as error:
+        verify(earlier, 0, epoch=2)
+    assert (error.value.found, error.value.seen) == ((1, 1), (2, 0))
+
+
+def test_only_an_open_gated_pool_is_verified(shop: Shop) -> None:
+    with pytest.raises(PoolMissing):
+        verify(shop)
+    shop.open(10, 4)
+    with pytest.raises(PoolNotGated):
+        verify(shop)
+
+
+def thawed(shop: Shop) -> Shop:
+    """Open a pool of ten units with one sold and two reserved, and put it into its second epoch."""
+    shop.open(10, 4, gated=True)
+    shop.reserved("sold")
+    shop.confirm("sold", stored=True)
+    shop.reserved("kept", 2)
+    shop.side.execute(op.FreezePool(shop.sku, 1))
+    shop.side.execute(op.ThawPool(shop.sku, 2, 1, 10, is_stored=True))
+    return shop
+
+
+def test_a_thawed_pool_changes_nothing_until_its_database_is_asked_for_its_epoch(shop: Shop) -> None:
+    thawed(shop)
+    before = shop.state()
+    for name, change in CHANGES.items():
+        if name != "open":
+            with pytest.raises(PoolUnverified):
+                change(shop)
+            assert shop.state() == before, name
+    turn = shop.side.execute(op.VerifyPool(shop.sku, 2, 0))
+    assert isinstance(turn, str)
+    assert shop.state() == before
+    assert shop.side.execute(op.VerifyPool(shop.sku, 2, 0, turn)) == Verified(shop.sku, replay=False)
+    assert verify(shop, 0, epoch=2) == Verified(shop.sku, replay=True)
+    assert isinstance(shop.reserve("next"), Reserved)
+
+
+def test_a_database_that_was_read_before_the_pool_was_thawed_verifies_nothing(redis_shop: Shop) -> None:
+    shop = moved(redis_shop)
+    turn = shop.side.execute(op.VerifyPool(shop.sku, 1, 3))
+    shop.side.execute(op.FreezePool(shop.sku, 1))
+    shop.side.execute(op.ThawPool(shop.sku, 2, 1, 10, is_stored=True))
+    assert isinstance(turn, str)
+    assert isinstance(shop.side.execute(op.VerifyPool(shop.sku, 2, 0, turn)), str)
+    with pytest.raises(PoolUnverified):
+        shop.reserve("next")
+
+
+def sale_id_of(shop: Shop) -> str:
+    state = shop.side.execute(op.ReadPool(shop.sku))
+    return state.sale_id
+
+
+def test_a_pool_is_verified_by_its_own_sale_only(shop: Shop) -> None:
+    shop.side.execute(op.OpenPool(shop.sku, 10, 4, gated=True, sale_id="own"))
+    before = shop.state()
+    for sequence in (0, 99):
+        with pytest.raises(AnotherDatabase, match=f"^this order database has another sale of {shop.sku!r}"):
+            shop.side.execute(op.VerifyPool(shop.sku, 1, sequence, "", "another"))
+    assert shop.state() == before
+    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 0, "", "own")) == Verified(shop.sku, replay=True)
+    assert shop.side.execute(op.VerifyPool(shop.sku, 1, 0, "", "")) == Verified(shop.sku, replay=True)
+    assert sale_id_of(shop) == "own"

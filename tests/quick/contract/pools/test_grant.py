@@ -1,10 +1,22 @@
+"""Grants: units and a segment in one step, again, gathered from several segments, and beside other clients' locks."""
+
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented.errors import OrderMismatch, OrderUnknown
-from segmented.models import Busy, Granted, Lost, OrderRecord, Renewed, SoldOut
+from segmented import MemoryStore, Pool
+from segmented.clock import ManualClock
+from segmented.errors import InvalidInput, OrderUnknown
+from segmented.keys import shard_keys
+from segmented.models import Busy, Granted, Lost, OrderRecord, Renewed, Settled, SoldOut, Superseded
+from segmented.stock import Grant
 from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, Shop
+from tests.support.contract.shards.sharding import sharded
+
+if TYPE_CHECKING:
+    from tests.fixtures.stores import Side
 
 
 def test_a_grant_takes_units_and_a_segment_in_one_step(shop: Shop) -> None:
@@ -128,23 +140,6 @@ def test_sold_out_is_exact_to_the_last_unit(shop: Shop) -> None:
     assert isinstance(other.grant("c", 1), Busy)
 
 
-def test_a_kept_refusal_has_a_sequence_number_of_its_own_and_is_final(shop: Shop) -> None:
-    shop.open(3, 2)
-    shop.reserved("r", 2)
-    assert shop.grant("a", 2, keep_refusal=True) == SoldOut("a", 2, available=1, reserved=2, sequence=3)
-    shop.cancel("r")
-    for keep_refusal in (True, False):
-        assert shop.grant("a", 2, keep_refusal=keep_refusal) == SoldOut("a", 2, 3, 0, sequence=3, replay=True)
-    with pytest.raises(OrderMismatch):
-        shop.grant("a", 1)
-    shop.restock(50, "more")
-    assert isinstance(shop.grant("a", 2), SoldOut)
-    assert shop.story()[2:4] == [("refused", "a"), ("cancelled", "r")]
-    record = shop.record("a")
-    assert record is not None
-    assert (record.state, record.segment, record.parts, record.sequence) == ("refused", -1, (), 3)
-
-
 def test_with_seventeen_due_holds_the_answer_is_busy_and_no_refusal_is_kept(shop: Shop) -> None:
     shop.open(17, 4)
     for index in range(17):
@@ -173,23 +168,230 @@ def test_holds_that_lapsed_together_with_their_leases_free_units_and_segments(sh
     assert shop.story()[3:] == [("expired", "a"), ("expired", "b"), ("reserved", "c")]
 
 
-def test_a_gated_pool_keeps_no_refusal_while_ended_holds_are_undecided(shop: Shop) -> None:
-    shop.open(2, 2, gated=True)
-    shop.granted("late", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS)
+def test_of_20_segments_with_1_unit_each_15_go_to_one_order_6_are_refused_and_5_sold(shop: Shop) -> None:
+    shop.open(20, 20)
+    assert shop.grant("more", 21) == SoldOut("more", 21, available=20, reserved=0, sequence=1)
+    shop.granted("cancelled", 15)
+    shop.cancel("cancelled")
+    assert shop.state().stock == (1,) * 20
+    assert len(shop.granted("fifteen", 15).parts) == 15
+    shop.confirm("fifteen")
+    assert shop.grant("six", 6) == SoldOut("six", 6, available=5, reserved=0, sequence=5)
+    assert len(shop.granted("five", 5).parts) == 5
+    shop.confirm("five")
+    assert shop.totals() == (0, 0, 20)
+
+
+def test_an_empty_segment_still_serves_any_order(shop: Shop) -> None:
+    shop.open(4, 2)
+    shop.granted("a", 2)
+    shop.confirm("a")
+    assert shop.granted("b").segment == 1
+    granted = shop.granted("c")
+    assert (granted.segment, granted.parts) == (0, ((1, 1),))
+
+
+def test_a_repeat_counts_the_lease_anew(side: Side) -> None:
+    """Others are told so, and kept out, also when the first life is over."""
+    for first_ms in (60_000, SHORT_MS):
+        shop = Shop(side, side.name())
+        shop.open(8, 1)
+        shop.granted("a", holder_id="h", ttl_ms=first_ms)
+        shop.granted("a", holder_id="h", ttl_ms=LONG_MS)
+        shop.let_short_holds_lapse()
+        answer = shop.grant("b")
+        assert isinstance(answer, Busy), first_ms
+        assert LONG_MS - 60_000 < (answer.free_in_ms or 0) <= LONG_MS, first_ms
+        assert shop.renew("a", holder_id="h") == Renewed(LONG_MS)
+        shop.check_books()
+
+
+def test_a_repeat_holds_the_units_anew(shop: Shop) -> None:
+    shop.open(8, 1)
+    shop.granted("a", 8, holder_id="h", hold_ms=SHORT_MS)
+    shop.granted("a", 8, holder_id="h", hold_ms=LONG_MS)
     shop.let_short_holds_lapse()
-    for _ in range(2):
-        refused = shop.grant("a", keep_refusal=True)
-        assert refused == SoldOut("a", 1, available=0, reserved=2, sequence=2)
-        assert refused.free_in_ms == 0
-    assert shop.totals() == (0, 2, 0)
+    assert shop.due() == ()
 
 
-def test_the_widest_quantity_and_the_longest_hold_stay_exact(shop: Shop) -> None:
-    shop.open(1_000_000_000, 2)
-    shop.granted("a", 999_999_999, hold_ms=10 * 365 * 24 * 3_600_000)
-    record = shop.record("a")
-    assert record is not None
-    assert record.parts == ((0, 500_000_000), (1, 499_999_999))
-    assert isinstance(record.hold_until_ms, int)
-    assert record.hold_until_ms > LONG_MS
-    assert shop.totals() == (1, 999_999_999, 0)
+@pytest.mark.parametrize("second", ["h", "second"])
+def test_a_shorter_hold_of_a_repeat_or_second_delivery_does_not_shorten_the_first(shop: Shop, second: str) -> None:
+    shop.open(8, 1)
+    shop.granted("a", holder_id="h", hold_ms=LONG_MS)
+    if second != "h":
+        shop.let_lease_lapse("a", "h")
+    assert shop.granted("a", holder_id=second, hold_ms=SHORT_MS).replay
+    shop.let_short_holds_lapse()
+    assert shop.due() == ()
+
+
+def test_a_holder_of_another_orders_segment_has_no_lease_on_this_order(shop: Shop) -> None:
+    shop.open(8, 1)
+    shop.granted("a", holder_id="first")
+    shop.let_lease_lapse("a", "first")
+    shop.granted("b", holder_id="second")
+    answer = shop.grant("a", holder_id="second")
+    assert isinstance(answer, Busy)
+    assert not answer.is_in_hand
+
+
+def test_another_holder_is_told_how_long_the_lease_lives(shop: Shop) -> None:
+    shop.open(8, 2)
+    shop.granted("a", 3, holder_id="h", ttl_ms=60_000)
+    answer = shop.grant("a", 3, holder_id="second")
+    assert isinstance(answer, Busy)
+    assert (answer.order_id, answer.sequence, answer.is_in_hand) == ("a", 2, True)
+    assert answer.free_in_ms is not None
+    assert 0 < answer.free_in_ms <= 60_000
+    assert answer.describe() == "another holder works on it"
+    assert shop.totals() == (5, 3, 0)
+
+
+@pytest.mark.parametrize("successor", ["h", "second"])
+def test_after_a_lease_lapses_another_holder_gets_its_units_and_a_higher_token(shop: Shop, successor: str) -> None:
+    shop.open(8, 2)
+    began_us = shop.now_us()
+    first = shop.granted("a", 3, holder_id="h")
+    shop.let_lease_lapse("a", "h")
+    second = shop.granted("a", 3, holder_id=successor)
+    assert (second.parts, second.sequence, second.replay) == (first.parts, 3, True)
+    shop.check_tokens(began_us, first.fencing_token, second.fencing_token)
+    assert shop.totals() == (5, 3, 0)
+    assert shop.story()[1:] == [("reserved", "a"), ("granted", "a")]
+
+
+def test_an_overslept_holder_cannot_cancel_what_its_successor_works_on(shop: Shop) -> None:
+    shop.open(8, 2)
+    shop.reserved("r")
+    assert shop.cancel("r", "h") == Superseded("r", 0)  # it was never granted
+    shop.granted("a", 3, holder_id="h")
+    shop.let_lease_lapse("a", "h")
+    token = shop.granted("a", 3, holder_id="second").fencing_token
+    assert shop.cancel("a", "h") == Superseded("a", token)
+    assert shop.totals() == (4, 4, 0)
+    assert isinstance(shop.cancel("a", "second"), Settled)
+
+
+def test_an_overslept_holder_may_still_confirm_because_the_units_are_the_orders(shop: Shop) -> None:
+    """That frees nothing of its successor, who confirms, too."""
+    shop.open(8, 1)
+    shop.granted("a", 3, holder_id="old")
+    shop.let_lease_lapse("a", "old")
+    shop.granted("a", 3, holder_id="new")
+    assert [shop.confirm("a", "old").replay, isinstance(shop.grant("b"), Busy)] == [False, True]
+    assert shop.confirm("a", "new").replay
+    assert shop.totals() == (5, 0, 3)
+    assert shop.granted("b").segment == 0
+
+
+def hold(shop: Shop, segment: int, *, px: int | None = None) -> None:
+    assert shop.side.raw().set(f"{shop.keys.lock}:{segment}", "another client", nx=True, px=px)
+
+
+def release(shop: Shop, segment: int) -> None:
+    assert shop.side.raw().delete(f"{shop.keys.lock}:{segment}") == 1
+
+
+def test_a_segment_that_another_client_holds_is_passed_over(redis_shop: Shop) -> None:
+    """Its units are sold all the same."""
+    redis_shop.open(6, 3)
+    hold(redis_shop, 0)
+    assert [redis_shop.granted(order_id).segment for order_id in "ab"] == [1, 2]
+    assert isinstance(redis_shop.grant("c"), Busy)
+    redis_shop.confirm("b")
+    assert redis_shop.granted("d", 4).parts == ((2, 1), (0, 2), (1, 1))
+
+
+def test_a_lock_that_never_lapses_is_looked_at_again_in_a_second(redis_shop: Shop) -> None:
+    redis_shop.open(6, 1)
+    hold(redis_shop, 0)
+    answer = redis_shop.grant("a")
+    assert isinstance(answer, Busy)
+    assert answer.free_in_ms == 1_000
+
+
+def test_a_segment_is_found_again_the_moment_the_other_client_has_gone(redis_shop: Shop) -> None:
+    redis_shop.open(6, 2)
+    hold(redis_shop, 0, px=600_000)
+    hold(redis_shop, 1)
+    assert isinstance(redis_shop.grant("a"), Busy)
+    release(redis_shop, 1)
+    assert redis_shop.granted("a").segment == 1
+    release(redis_shop, 0)
+    assert redis_shop.granted("b").segment == 0
+
+
+def test_a_lock_whose_holder_is_named_like_an_orders_is_not_that_orders_lease(redis_shop: Shop) -> None:
+    redis_shop.open(6, 2)
+    redis_shop.granted("a", holder_id="h")
+    hold(redis_shop, 1)
+    release(redis_shop, 0)
+    redis_shop.side.raw().set(f"{redis_shop.keys.lock}:0", "somebody else", px=600_000)
+    answer = redis_shop.grant("a", holder_id="h")
+    assert isinstance(answer, Busy)
+    assert answer.is_in_hand is False
+    release(redis_shop, 0)
+    release(redis_shop, 1)
+
+
+def test_a_deleted_lock_among_many_segments_is_found_after_a_fifth_of_a_second() -> None:
+    """A refused attempt does not read the locks of 129 segments each time: it did so a moment ago."""
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    pool = Pool(store, "ticket", ttl=600, hold=600)
+    pool.open(stock=1_000, segments=129)
+    for index in range(129):
+        assert isinstance(pool.grant(f"full{index}", timeout=0), Grant)
+    assert isinstance(pool.grant("a", timeout=0), Busy)
+    store.model.ask("DEL", f"{shard_keys('ticket').lock}:77")
+    assert isinstance(pool.grant("a", timeout=0), Busy)
+    clock.advance(0.2)
+    found = pool.grant("a", timeout=0)
+    assert isinstance(found, Grant)
+    assert found.segment == 77
+
+
+class PaymentTimeoutError(Exception):
+    """The provider did not answer."""
+
+
+class LateTimeoutError(PaymentTimeoutError):
+    """It did not answer for long."""
+
+
+@pytest.fixture(params=[False, True], ids=["in one slot", "in shards"])
+def pool(side: Side, request: pytest.FixtureRequest) -> Any:  # noqa: ANN401  # a Pool or a ShardedPool
+    """Eight units in as few segments as there can be."""
+    make: Any = sharded if request.param else type(side).pool
+    pool = make(side, side.name())
+    pool.open(stock=8, segments=1 + request.param, **({"shards": 2} if request.param else {}))
+    return pool
+
+
+def totals(pool: Any) -> tuple[int, int, int]:  # noqa: ANN401  # as above
+    state = pool.state()
+    return state.available, state.reserved, state.confirmed
+
+
+def raise_timeout() -> None:
+    raise LateTimeoutError
+
+
+def test_a_body_with_an_unknown_outcome_keeps_its_units_and_frees_its_segment(pool: Any) -> None:  # noqa: ANN401  # as above
+    grant = pool.grant("a", quantity=3, timeout=0, keep_on=(KeyError, PaymentTimeoutError))
+    with pytest.raises(LateTimeoutError), grant:
+        raise_timeout()
+    assert totals(pool) == (5, 3, 0)
+    again = pool.grant("a", quantity=3, timeout=0)  # the segment is free, and the units are the order's
+    assert (again.replay, again.quantity) == (True, 3)
+    assert again.fencing_token > grant.fencing_token
+    again.confirm()
+    assert totals(pool) == (5, 0, 3)
+
+
+def test_what_is_no_exception_type_is_refused_before_anything_is_sent(pool: Any) -> None:  # noqa: ANN401  # as above
+    bad_ones: list[Any] = ["PaymentTimeout", (KeyError, "x"), [KeyError], int, KeyError(), None]
+    for bad in bad_ones:
+        with pytest.raises(InvalidInput, match=r"^keep_on=.* is not an exception type or a tuple of them$"):
+            pool.grant("a", timeout=0, keep_on=bad)
+    assert totals(pool) == (8, 0, 0)

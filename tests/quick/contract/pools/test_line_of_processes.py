@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import MemoryStore, RedisStore, protocol as op
 from segmented.clock import ManualClock
 from segmented.keys import shard_keys
-from segmented.models import Busy, Granted, Order, SoldOut
+from segmented.models import Busy, Granted, Order
 from segmented.models.submitted import BegunOrder
 from segmented.protocol.lock import (
     LEFT_MS,
-    LINE_TTL_MS,
     NEWCOMER,
     NEWCOMERS_MAX,
     PASSED_MS,
@@ -112,13 +111,6 @@ class Box:
         return True
 
 
-def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(store: RedisStore | MemoryStore) -> None:
-    box = Box(store)
-    box.fill(1)
-    answers = [box.ask(f"w{party}", party) for party in ("a", NEWCOMER + "b", "c", NEWCOMER + "a", "b")]
-    assert [answer.ahead for answer in answers if isinstance(answer, Busy)] == [0, 1, 2, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("party", "turns"), [(NEWCOMER, NEWCOMERS_MAX), (NEWCOMER + "other", NEWCOMERS_MAX), ("other", WAITERS_MAX)]
 )
@@ -164,14 +156,6 @@ def test_after_50_ms_a_free_segment_is_left_to_the_first_after_any_number_of_tur
     assert (timed.takes(), timed.takes("first"), timed.takes()) == (False, True, True)
 
 
-def test_an_attempt_that_will_not_wait_takes_a_free_segment_also_if_others_wait(timed: Box, clock: ManualClock) -> None:
-    timed.fill(1)
-    timed.ask("gone", "gone")
-    clock.advance(PAST)
-    timed.release("full0")
-    assert (timed.takes(""), timed.takes(), timed.takes("")) == (True, False, True)
-
-
 def test_a_process_that_does_not_come_in_40_ms_loses_its_place_to_the_next(timed: Box, clock: ManualClock) -> None:
     timed.fill(1)
     for party in ("dead", "next", "dead too", "last"):
@@ -198,33 +182,6 @@ def test_of_3_free_segments_2_are_left_to_waiters_and_a_newcomer_takes_the_third
     assert [box.takes() for _ in range(turns + 2)] == [True] * turns + [False, False]
 
 
-@pytest.mark.parametrize(("freed", "said"), [(2, "turn:second"), (1, "first:second ")])
-def test_after_the_firsts_turn_the_next_process_tries_now_or_at_the_next_release(
-    store: RedisStore | MemoryStore, freed: int, said: str
-) -> None:
-    box = Box(store, segments=2)
-    box.fill(2)
-    for party in ("first", "second"):
-        box.ask(party, party)
-    for index in range(freed):
-        box.release(f"full{index}")
-    assert isinstance(box.ask("first", "first"), Granted)
-    assert box.hears(said)
-    assert [one[: len(said)] for one in box.said if one.startswith(("turn:", "first:"))] == [said]
-
-
-def test_a_first_that_is_told_sold_out_passes_its_turn_on(store: RedisStore | MemoryStore) -> None:
-    box = Box(store, stock=1)
-    box.fill(1)
-    assert isinstance(box.ask("none", "other"), SoldOut)
-    store.execute(op.Restock(SKU, "truck", 1))
-    for party in ("first", "second"):
-        box.ask(party, party)
-    store.execute(op.Withdraw(SKU, "back", 1))
-    assert isinstance(box.ask("first", "first"), SoldOut)
-    assert box.hears("turn:second")
-
-
 @pytest.mark.parametrize("ending", ["confirmed", "cancelled"])
 def test_a_worker_passes_its_turn_on_when_its_order_was_begun_or_cancelled_meanwhile(
     store: RedisStore | MemoryStore, ending: str
@@ -242,30 +199,3 @@ def test_a_worker_passes_its_turn_on_when_its_order_was_begun_or_cancelled_meanw
         box.release("full0")
         assert isinstance(box.take(order, "first"), BegunOrder)
         assert box.hears("first:second ")
-
-
-def test_a_line_leaves_no_key_when_the_last_of_it_had_its_turn(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        box, client = Box(store), store.client
-        box.fill(1)
-        box.ask("first", NEWCOMER)
-        assert client.exists(KEYS.line) == 0
-        box.ask("first", "first")
-        remaining: Any = client.pttl(KEYS.line)
-        assert 0 < remaining <= LINE_TTL_MS
-        box.release("full0")
-        assert box.takes("first")
-        assert (client.exists(KEYS.line), client.hget(KEYS.meta, "line")) == (0, None)
-
-
-def test_a_line_of_another_type_is_no_line_and_segments_are_granted(valkey: ValkeyServer) -> None:
-    with RedisStore.from_url(valkey.url) as store:
-        box = Box(store)
-        box.fill(1)
-        box.ask("first", "first")
-        store.client.set(KEYS.line, "nonsense")
-        answer = box.ask("second", "second")
-        assert isinstance(answer, Busy)
-        assert answer.ahead == 0
-        box.release("full0")
-        assert [box.takes() for _ in range(20)] == [True] * 20

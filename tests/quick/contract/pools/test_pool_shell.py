@@ -1,24 +1,37 @@
-"""`Pool` and `AsyncPool` as a seller uses them: the `with` statement, refusals, renewal, holds that lapse, waits."""
+"""The handle of a pool."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, LeaseLost, NotGranted, OrderMismatch, PoolGated
-from segmented.models import Busy, Decided, Order, Refusal, Reserved, Settled
+from segmented.errors import (
+    AlreadySettled,
+    ChangeGated,
+    GrantLost,
+    GrantSuperseded,
+    InvalidInput,
+    LeaseError,
+    LeaseLost,
+)
+from segmented.keys import shard_keys
+from segmented.models import Busy, Decided, Order, Refusal, Reserved, Resized, Restocked, Settled, SoldOut
 from segmented.plans import perform
+from segmented.stock import Pool
 from segmented.stock.plans import grant_plan
-from tests.support.contract.bodies import fail_after
+from segmented.stores.redis import RedisStore
 from tests.support.contract.pools.asleep import asleep
 from tests.support.contract.pools.shop import Shop
+from tests.support.contract.shards.sharding import sharded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.models import OrderRecord
     from segmented.plans import Plan
-    from segmented.stock import Grant, Pool
+    from segmented.stock import Grant
     from tests.fixtures.stores import Side
 
 BRIEF = 0.02
@@ -52,70 +65,7 @@ def test_the_end_of_the_body_confirms_and_an_error_of_it_cancels(pool: Pool) -> 
     assert totals(pool) == (5, 0, 3)
 
 
-def test_an_explicit_end_in_the_body_is_kept(pool: Pool) -> None:
-    with granted(pool, "a", quantity=3) as grant:
-        assert grant.confirm() == Settled("a", "confirmed", 3, grant.segment, grant.fencing_token, 3, replay=False)
-    with granted(pool, "b") as grant:
-        assert isinstance(grant.cancel(), Settled)
-    assert totals(pool) == (5, 0, 3)
-
-
-def test_a_refusal_does_not_run_the_body(pool: Pool) -> None:
-    granted(pool, "sold").confirm()
-    for order_id in "ab":
-        granted(pool, order_id)
-    sold_out = r"sold out \(5 units free, 2 on hold, 9 asked for; try again in \d+\.\d s\)"
-    for order_id, quantity, said in (
-        ("large", 9, rf"^order 'large' was not granted: {sold_out}$"),
-        ("c", 1, r"no segment was free before the deadline$"),
-        ("sold", 1, r"already confirmed$"),
-    ):
-        with pytest.raises(NotGranted, match=said) as caught, pool.grant(order_id, quantity=quantity, timeout=0):
-            pytest.fail("the body ran")
-        assert isinstance(caught.value.refusal, Decided) is (order_id == "sold")
-
-
-def test_an_overslept_body_that_fails_does_not_cancel_its_successors_order(pool: Pool, side: Side) -> None:
-    def let_a_successor_in(first: Grant) -> None:
-        let_lease_lapse(pool, side, first)
-        granted(pool, "a", quantity=3)
-
-    with pytest.raises(ZeroDivisionError), granted(pool, "a", quantity=3) as first:
-        fail_after(partial(let_a_successor_in, first))
-    assert totals(pool) == (5, 3, 0)
-
-
-def test_the_end_of_the_body_does_not_confirm_in_a_gated_pool(side: Side) -> None:
-    pool = side.pool(side.name())
-    pool.open(stock=8, segments=2, gated=True)
-    said = rf"^pool '{pool.sku}' is gated: its order database must store order 'a' first; use Pool\(store, sku, gate="
-    with pytest.raises(PoolGated, match=said), granted(pool, "a", quantity=3):
-        pytest.fail("the body ran")
-    assert totals(pool) == (5, 3, 0)
-    confirmed = side.execute(op.Confirm(pool.sku, "a", stored=True))
-    assert (confirmed.state, totals(pool)) == ("confirmed", (5, 0, 3))
-    assert pool.audit().is_clean
-
-
-def test_a_failed_cancel_is_noted_on_the_bodys_error(side: Side) -> None:
-    pool = side.pool(side.name())
-    pool.open(stock=8, segments=2)
-    with pytest.raises(ZeroDivisionError) as caught, granted(pool, "a"):
-        fail_after(lambda: side.execute(op.FreezePool(pool.sku, 1)))
-    (note,) = caught.value.__notes__
-    assert note.startswith(f"and the order could not be cancelled: pool '{pool.sku}' is frozen: ")
-    assert totals(pool) == (7, 1, 0)
-
-
 # --- answers ---
-
-
-def test_a_mismatch_leaves_the_same_holders_grant_alone(pool: Pool) -> None:
-    pool.grant("a", quantity=2, timeout=0, holder_id="h")
-    for timeout in (0, 1):
-        with pytest.raises(OrderMismatch):
-            pool.grant("a", quantity=3, timeout=timeout, holder_id="h")
-    assert totals(pool) == (6, 2, 0)
 
 
 def test_a_reservation_clears_more_due_holds_than_one_step_can(side: Side) -> None:
@@ -138,16 +88,6 @@ def test_expire_gives_back_every_lapsed_hold_up_to_the_limit(side: Side) -> None
     assert len(pool.expire()) == 220
     assert pool.expire() == ()
     assert totals(pool) == (500, 0, 0)
-
-
-def test_a_gated_pool_does_not_expire_by_itself(side: Side) -> None:
-    pool = side.pool(side.name(), ttl=BRIEF, hold=BRIEF)
-    pool.open(stock=8, segments=2, gated=True)
-    pool.reserve("a")
-    side.pass_time(2 * BRIEF)
-    with pytest.raises(PoolGated):
-        pool.expire()
-    assert totals(pool) == (7, 1, 0)
 
 
 # --- leases ---
@@ -187,14 +127,6 @@ def test_a_grant_whose_lease_has_lapsed_cannot_be_renewed(pool: Pool, side: Side
 def test_times_that_no_pool_can_have_are_rejected(memory: Side, ttl: float, hold: float, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         memory.pool("never made", ttl=ttl, hold=hold)
-
-
-def test_a_stock_or_segment_count_that_no_pool_can_have_is_rejected(memory: Side) -> None:
-    for stock, segments in ((0, 1), (-1, 1), (10**12 + 1, 1), (5, 0), (5, -1), (5, 4_097)):
-        with pytest.raises(InvalidInput, match=r"must be between 1 and [\d,]+$"):
-            memory.pool("never made").open(stock=stock, segments=segments)
-    with pytest.raises(InvalidInput, match=r"^sku '' must have 1 to 128 bytes of UTF-8$"):
-        memory.pool("")
 
 
 # --- how a second delivery of an order waits, and until when ---
@@ -244,3 +176,226 @@ def test_a_second_delivery_takes_over_when_the_lease_of_the_first_ends(memory: S
     answer = memory.run(asleep(memory, asked_again(shop, None), slept))
     assert getattr(answer, "fencing_token", 0) > first.fencing_token
     assert slept == [50, 100, 200, 151]
+
+
+@pytest.fixture
+def lasting(side: Side) -> Iterator[Pool]:
+    """A pool whose holds live; not yet open."""
+    made = side.pool(side.name())
+    yield made
+    assert made.audit().is_clean
+
+
+@pytest.fixture
+def due(side: Side) -> Iterator[Pool]:
+    """A gated pool of nine units in which the orders a, b (two units) and c (three, of ann) have lapsed."""
+    made = side.pool(side.name(), ttl=0.02, hold=0.02)
+    made.open(stock=9, segments=2, gated=True)
+    made.reserve_many([Order("a", 1), Order("b", 2), Order("c", 3, "ann")])
+    side.pass_time(0.04)
+    yield made
+    assert made.audit().is_clean
+
+
+def resolver_of(side: Side, verdicts: dict[str, Any], asked: list[OrderRecord]) -> Any:  # noqa: ANN401  # of either colour
+    def resolve(record: OrderRecord) -> Any:  # noqa: ANN401  # also what is no verdict
+        asked.append(record)
+        return verdicts[record.order_id]
+
+    async def resolve_later(record: OrderRecord) -> Any:  # noqa: ANN401  # as above
+        return resolve(record)
+
+    return resolve_later if side.flavour.colour == "async" else resolve
+
+
+# --- batches ---
+
+
+def test_orders_that_lapsed_holds_keep_waiting_are_asked_again_and_keep_their_places(lasting: Pool, side: Side) -> None:
+    brief = side.pool(lasting.sku, ttl=0.02, hold=0.02)
+    brief.open(stock=1_000, segments=4)
+    brief.reserve_many(Order(f"late{index}", 1) for index in range(1_000))
+    side.pass_time(0.04)
+    answers = lasting.reserve_many(Order(f"o{index}", 16) for index in range(63))
+    assert [type(answer) for answer in answers] == [Reserved] * 62 + [SoldOut]
+    assert answers[62] == SoldOut("o62", 16, available=8, reserved=992, sequence=answers[62].sequence)  # type: ignore[union-attr]  # compared as a whole
+    assert totals(lasting) == (8, 992, 0)
+
+
+# --- changes ---
+
+
+# --- expiry ---
+
+
+def test_an_order_decided_while_its_resolver_thinks_keeps_its_fate(due: Pool, side: Side) -> None:
+    sku, store = due.sku, side.store
+
+    def confirm_first(record: OrderRecord) -> Any:  # noqa: ANN401  # a verdict
+        store.execute(op.Confirm(sku, record.order_id, stored=True))
+        return "release"
+
+    async def confirm_first_later(record: OrderRecord) -> Any:  # noqa: ANN401  # as above
+        await store.execute(op.Confirm(sku, record.order_id, stored=True))
+        return "release"
+
+    resolver: Any = confirm_first if side.flavour.colour == "sync" else confirm_first_later
+    assert due.expire(resolver=resolver) == ()
+    assert totals(due) == (3, 0, 6)
+
+
+def test_what_is_no_verdict_is_an_error_and_changes_nothing(due: Pool, side: Side) -> None:
+    before = due.state()
+    for verdict in ("", "confirmed", None, True, 1):
+        with pytest.raises(InvalidInput, match=r"for order 'b'; it must return one of confirm, release, wait$"):
+            due.expire(resolver=resolver_of(side, {"a": "release", "b": verdict, "c": "wait"}, []))
+    with pytest.raises(KeyError):
+        due.expire(resolver=resolver_of(side, {"a": "release"}, []))
+    assert due.state() == before
+
+
+CHANGES: dict[str, Callable[[Pool, bool], object]] = {
+    "restock": lambda pool, stored: pool.restock(2, restock_id="r1", stored=stored),
+    "withdraw": lambda pool, stored: pool.withdraw(2, withdraw_id="w1", stored=stored),
+    "resize": lambda pool, stored: pool.resize(4, stored=stored),
+}
+
+
+def opened(side: Side, *, gated: bool = False, epoch: int = 1) -> Pool:
+    """Open a pool of six units, and ask whether it is gated."""
+    pool = side.pool(side.name())
+    pool.open(stock=6, segments=2, gated=gated, epoch=epoch)
+    assert pool.is_gated() is gated
+    return pool
+
+
+def opened_again(side: Side, pool: Pool, *, gated: bool, epoch: int = 1) -> Pool:
+    """Have another process open the pool from nothing, as after its server lost its data."""
+    side.raw().delete(*shard_keys(pool.sku).listed())
+    with RedisStore(side.raw()) as other:
+        Pool(other, pool.sku).open(stock=6, segments=2, gated=gated, epoch=epoch)
+    return pool
+
+
+def test_a_change_is_refused_when_another_process_has_gated_the_pool_meanwhile(redis_side: Side) -> None:
+    for change, ask in CHANGES.items():
+        pool = opened_again(redis_side, opened(redis_side), gated=True)
+        sentence = rf"^pool '{pool.sku}' is gated: use Pool\(store, sku, gate=gate\) to {change} it, "
+        with pytest.raises(ChangeGated, match=sentence) as caught:
+            ask(pool, False)  # noqa: FBT003  # as the table has it
+        assert (caught.value.sku, caught.value.change) == (pool.sku, change)
+        state = pool.state()
+        assert (state.sequence, state.available, state.segment_count) == (1, 6, 2), change
+        assert isinstance(ask(pool, True), Restocked | Resized), change  # noqa: FBT003  # as above
+
+
+@pytest.fixture
+def upkeep_pool(side: Side) -> Pool:
+    """One of eight units sold, and two restocked: four changes."""
+    upkeep_pool = side.pool(side.name())
+    upkeep_pool.open(stock=8, segments=2)
+    upkeep_pool.reserve("sold")
+    upkeep_pool.confirm("sold")
+    upkeep_pool.restock(2, restock_id="r1")
+    return upkeep_pool
+
+
+def test_what_was_oversold_or_refused_wrongly_is_told_although_no_repair_can_mend_it(
+    upkeep_pool: Pool, side: Side
+) -> None:
+    side.execute(op.MendNumber(upkeep_pool.sku, "total", "available", 4, 1))
+    upkeep_pool.grant("refused", quantity=2, timeout=0, keep_refusal=True)
+    side.execute(op.MendNumber(upkeep_pool.sku, "total", "available", 6, 9))
+    side.execute(op.MendNumber(upkeep_pool.sku, "total", "confirmed", 7, 15))
+    report = upkeep_pool.audit()
+    assert (report.refused_wrongly, report.oversold) == (1, 5)
+    told = upkeep_pool.repair(report, yes=False).repairs
+    assert [(repair.kind, repair.order_id) for repair in told[-2:]] == [
+        ("refused wrongly", "refused"),
+        ("oversold", None),
+    ]
+    done = upkeep_pool.repair(report, yes=True)
+    assert [(repair.kind, repair.order_id, repair.is_done) for repair in done.repairs][-1] == (
+        "refused wrongly",
+        "refused",
+        False,
+    )
+    assert (done.after.drift, done.after.oversold, done.is_clean) == ((), 0, False)
+
+
+@pytest.fixture(params=[False, True], ids=["in one slot", "in shards"])
+def asked_pool(side: Side, request: pytest.FixtureRequest) -> Any:  # noqa: ANN401  # a Pool or a ShardedPool
+    """Nine units, with one order for each way to end."""
+    name = side.name()
+    make: Any = sharded if request.param else type(side).pool
+    asked_pool = make(side, name)
+    asked_pool.open(stock=9, segments=4, **({"shards": 2} if request.param else {}))
+    make(side, name, ttl=BRIEF, hold=BRIEF).reserve("expired")
+    let_hold_end(asked_pool, side)
+    asked_pool.reserve_many([Order("sold"), Order("cancelled"), Order("open")])
+    asked_pool.confirm("sold")
+    asked_pool.cancel("cancelled")
+    return asked_pool
+
+
+def let_hold_end(asked_pool: Any, side: Side) -> None:  # noqa: ANN401  # as above
+    side.pass_time(2 * BRIEF)
+    assert [one.state for one in asked_pool.expire()] == ["expired"]
+
+
+def asked_totals(asked_pool: Any) -> tuple[int, int, int]:  # noqa: ANN401  # as above
+    state = asked_pool.state()
+    return state.available, state.reserved, state.confirmed
+
+
+def test_an_order_whose_units_are_back_is_not_confirmed(asked_pool: Any) -> None:  # noqa: ANN401  # as above
+    for state in ("cancelled", "expired"):
+        sentence = rf"^order '{state}' is already {state}: it cannot be confirmed$"
+        with pytest.raises(AlreadySettled, match=sentence) as caught:
+            asked_pool.confirm(state)
+        settled = caught.value.settled
+        assert isinstance(settled, Settled)
+        assert (caught.value.state, settled.order_id, settled.replay) == (state, state, True)
+        again = asked_pool.cancel(state)
+        assert (again.state, again.replay) == (state, True)
+    assert asked_totals(asked_pool) == (7, 1, 1)
+
+
+def test_in_a_batch_the_error_takes_the_answers_place(asked_pool: Any) -> None:  # noqa: ANN401  # as above
+    ids = ["sold", "cancelled", "expired", "open"]
+    ends = [[(type(one), one.state) for one in end(ids)] for end in (asked_pool.confirm_many, asked_pool.cancel_many)]
+    states = ["confirmed", "cancelled", "expired", "confirmed"]
+    kinds = [[Settled, AlreadySettled, AlreadySettled, Settled], [AlreadySettled, Settled, Settled, AlreadySettled]]
+    assert ends == [list(zip(kind, states, strict=True)) for kind in kinds]
+    assert asked_totals(asked_pool) == (7, 0, 2)
+
+
+def test_a_cancel_by_the_wrong_holder_changes_nothing(asked_pool: Any) -> None:  # noqa: ANN401  # as above
+    grant = asked_pool.grant("a", timeout=0)
+    sentence = rf"^grant for order 'a' is superseded by fencing token {grant.fencing_token}$"
+    with pytest.raises(GrantSuperseded, match=sentence):
+        asked_pool.cancel("a", holder_id="another")
+    assert asked_totals(asked_pool) == (6, 2, 1)
+
+
+def test_a_hold_that_ends_while_the_body_runs_loses_the_grant(side: Side) -> None:
+    asked_pool = side.pool(side.name(), ttl=BRIEF, hold=BRIEF)
+    asked_pool.open(stock=8, segments=2)
+    grant: Any = asked_pool.grant("a", quantity=3, timeout=0)
+    sentence = "^order 'a' is not sold: its hold ended while the body ran, and its units went back$"
+    with pytest.raises(GrantLost, match=sentence) as caught, grant:
+        let_hold_end(asked_pool, side)
+    assert isinstance(caught.value, LeaseError)
+    assert isinstance(caught.value.__cause__, AlreadySettled)
+    assert asked_totals(asked_pool) == (8, 0, 0)
+
+
+@pytest.mark.parametrize("end", ["confirm", "cancel"])
+def test_a_grant_runs_one_body_and_none_after_its_end(side: Side, end: str) -> None:
+    asked_pool = side.pool(side.name())
+    asked_pool.open(stock=8, segments=2)
+    grant: Any = asked_pool.grant("a", timeout=0)
+    getattr(grant, end)()
+    sentence = r"^the grant of order 'a' has ended: ask for the order again"
+    with pytest.raises(InvalidInput, match=sentence), grant:
+        pytest.fail("the body ran")

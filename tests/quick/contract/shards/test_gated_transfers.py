@@ -86,16 +86,6 @@ def test_a_rebuilt_source_has_the_units_of_a_transfer_that_was_never_stored(shar
     assert shards.receive(again) == 1
 
 
-def test_a_rebuilt_source_keeps_a_stored_transfer_until_it_has_arrived(shards: GatedShards) -> None:
-    sent = shards.send(3)
-    state = shards.rebuild(shards.source, 7, received=3)
-    assert numbers(state) == (7, 7, 3, 0)
-    assert notes(state) == {"away": (1, 3), "sent": (1, 3)}
-    (away,) = shards.side.execute(op.LookAtShard(shards.source)).away
-    assert (away.sent, away.epoch) == (3, 2)
-    assert [shards.receive(away), shards.receive(sent)] == [3, 0]
-
-
 def test_a_rebuilt_source_that_forgot_a_stored_transfer_sends_it_again(shards: GatedShards) -> None:
     state = shards.rebuild(shards.source, 6, received=4)
     assert numbers(state) == (6, 6, 4, 0)
@@ -114,10 +104,3 @@ def test_a_rebuilt_target_has_what_was_stored_and_gets_nothing_twice(shards: Gat
     assert shards.receive(sent) == 0
     shards.acknowledge(sent)
     assert shards.receive(shards.send(2)) == 2
-
-
-def test_a_rebuilt_target_gets_later_what_was_stored_later(shards: GatedShards) -> None:
-    sent = shards.send(3)
-    state = shards.rebuild(shards.target, 10)
-    assert numbers(state) == (10, 10, 0, 0)
-    assert shards.receive(sent) == 3

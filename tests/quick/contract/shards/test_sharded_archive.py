@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolArchived, PoolMissing
+from segmented.errors import InvalidInput, PoolArchived
 from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
 from segmented.stock.archiving.plan import archive_plan, no_progress
-from segmented.stock.sharded.opening import is_in_shards_plan
 from tests.support.contract.shards.sharding import check_all, directory_of, sharded, shards_of, taken
 
 if TYPE_CHECKING:
@@ -62,19 +61,6 @@ def test_all_shards_are_in_one_archive(side: Side, tmp_path: Path) -> None:
     check_all(pool)
 
 
-def test_one_open_shard_keeps_all_of_them_unarchived(side: Side, tmp_path: Path) -> None:
-    sku = side.name()
-    sold(side, sku)
-    first, second, _ = shards_of(side, sku)
-    for shard in (first, second):
-        side.execute(op.ClosePool(shard))
-    with pytest.raises(InvalidInput, match=f"'{sku}' is open: close it first, with 'segmented pool close {sku}'"):
-        archived(side, sku, tmp_path / "sold.jsonl")
-    assert side.execute(op.ClosePool(first)).replay
-    check_all(sharded(side, sku))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_units_on_the_way_between_shards_are_refused(side: Side, tmp_path: Path) -> None:
     sku = side.name()
     sold(side, sku, 0)
@@ -85,19 +71,3 @@ def test_units_on_the_way_between_shards_are_refused(side: Side, tmp_path: Path)
         archived(side, sku, tmp_path / "sold.jsonl")
     sharded(side, sku).finish_transfers()
     assert archived(side, sku, tmp_path / "sold.jsonl").orders == 0
-
-
-def test_once_its_notes_are_gone_an_archived_pool_in_shards_was_never_there(redis_side: Side, tmp_path: Path) -> None:
-    side, sku = redis_side, redis_side.name()
-    sold(side, sku)
-    shards = shards_of(side, sku)
-    sharded(side, sku).close()
-    archived(side, sku, tmp_path / "sold.jsonl")
-    raw = side.raw()
-    left = sorted(raw.keys(f"seg:{{{sku}:*"))
-    assert len(left) == 3 + 5, shards
-    assert all(raw.pttl(name) > 0 for name in left)
-    raw.delete(*left)
-    assert not side.run(is_in_shards_plan(sku))
-    with pytest.raises(PoolMissing):
-        sharded(side, sku).state()

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from itertools import count
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.keys import shard_keys
-from segmented.stock.sharded.opening import COPIES
 from tests.fixtures.stores import another_process
-from tests.support.contract.interposed import NeverReachedError, interposed, process_of
 from tests.support.contract.shards.sharding import at_home_in, check_all, refused, remembered, sharded, shards_of, taken
-from tests.support.pools.carting import one_by_one
 
 if TYPE_CHECKING:
-    from segmented.models import AlreadyOpen, Opened
-    from segmented.plans import Plan
     from tests.fixtures.stores import Side
 
 
@@ -81,35 +74,6 @@ def test_units_that_a_target_lost_come_with_the_next_transfer_and_orders_are_ser
 
 
 # --- opening, and what somebody else wrote ---
-
-
-def opened_while_another_does(side: Side, step: int) -> int:
-    """Open 60 units; another opens 90 before that step. Returns the units with which the pool is open for both.
-
-    Raises NeverReachedError when an opening has fewer steps.
-    """
-    sku, steps = side.name(), count(1)
-    answers: list[Opened | AlreadyOpen] = []
-
-    def other_opens() -> Plan[None]:
-        answers.append((yield from process_of(side, sku).open(op.OpenPool(sku, 90, 6, gated=False), 3)))
-
-    mine = one_by_one(process_of(side, sku).open(op.OpenPool(sku, 60, 6, gated=False), 3))
-    answers.append(side.run(interposed(mine, (lambda _: next(steps) == step, other_opens))))
-    state = sharded(side, sku).state()
-    assert state.available == state.opened
-    assert [answer.state.opened for answer in answers] == [state.opened] * 2
-    return state.opened
-
-
-def test_whoever_opens_at_any_step_of_another_opening_they_end_with_one_pool(memory: Side) -> None:
-    seen: list[int] = []
-    with suppress(NeverReachedError):
-        seen.extend(opened_while_another_does(memory, step) for step in count(1))
-    first = seen.count(90)
-    assert seen == [90] * first + [60] * (len(seen) - first)
-    assert first > COPIES  # the copies are read one after the other
-    assert len(seen) > first + 2 * COPIES
 
 
 def test_a_transfer_with_a_shard_that_is_none_is_told_by_audit_and_repair(plain_redis_side: Side) -> None:

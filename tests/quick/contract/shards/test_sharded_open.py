@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import (
     InvalidInput,
-    PoolDiffers,
     PoolDrifted,
     PoolInShards,
     PoolMissing,
@@ -69,56 +66,6 @@ def totals(state: PoolState) -> tuple[int, int, int]:
     return state.opened, state.segment_count, state.epoch
 
 
-def test_stock_and_segments_are_shared_out_evenly(side: Side) -> None:
-    pool = sharded(side, side.name())
-    answer = pool.open(stock=11, segments=7, shards=3, epoch=5)
-    assert isinstance(answer, Opened)
-    assert totals(answer.state) == (11, 7, 5)
-    states = [side.execute(op.ReadPool(shard)) for shard in shards_of(side, pool.sku)]
-    assert [totals(state) for state in states] == [(4, 3, 5), (4, 2, 5), (3, 2, 5)]
-    assert answer.state == pool.state()
-    assert pool.state().stock == (2, 1, 1, 2, 2, 2, 1)
-    check_all(pool)
-
-
-def test_opened_again_it_says_what_is_there_and_changes_nothing(side: Side) -> None:
-    sku = side.name()
-    sharded(side, sku).open(stock=11, segments=7, shards=3, limit_per_customer=2)
-    before = directory_of(side, sku)
-    answer = sharded(side, sku).open(stock=11, segments=7, shards=3, limit_per_customer=2)
-    assert isinstance(answer, AlreadyOpen)
-    assert totals(answer.state) == (11, 7, 1)
-    for stock, segments, shards in ((99, 7, 3), (11, 8, 3), (11, 7, 5)):
-        with pytest.raises(PoolDiffers, match=r"limit per customer 2 instead of none"):
-            sharded(side, sku).open(stock=stock, segments=segments, shards=shards)
-    with pytest.raises(PoolDiffers, match=r"with shards 3 instead of 2: nothing is changed"):
-        sharded(side, sku).open(stock=11, segments=7, shards=2, limit_per_customer=2)
-    assert directory_of(side, sku) == before
-    assert len(before.salts) == 3
-
-
-def test_an_opening_that_is_cut_short_is_gone_on_with_in_its_own_numbers(memory: SyncSide) -> None:
-    for steps in count(1):
-        sku = memory.name()
-        first = ByHand(memory, opening(sku, 11, 7, 3))
-        for _ in range(steps):
-            first.step()
-        if first.is_over:
-            break
-        first.plan.close()
-        has_begun = memory.execute(op.ReadDirectory(sku, 0)) is not None
-        pool = sharded(memory, sku)
-        with suppress(PoolDiffers):  # if only copies of the directory were missing
-            pool.open(stock=50, segments=10, shards=2)
-        state = pool.state()
-        assert totals(state) == ((11, 7, 3) if has_begun else (50, 10, 1)), steps
-        copies = {memory.execute(op.ReadDirectory(sku, copy)) for copy in range(COPIES)}
-        assert copies == {directory_of(memory, sku)}, steps
-        assert taken(pool.reserve("all of it", quantity=state.opened)) == state.opened, steps
-        check_all(pool)
-    assert steps == STEPS.stop
-
-
 def test_of_two_openings_that_interleave_the_first_written_counts_for_both(memory: SyncSide) -> None:
     for steps in STEPS:
         sku = memory.name()
@@ -134,22 +81,6 @@ def test_of_two_openings_that_interleave_the_first_written_counts_for_both(memor
         assert (len(states), len({totals(state) for state in states})) == (2, 1), steps
         assert states[0].available == states[0].opened, steps
         check_all(sharded(memory, sku))
-
-
-def test_an_opening_that_comes_late_opens_nothing_again(memory: SyncSide) -> None:
-    for steps in STEPS:
-        sku = memory.name()
-        late, pool = ByHand(memory, opening(sku, 50, 10, 2)), sharded(memory, sku)
-        for _ in range(steps):
-            late.step()
-        with suppress(PoolDiffers):  # if the late one has opened it already
-            pool.open(stock=11, segments=7, shards=3)
-        opened = pool.state().opened
-        assert opened in {11, 50}, steps
-        assert taken(pool.reserve("a", quantity=opened - 1)) == opened - 1, steps
-        late.finish()
-        assert pool.state().available == 1, steps
-        check_all(pool)
 
 
 def test_a_sku_is_sold_in_shards_or_in_one_slot_but_not_in_both(side: Side) -> None:
@@ -168,13 +99,6 @@ def test_a_sku_is_sold_in_shards_or_in_one_slot_but_not_in_both(side: Side) -> N
         side.pool(other).open(stock=3, segments=1)
     with pytest.raises(PoolMissing):
         side.pool(other).state()
-
-
-def test_one_that_is_not_open_is_missing(side: Side) -> None:
-    pool = sharded(side, side.name())
-    for ask in (pool.state, pool.audit, pool.close, lambda: pool.reserve("a"), lambda: pool.cancel_many(["a"])):
-        with pytest.raises(PoolMissing):
-            ask()
 
 
 # --- keys that vanish ---
@@ -245,14 +169,6 @@ def test_without_its_directory_a_pool_sells_on_by_a_copy_and_is_not_opened_again
         sharded(side, sku).state()
 
 
-def test_a_lost_copy_of_the_directory_is_written_again_by_the_next_opening(plain_redis_side: Side) -> None:
-    side, sku = plain_redis_side, plain_redis_side.name()
-    sharded(side, sku).open(stock=11, segments=7, shards=3)
-    side.raw().delete(*(directory_keys(sku, copy).directory for copy in (1, 4)))
-    assert isinstance(sharded(side, sku).open(stock=11, segments=7, shards=3), AlreadyOpen)
-    assert {side.execute(op.ReadDirectory(sku, copy)) for copy in range(COPIES)} == {directory_of(side, sku)}
-
-
 def test_a_directory_that_cannot_be_read_is_refused_and_left_alone(plain_redis_side: Side) -> None:
     side, sku = plain_redis_side, plain_redis_side.name()
     sharded(side, sku).open(stock=11, segments=7, shards=3)
@@ -296,14 +212,6 @@ def test_what_cannot_be_split_is_refused_in_one_sentence_and_nothing_is_written(
     assert list(side.raw().scan_iter(f"*{sku}*")) == []
 
 
-def test_a_resize_to_fewer_segments_than_shards_is_refused(side: Side) -> None:
-    pool = sharded(side, side.name())
-    pool.open(stock=9, segments=5, shards=3)
-    with pytest.raises(InvalidInput, match=f"segment count 2 of '{pool.sku}' must be between 3 and"):
-        pool.resize(2)
-    assert pool.state().segment_count == 5
-
-
 def test_no_sku_is_the_name_of_a_shard(plain_redis_side: Side) -> None:
     sku = plain_redis_side.name()
     for make in (sharded, lambda side, sku: side.pool(sku)):
@@ -311,14 +219,3 @@ def test_no_sku_is_the_name_of_a_shard(plain_redis_side: Side) -> None:
             make(plain_redis_side, f"{sku}\x1f0a")
     with pytest.raises(InvalidInput, match="has characters that cannot be printed"):
         sharded(plain_redis_side, Shard(sku, 0, "a"))
-
-
-def test_a_sku_may_be_any_text(plain_redis_side: Side) -> None:
-    for word in ("{a}:{b}", "a:0", "}{%7B", "Bücher/日本 ü", "x" * 120, "{}"):
-        pool = sharded(plain_redis_side, sku := plain_redis_side.name(word))
-        assert isinstance(pool.open(stock=7, segments=3, shards=3), Opened)
-        assert taken(pool.reserve("a", quantity=7)) == 7
-        assert [shard.sku for shard in shards_of(plain_redis_side, sku)] == [sku] * 3
-        with pytest.raises(PoolInShards):
-            plain_redis_side.pool(sku).open(stock=1, segments=1)
-        check_all(pool)

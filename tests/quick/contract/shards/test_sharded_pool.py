@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented.errors import AlreadySettled, InvalidInput, OrderMismatch, OrderUnknown
-from segmented.models import Busy, Closed, Decided, LimitReached, Order, Reserved, Settled, SoldOut
+from segmented.errors import InvalidInput, OrderMismatch
+from segmented.models import Decided, LimitReached, Order, Reserved, Settled, SoldOut
 from tests.support.contract.pools.shop import Shop
 from tests.support.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
 
@@ -111,19 +110,6 @@ def test_a_partial_order_within_a_limit_gets_what_is_left_of_both(limited: Shard
 # --- repeats ---
 
 
-def test_a_repeat_gets_its_first_answer_after_the_sell_out_too(pool: ShardedPool) -> None:
-    first = pool.reserve("a", quantity=9)
-    pool.reserve("b", quantity=2)
-    assert isinstance(pool.reserve("c"), SoldOut)
-    again = pool.reserve("a", quantity=9)
-    assert isinstance(first, Reserved)
-    assert again == replace(first, replay=True)
-    with pytest.raises(OrderMismatch, match="quantity 9 is stored, 8 was given"):
-        pool.reserve("a", quantity=8)
-    pool.confirm("a")
-    assert isinstance(pool.reserve("a", quantity=9), Decided)
-
-
 def test_a_partial_grant_within_a_limit_is_refused_without_units_and_that_is_kept(limited: ShardedPool) -> None:
     limited.reserve(Order("a", 2, "ann"))
     for customer in ("bob", "cid", "dan"):
@@ -134,30 +120,6 @@ def test_a_partial_grant_within_a_limit_is_refused_without_units_and_that_is_kep
     again = limited.grant(Order("b", 3, "ann"), partial=True, keep_refusal=True, timeout=0)
     assert isinstance(again, SoldOut)
     assert again.replay
-
-
-def test_a_refusal_that_is_kept_stays_and_one_that_is_not_is_tried_again(side: Side, pool: ShardedPool) -> None:
-    pool.reserve("a", quantity=9)
-    kept = pool.grant("b", quantity=3, keep_refusal=True, timeout=0)
-    assert refused(kept) == (2, 9)
-    assert refused(pool.grant("c", quantity=3, timeout=0)) == (2, 9)
-    pool.cancel("a")
-    again = pool.grant("b", quantity=3, keep_refusal=True, timeout=0)
-    assert isinstance(again, SoldOut)
-    assert isinstance(kept, SoldOut)
-    assert (again.replay, again.sequence, kept.replay) == (True, kept.sequence, False)
-    assert not isinstance(pool.grant("c", quantity=3, timeout=0), SoldOut)
-    homes = [Shop(side, shard).record("b") for shard in shards_of(side, pool.sku)]
-    assert [record.state for record in homes if record] == ["refused"]
-
-
-def test_a_segment_is_waited_for_in_the_order_s_own_shard(pool: ShardedPool) -> None:
-    ids = at_home_in(2, SHARDS)
-    grants: list[Any] = [pool.grant(order_id, timeout=0) for order_id in ids[:2]]
-    assert isinstance(pool.grant(ids[2], timeout=0), Busy)
-    grants[0].cancel()
-    assert not isinstance(pool.grant(ids[2], timeout=0), Busy)
-    grants[1].confirm()
 
 
 # --- many at once ---
@@ -173,21 +135,6 @@ def test_a_repeated_id_that_was_served_from_other_shards_is_a_repeat(pool: Shard
     assert str(answers[4]) == content
     pool.confirm("y")
     assert [type(one) for one in pool.reserve_many([Order("y", 1), Order("z", 1)])] == [Decided, Reserved]
-
-
-def test_many_are_confirmed_and_cancelled_by_id_or_as_orders(pool: ShardedPool) -> None:
-    pool.reserve_many([Order(f"o{index}", 1) for index in range(8)])
-    confirmed = pool.confirm_many(["o0", Order("o1", 1), "nobody", "o0"])
-    assert [getattr(answer, "state", None) for answer in confirmed] == ["confirmed", "confirmed", None, "confirmed"]
-    assert isinstance(confirmed[2], OrderUnknown)
-    cancelled = pool.cancel_many([Order("o2", 1), "o3", "o0"])
-    assert [answer.state for answer in cancelled if isinstance(answer, Settled)] == ["cancelled"] * 2
-    assert isinstance(cancelled[2], AlreadySettled)
-    state = pool.state()
-    assert (state.available, state.reserved, state.confirmed) == (5, 4, 2)
-    with pytest.raises(InvalidInput, match="'o1' is a single order id; give the orders to be cancelled"):
-        pool.cancel_many("o1")
-    assert pool.confirm_many([]) == []
 
 
 # --- customers ---
@@ -207,23 +154,6 @@ def test_a_customer_s_limit_holds_over_all_orders_and_ends_with_a_cancellation(l
     assert [answer.state for answer in answers if isinstance(answer, Settled)] == ["confirmed"] * 2
 
 
-def test_who_asks_a_limited_pool_must_name_the_customer(limited: ShardedPool) -> None:
-    said = f"pool '{limited.sku}' limits its customers, so an order's shard is that of its customer: "
-    for ask in (
-        lambda: limited.reserve("a"),
-        lambda: limited.grant("a", timeout=0),
-        lambda: limited.confirm("a"),
-        lambda: limited.cancel("a"),
-        lambda: limited.confirm_many(["a"]),
-        lambda: limited.cancel_many([Order("a", 1)]),
-        lambda: limited.shard_of("a"),
-    ):
-        with pytest.raises(InvalidInput) as caught:
-            ask()
-        assert str(caught.value) == f"{said}name the customer of order 'a'"
-    assert limited.state().order_count == 0
-
-
 # --- changes of the pool ---
 
 
@@ -235,29 +165,6 @@ def test_units_are_taken_out_of_several_shards_once_for_each_id(side: Side, pool
     assert pool.withdraw(2, withdraw_id="u").units == 2
     assert pool.state().withdrawn == STOCK
     assert refused(pool.reserve("a")) == (0, 0)
-
-
-def test_a_resize_changes_nothing_but_the_segments(pool: ShardedPool) -> None:
-    pool.reserve("a", quantity=6)
-    done = pool.resize(10)
-    assert (done.replay, done.state.segment_count, done.state.available) == (False, 10, 5)
-    assert pool.resize(10).replay
-    assert pool.resize(3).state.segment_count == 3
-    pool.cancel("a")
-    assert taken(pool.reserve("b", quantity=STOCK)) == STOCK
-
-
-def test_a_closed_pool_takes_no_orders_and_ends_those_it_has(pool: ShardedPool) -> None:
-    for order_id in ("a", "b", "c"):
-        pool.reserve(order_id)
-    assert [pool.close().replay for _ in range(2)] == [False, True]
-    assert all(isinstance(pool.reserve(f"o{index}"), Closed) for index in range(6))
-    assert isinstance(pool.reserve("big", quantity=9), Closed)
-    assert isinstance(pool.restock(1, restock_id="r"), Closed)
-    assert pool.confirm("a").state == "confirmed"
-    assert pool.cancel("b").state == "cancelled"
-    assert pool.withdraw(9, withdraw_id="w").units == 9
-    assert pool.state().is_closed
 
 
 def test_lapsed_holds_of_every_shard_come_back(side: Side) -> None:

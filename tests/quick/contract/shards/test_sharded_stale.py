@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from segmented import protocol as op
-from segmented.models import Busy, Granted, Order, Reserved, Restocked, SoldOut
-from segmented.plans import Join, Park, perform
+from segmented.models import Busy, Granted, Order, Reserved
+from segmented.plans import perform
 from segmented.stock.sharded import AsyncShardedPool
 from segmented.stores.memory import AsyncMemoryStore
 from tests.support.contract.interposed import asks, interposed, process_of
-from tests.support.contract.pools.asleep import asleep
 from tests.support.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
 
 if TYPE_CHECKING:
     from segmented.models import Shard
     from segmented.plans import Plan
-    from segmented.protocol import Effect
     from tests.fixtures.stores import Side
 
 LONG_MS: Final = 600_000
@@ -38,11 +34,6 @@ def kept_state(side: Side, shard: Shard, order_id: str) -> str | None:
     return None if record is None else record.state
 
 
-def is_joining(effect: Effect[Any]) -> bool:
-    """Is it about to look at all shards, or to wait for a segment?"""
-    return isinstance(effect, Join)
-
-
 # --- refusals that are kept ---
 
 
@@ -54,30 +45,6 @@ def one_unit_in_hand(side: Side) -> str:
     assert isinstance(side.execute(granting(home, at_home_in(0, 2)[0])), Granted)
     assert isinstance(side.execute(op.Reserve(other, Order(at_home_in(1, 2)[0], 1), LONG_MS)), Reserved)
     return sku
-
-
-def test_a_kept_refusal_is_not_decided_by_what_was_found_before_its_order_waited(side: Side) -> None:
-    sku = one_unit_in_hand(side)
-    home, other = shards_of(side, sku)
-    first, rival, late = at_home_in(0, 2)[:3]
-
-    def comes_back() -> Plan[None]:  # so that the last attempt finds a unit, and no segment
-        yield from perform(op.Restock(home, "r0", 1))
-
-    def goes_and_comes_elsewhere() -> Plan[None]:
-        yield from perform(op.Reserve(home, Order(rival, 1), LONG_MS))
-        yield from perform(op.Restock(other, "r1", 50))
-        yield from perform(op.Confirm(home, first, f"who-{first}"))
-        side.pass_time(STALE)
-
-    plan = process_of(side, sku).grant(granting(sku, late, keep_refusal=True), 60.0, fair=False)
-    last, parked = asks(op.Grant, keeps=True), lambda effect: isinstance(effect, Park)
-    answer, _, _ = side.run(interposed(plan, (last, comes_back), (parked, goes_and_comes_elsewhere)))
-    assert isinstance(answer, Granted)
-    assert kept_state(side, home, late) == "reserved"
-    pool = sharded(side, sku)
-    assert pool.state().available == 49
-    check_all(pool)
 
 
 def test_a_refusal_is_not_kept_if_the_last_attempt_finds_units_but_no_segment(side: Side) -> None:
@@ -137,24 +104,6 @@ def test_a_call_cancelled_after_units_were_brought_takes_nothing_from_its_twin()
     asyncio.run(twins())
 
 
-def test_a_withdrawal_whose_twin_was_quicker_is_a_repeat_and_not_refused(side: Side) -> None:
-    sku = side.name()
-    pool = sharded(side, sku)
-    pool.open(stock=10, segments=2, shards=2)
-
-    def twin() -> Plan[None]:
-        answer = yield from process_of(side, sku).withdraw(op.Withdraw(sku, "w", 10))
-        assert isinstance(answer, Restocked)
-        assert not answer.replay
-
-    plan = process_of(side, sku).withdraw(op.Withdraw(sku, "w", 10))
-    answer = side.run(interposed(plan, (is_joining, twin)))
-    assert isinstance(answer, Restocked)
-    assert (answer.replay, answer.units) == (True, 10)
-    assert (pool.state().withdrawn, pool.state().available) == (10, 0)
-    check_all(pool)
-
-
 # --- batches ---
 
 
@@ -188,47 +137,4 @@ def test_a_refusal_in_a_batch_that_grew_old_while_others_gathered_is_asked_for_a
     assert (refused(big), taken(small)) == ((40, 160), 1)
 
 
-def test_an_order_of_a_batch_whose_twin_was_served_meanwhile_has_its_units(side: Side) -> None:
-    sku = side.name()
-    pool = sharded(side, sku)
-    pool.open(stock=4, segments=2, shards=2)
-    gone, without, twin = at_home_in(0, 2)[:3]
-    taken(pool.reserve(gone, quantity=2))
-    taken(pool.reserve(at_home_in(1, 2)[0], quantity=2))
-
-    def twin_is_served() -> Plan[None]:
-        other = process_of(side, sku)
-        yield from other.cancel(op.Cancel(sku, gone), None)
-        assert isinstance((yield from other.reserve(op.Reserve(sku, Order(twin, 2), LONG_MS))), Reserved)
-
-    plan = process_of(side, sku).reserve_many(batch(sku, Order(without, 2), Order(twin, 2)))
-    refusal, answer = side.run(interposed(plan, (asks(op.LookAtShard), twin_is_served)))
-    assert isinstance(refusal, SoldOut)
-    assert isinstance(answer, Reserved)
-    assert (answer.replay, answer.quantity) == (True, 2)
-    check_all(pool)
-
-
 # --- deadlines, and what a look costs ---
-
-
-@pytest.mark.parametrize("timeout", [0.0, 0.5])
-def test_a_grant_waits_for_another_who_gathers_no_longer_than_its_timeout(memory: Side, timeout: float) -> None:
-    """Nor for what another of its process finds out."""
-    for happening in ("another gathers", "another looks"):
-        sku, slept = memory.name(), list[int]()
-        pool = sharded(memory, sku)
-        pool.open(stock=20, segments=4, shards=2)
-        plan = process_of(memory, sku).grant(granting(sku, "x", quantity=15), timeout, fair=False)
-
-        def looking(sku: str = sku) -> Plan[None]:
-            yield from perform(Join(f"pool:{sku}:looking"))
-
-        if happening == "another looks":
-            plan = interposed(plan, (is_joining, looking))
-        else:
-            memory.lock(f"pool:{sku}:gather", ttl=30.0).acquire(timeout=0)
-        answer, _, _ = memory.run(asleep(memory, plan, slept))
-        assert isinstance(answer, Granted), happening  # without the lock
-        assert slept == ([] if happening == "another gathers" and not timeout else [round(1_000 * timeout)]), happening
-        check_all(pool)

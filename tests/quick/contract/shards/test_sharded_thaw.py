@@ -96,16 +96,6 @@ def both_forget(pair: Pair) -> list[Callable[[], None]]:
     return fail_overs
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_transfer_that_both_forgot_never_was(pair: Pair, first: int) -> None:
-    for fail_over in both_forget(pair):
-        fail_over()
-    for number in (first, 1 - first):
-        pair.thaw((pair.source, pair.target)[number])
-    assert pair.free() == (20, 20)
-    pair.check_sells(STOCK)
-
-
 def test_units_sold_after_a_transfer_that_both_forgot_are_taken_from_the_other_shard(pair: Pair) -> None:
     for fail_over in both_forget(pair):
         fail_over()

