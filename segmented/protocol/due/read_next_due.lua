@@ -2,6 +2,7 @@
 -- uses shared/pool.lua
 -- Read when a pool has something to do: the earliest publication of its outbox, the earliest end of a hold, and of a cart.
 -- KEYS     after those of the pool: 15 unfinished (zset)
+-- ARGV     none
 -- answers  {"missing"}   {"next", publish_in_ms, hold_in_ms, cart_in_ms}   "" for never; below 0: since then
 if not read_pool() then
   return { 'missing' }

@@ -47,6 +47,7 @@ SAMPLES: Final = {
     "SCARD": "",
     "SET": "1",
     "SISMEMBER": "m",
+    "SMEMBERS": "",
     "SREM": "m",
     "TYPE": "",
     "XADD": "* f 1",

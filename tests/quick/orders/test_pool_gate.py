@@ -167,7 +167,7 @@ def test_what_is_no_gate_is_refused_when_the_pool_is_made(store: RedisStore, ord
     for wrong in (order_database, engine, True, Gate, AsyncGate(engine)):
         with pytest.raises(InvalidInput, match=r"^Pool needs a gate such as segmented\.orders\.Gate\(url\)"):
             Pool(store, SKU, gate=wrong)  # type: ignore[arg-type]  # what a program may give by mistake
-    with pytest.raises(InvalidInput, match=r"needs an engine made by segmented\.orders\.connect"):
+    with pytest.raises(InvalidInput, match=r"^the order database sqlite:// is not a plain file; "):
         Gate(create_engine("sqlite://"))
     engine.dispose()
 
