@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -160,7 +160,6 @@ def _as_json(one: UnfinishedCart) -> dict[str, Any]:
     }
 
 
-@pool.command("open")
 def open_pool(  # noqa: PLR0913  # an option each
     context: typer.Context,
     sku: SkuArgument,
@@ -256,7 +255,6 @@ def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, differing
         raise typer.Exit(EXIT_REFUSED)
 
 
-@pool.command()
 def show(
     sku: SkuArgument,
     *,
@@ -271,28 +269,6 @@ def show(
         show_once(find_pool(store, sku).state(), json_file)
 
 
-pool.command()(pool_doctor.doctor)
-
-
-pool.command()(pool_changes.restock)
-
-
-pool.command()(pool_changes.withdraw)
-
-
-pool.command()(pool_changes.refund)
-
-
-pool.command()(pool_changes.resize)
-
-
-pool.command()(pool_changes.expire)
-
-
-pool.command()(pool_changes.assign)
-
-
-@pool.command()
 def close(
     sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, yes: YesOption = False, json_file: JsonOption = None
 ) -> None:
@@ -310,48 +286,6 @@ def close(
     _tell(answer.state, {"is_changed": not answer.replay}, json_file, said)
 
 
-pool.command()(carts)
-
-
-pool.command("finish-carts")(finish_carts)
-
-
-pool.command("list")(pool_list.list_pools)
-
-
-pool.command()(pool_books.audit)
-
-
-pool.command()(pool_books.repair)
-
-
-pool.command()(pool_books.export)
-
-
-pool.command()(pool_orders.orders)
-
-
-pool.command()(pool_relay.relay)
-
-
-pool.command()(pool_relay.trim)
-
-
-pool.command()(pool_forget.forget)
-
-
-pool.command()(pool_recovery.verify)
-pool.command()(pool_recovery.rebuild)
-pool.command()(pool_recovery.reopen)
-
-
-pool.command()(pool_recovery.thaw)
-
-
-pool.command()(pool_archive.archive)
-pool.command("verify-archive")(pool_archive.verify_archive)
-
-
 def _is_wanted(state: PoolState) -> bool:
     if state.is_closed:
         return True
@@ -365,3 +299,44 @@ def _tell(state: PoolState, more: dict[str, Any], json_file: Path | None, senten
         write_json(json_file, more | as_json(state))
     if json_file != STDOUT:
         typer.echo(sentence)
+
+
+GROUPS: Final[dict[str, dict[str, Callable[..., None]]]] = {
+    "Sell": {"open": open_pool, "assign": pool_changes.assign, "close": close},
+    "Look": {
+        "list": pool_list.list_pools,
+        "show": show,
+        "doctor": pool_doctor.doctor,
+        "audit": pool_books.audit,
+        "orders": pool_orders.orders,
+        "carts": carts,
+    },
+    "Change": {
+        "restock": pool_changes.restock,
+        "withdraw": pool_changes.withdraw,
+        "refund": pool_changes.refund,
+        "resize": pool_changes.resize,
+        "expire": pool_changes.expire,
+        "finish-carts": finish_carts,
+    },
+    "Recover": {
+        "repair": pool_books.repair,
+        "verify": pool_recovery.verify,
+        "rebuild": pool_recovery.rebuild,
+        "reopen": pool_recovery.reopen,
+        "thaw": pool_recovery.thaw,
+    },
+    "Put away": {
+        "export": pool_books.export,
+        "relay": pool_relay.relay,
+        "trim": pool_relay.trim,
+        "forget": pool_forget.forget,
+        "archive": pool_archive.archive,
+        "verify-archive": pool_archive.verify_archive,
+    },
+}
+"""The commands by what a user wants to do, in the order of the help."""
+
+for _panel, _commands in GROUPS.items():
+    for _name, _command in _commands.items():
+        pool.command(_name, rich_help_panel=_panel)(_command)
