@@ -27,7 +27,7 @@ EVERY_MAX: Final = 3_600.0
 
 SkusArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[SKU]...", help="Pools to watch. [default: all that are known to the workers]"),
+    typer.Argument(metavar="[SKU]...", help="Pools to watch. [default: all that were opened, up to 100]"),
 ]
 EveryOption = Annotated[
     float, typer.Option(metavar="SECONDS", min=EVERY_MIN, max=EVERY_MAX, help="Interval between two readings.")
@@ -152,7 +152,7 @@ def _output() -> Iterator[Callable[[list[PoolReading] | StoreUnavailable], None]
 
         def draw(found: list[PoolReading] | StoreUnavailable) -> None:
             is_away = isinstance(found, StoreUnavailable)
-            note = str(found) if is_away else "" if found else "no pool is known yet: name one, or open it"
+            note = str(found) if is_away else "" if found else "no pool was opened yet"
             width, height = console.size
             now = last if isinstance(found, StoreUnavailable) else found
             drawn = screen(now, before, width=width, height=height, note=note, is_plain=is_plain)

@@ -9,7 +9,6 @@ from segmented import protocol as op
 from segmented.errors import PoolMissing, SegmentedError, StoreUnavailable
 from segmented.models import PoolState
 from segmented.models.pools import PoolActivity
-from segmented.models.shards import SHARD_MARK
 from segmented.plans import Batch, perform
 from segmented.plans.effects import Now
 from segmented.stock.sharded.opening import shards_plan, summed
@@ -118,6 +117,5 @@ def as_json(now: PoolReading, before: PoolReading | None = None) -> dict[str, An
 
 
 def known_plan() -> Plan[list[str]]:
-    """List the pools to watch if none is named: those that workers know, up to `POOLS_MAX`."""
-    names = yield from perform(op.ListOutboxes())
-    return sorted({name.partition(SHARD_MARK)[0] for name in names})[:POOLS_MAX]
+    """List the pools to watch if none is named: those that were opened on the server, up to `POOLS_MAX`."""
+    return list((yield from perform(op.ListPools())))[:POOLS_MAX]

@@ -67,11 +67,9 @@ def test_a_rate_is_per_second_since_the_reading_before() -> None:
     assert pace(None, now) is None
 
 
-def test_pools_with_submitted_orders_are_known() -> None:
+def test_pools_that_were_opened_are_known() -> None:
     store = MemoryStore()
-    pool = Pool(store, "poster", outbox=Outbox())
-    pool.open(stock=10, segments=3)
-    pool.submit("a")
+    Pool(store, "poster").open(stock=10, segments=3)
     assert run_sync(known_plan(), store) == ["poster"]
 
 
