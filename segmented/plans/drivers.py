@@ -147,7 +147,7 @@ async def _finished(store: AsyncStore, ask: Callable[[], Coroutine[Any, Any, Ans
 
 
 class AsyncWakeups(Protocol):
-    """The waiting queues of one event loop and their wake-ups."""
+    """The waiting queues of this event loop and their wake-ups."""
 
     def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
         """Return whether the channel's queue has waiters, or with `or_heard` its messages reach this process."""
@@ -272,7 +272,7 @@ def _wait(effect: Effect[Any], wakeups: Wakeups, joined: list[Place]) -> Any:  #
 
 
 class Wakeups(Protocol):
-    """The waiting queues of one event loop and their wake-ups."""
+    """The waiting queues of this process and their wake-ups."""
 
     def is_waited_for(self, channel: str, *, or_heard: bool = False) -> bool:
         """Return whether the channel's queue has waiters, or with `or_heard` its messages reach this process."""

@@ -227,12 +227,12 @@ class AsyncRedisWakeups(AsyncioWakeups):
     def _is_needed(self, listener: Listener[asyncio.Task[None]]) -> bool:
         """Return whether its task or thread is to go on. A signal handler may have started another one meanwhile."""
         this = asyncio.current_task()
-        if listener.runner is not this or self._listeners.get(listener.home) is not listener:
-            return False
-        # The driver may treat a cancellation as its own error; the task would then outlive the event loop.
         if this is not None and this.cancelling():  # asyncio only
+            # The driver may treat a cancellation as its own error; the task would then outlive the event loop.
             return False
-        return not self._is_closed
+        # threads: if listener.runner is not this:  # asyncio: an eager task runs before it is the runner
+        # threads:     return False
+        return not self._is_closed and self._listeners.get(listener.home) is listener
 
     def _is_over(self, listener: Listener[Any]) -> bool:
         """Return whether a node's listener has no channels; nothing finds it any more."""

@@ -195,10 +195,9 @@ class RedisWakeups(ThreadWakeups):
     def _is_needed(self, listener: Listener[threading.Thread]) -> bool:
         """Return whether its task or thread is to go on. A signal handler may have started another one meanwhile."""
         this = threading.current_thread()
-        if listener.runner is not this or self._listeners.get(listener.home) is not listener:
+        if listener.runner is not this:  # asyncio: an eager task runs before it is the runner
             return False
-        # The driver may treat a cancellation as its own error; the task would then outlive the event loop.
-        return not self._is_closed
+        return not self._is_closed and self._listeners.get(listener.home) is listener
 
     def _is_over(self, listener: Listener[Any]) -> bool:
         """Return whether a node's listener has no channels; nothing finds it any more."""

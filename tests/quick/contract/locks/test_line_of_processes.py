@@ -15,6 +15,7 @@ from segmented import (
     AsyncLock,
     AsyncMemoryStore,
     AsyncPool,
+    AsyncRedisStore,
     AsyncReentrantLock,
     AsyncSemaphore,
     Lock,
@@ -44,7 +45,7 @@ from segmented.protocol.reentrant import AcquireReentrant, ReleaseReentrant
 from segmented.protocol.semaphore import AcquirePermit, ReleasePermit
 from segmented.stores.memory import MemoryModel
 from tests.fixtures.suite import let_bounds_be
-from tests.support.contract.parking import has_come_to_rest, lines_of
+from tests.support.contract.parking import has_come_to_rest, lines_of, parked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -433,3 +434,20 @@ def test_a_timed_out_wait_ends_although_what_leaves_the_line_gets_no_answer() ->
     lock.acquire()
     with pytest.raises(AcquireTimeout):
         lock.acquire(timeout=0.05)
+
+
+def test_a_waiter_in_a_loop_of_eager_tasks_hears_a_release(valkey_url: str) -> None:
+    async def body() -> None:
+        asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory", None))  # since Python 3.12
+        async with (
+            await AsyncRedisStore.from_url(valkey_url) as store,
+            await AsyncRedisStore.from_url(valkey_url) as other,
+        ):
+            name = uuid4().hex
+            held = await AsyncLock(other, name).acquire(timeout=0)
+            waiter = asyncio.ensure_future(AsyncLock(store, name).acquire())
+            await parked(store, 1)
+            await held.release()
+            await (await waiter).release()
+
+    asyncio.run(body())
