@@ -167,14 +167,15 @@ class AsyncGate:
         if run_sync is None:
             message = f"within={type(transaction).__name__} is not an AsyncSession or AsyncConnection of SQLAlchemy"
             raise InvalidInput(message)
-        beside, gate = pool.in_threads(), self.gate
+        beside, gate, is_stored = pool.in_threads(), self.gate, False
         for _ in range(sale.REBUILDS_MAX):
             asked = await self._run(within.wanted, beside, gate, order_id)
-            answer = await run_sync(_decided_within, gate, pool.sku, asked)
+            answer = await run_sync(_decided_within, gate, pool.sku, asked, is_stored=is_stored)
             outcome = await self._run(within.settle, beside, gate, asked, answer)
             if outcome is not None:
                 tell = partial(self._run, within.told, beside, gate, asked)
                 return Sold(order_id, outcome.state, outcome.quantity, tell, replay=outcome.replay)
+            is_stored = isinstance(answer, within.Outcome)
         raise within.overtaken(pool.sku, order_id)
 
     async def confirm_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
@@ -291,9 +292,9 @@ class AsyncGate:
 
 
 def _decided_within(
-    transaction: Session | Connection, gate: Gate, sku: str, asked: within.Wanted
+    transaction: Session | Connection, gate: Gate, sku: str, asked: within.Wanted, *, is_stored: bool
 ) -> within.Outcome | ConfirmAnswer:
-    return within.decide(within.begun(transaction), gate, sku, asked)
+    return within.decide(within.begun(transaction), gate, sku, asked, is_stored=is_stored)
 
 
 def _asked_first(pool: Pool, gate: Gate, order: Order, asked: int | None) -> tuple[int, Settled | None]:

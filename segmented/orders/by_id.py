@@ -82,7 +82,7 @@ def change_by_id(pool: Pool, gate: OrderDatabase, operation: op.ChangeQuantity) 
     finally:
         pool.note_return()
     if isinstance(answer, Reserved):
-        gate.lower(pool.sku, operation.order_id, operation.quantity)
+        gate.lower(pool.sku, operation.order_id, operation.quantity, segment=answer.segment)
     return answer
 
 

@@ -275,24 +275,21 @@ class OrderDatabase(NotPickled):
 
         return self._run(work)
 
-    def lower(self, sku: str, order_id: str, quantity: int) -> None:
+    def lower(self, sku: str, order_id: str, quantity: int, *, segment: int | None = None) -> None:
         """Lower the quantity of a confirmed order that has more, and return the other units to its segment's row.
 
-        For an order that was changed in the pool while it was being confirmed with what it had before.
+        For an order that was changed in the pool while it was being confirmed with what it had before. With its
+        `segment`, waits for transactions that are confirming orders of that one.
         """
-        this = (orders_table.c.sku == plain_text(sku), orders_table.c.order_id == order_id)
-        more = (orders_table.c.state == CONFIRMED, orders_table.c.quantity > quantity)
+        sku = plain_text(sku)
 
         def work(connection: Connection) -> None:
+            if segment is not None:
+                connection.exec_driver_sql(self._statements.begin)
+                self._statements.lock_these(connection, sku, [segment])
+                connection.commit()
             connection.exec_driver_sql(self._statements.begin)
-            found = connection.execute(
-                select(orders_table.c.segment, orders_table.c.quantity).where(*this, *more).with_for_update()
-            ).one_or_none()
-            if found is not None:
-                connection.execute(update(orders_table).where(*this).values(quantity=quantity))
-                back = segments.c.sold - (found.quantity - quantity)
-                of_it = (segments.c.sku == plain_text(sku), segments.c.segment == found.segment)
-                connection.execute(update(segments).where(*of_it).values(sold=back))
+            lower_within(connection, sku, order_id, quantity)
             connection.commit()
 
         self._run(work)
@@ -450,3 +447,16 @@ def _check_opening(sku: str, quotas: Sequence[int], epoch: int) -> None:
     if not 1 <= epoch <= EPOCH_MAX:
         message = f"epoch {epoch} of {sku!r} must be between 1 and {EPOCH_MAX:,}"
         raise InvalidInput(message)
+
+
+def lower_within(connection: Connection, sku: str, order_id: str, quantity: int) -> None:
+    """Lower an order's quantity in a transaction that has begun; see `lower`."""
+    this = (orders_table.c.sku == sku, orders_table.c.order_id == order_id)
+    more = (orders_table.c.state == CONFIRMED, orders_table.c.quantity > quantity)
+    chosen = select(orders_table.c.segment, orders_table.c.quantity).where(*this, *more).with_for_update()
+    found = connection.execute(chosen).one_or_none()
+    if found is not None:
+        connection.execute(update(orders_table).where(*this).values(quantity=quantity))
+        back = segments.c.sold - (found.quantity - quantity)
+        of_it = (segments.c.sku == sku, segments.c.segment == found.segment)
+        connection.execute(update(segments).where(*of_it).values(sold=back))

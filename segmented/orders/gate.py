@@ -109,13 +109,15 @@ class Gate(OrderDatabase):
 
     def confirm_within(self, pool: Pool, order_id: str, transaction: object) -> Sold[Settled | None]:
         """Store a reserved order within the caller's transaction. Raises as `within.decide` does."""
-        found = within.begun(transaction)
+        found, is_stored = within.begun(transaction), False
         for _ in range(sale.REBUILDS_MAX):
             asked = within.wanted(pool, self, order_id)
-            outcome = within.settle(pool, self, asked, within.decide(found, self, pool.sku, asked))
+            answer = within.decide(found, self, pool.sku, asked, is_stored=is_stored)
+            outcome = within.settle(pool, self, asked, answer)
             if outcome is not None:
                 tell = partial(within.told, pool, self, asked)
                 return Sold(order_id, outcome.state, outcome.quantity, tell, replay=outcome.replay)
+            is_stored = isinstance(answer, within.Outcome)
         raise within.overtaken(pool.sku, order_id)
 
     def confirm_orders(self, pool: Pool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:

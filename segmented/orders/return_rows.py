@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from segmented.errors import ChangeMismatch
 from segmented.models import plain_text
 from segmented.orders.statements import given
-from segmented.orders.tables import BEGUN, CONFIRMED, DONE, VOID, orders, returns, segments
+from segmented.orders.tables import BEGUN, CONFIRMED, DONE, VOID, changes, orders, returns, segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +63,8 @@ class ReturnStored:
     state: State
     customer_id: str | None
     """As the order's row has it."""
+    quantity: int
+    """Units that the order keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ _TAKE_BACK: Final = (
         state=case((orders.c.quantity > _UNITS, CONFIRMED), else_=VOID),
         quantity=case((orders.c.quantity > _UNITS, orders.c.quantity - _UNITS), else_=orders.c.quantity),
     )
-    .returning(orders.c.segment, orders.c.customer_id)
+    .returning(orders.c.segment, orders.c.customer_id, orders.c.state, orders.c.quantity)
 )
 _LOWER_SOLD: Final = (
     update(segments)
@@ -104,6 +106,9 @@ _INSERT: Final = insert(returns).values(
 )
 _SELECT: Final = select(returns.c.order_id, returns.c.units, returns.c.state, returns.c.epoch).where(
     returns.c.sku == given(returns.c.sku), returns.c.return_id == given(returns.c.return_id)
+)
+_SELECT_CHANGE: Final = select(changes.c.kind).where(
+    changes.c.sku == given(changes.c.sku), changes.c.change_id == bindparam("given_return_id")
 )
 _SELECT_ORDER: Final = select(orders.c.state, orders.c.quantity, orders.c.customer_id).where(
     orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
@@ -160,15 +165,20 @@ class ReturnRows:
 
 
 def _stored(connection: Connection, values: dict[str, Any]) -> ReturnStored | None:
-    """Lower the order and its segment's row, and insert the return. None: the order cannot give that many units."""
+    """Lower the order and its segment's row, and insert the return. None: the order cannot give that many units.
+
+    A restock locks all rows before it looks for a return of its id, so one of the two finds the other.
+    """
     if connection.execute(_SELECT, values).one_or_none() is not None:
         return None
     taken = connection.execute(_TAKE_BACK, values).one_or_none()
     if taken is None:
         return None
     epoch = connection.execute(_LOWER_SOLD, values | {"given_segment": taken.segment}).scalar_one()
+    if connection.execute(_SELECT_CHANGE, values).one_or_none() is not None:
+        raise ChangeMismatch(values["given_sku"], values["given_return_id"])
     connection.execute(_INSERT, values | {"given_epoch": epoch})
-    return ReturnStored(epoch, BEGUN, taken.customer_id)
+    return ReturnStored(epoch, BEGUN, taken.customer_id, _kept(taken))
 
 
 def _found(connection: Connection, wanted: Return) -> ReturnStored | NotReturned:
@@ -177,7 +187,9 @@ def _found(connection: Connection, wanted: Return) -> ReturnStored | NotReturned
     if known is not None:
         if (known.order_id, known.units) != (wanted.order_id, wanted.units):
             raise ChangeMismatch(wanted.sku, wanted.return_id)
-        return ReturnStored(known.epoch, known.state, None if row is None else row.customer_id)
-    if row is None:
-        return NotReturned(None)
-    return NotReturned(row.quantity if row.state == CONFIRMED else 0)
+        return ReturnStored(known.epoch, known.state, None if row is None else row.customer_id, _kept(row))
+    return NotReturned(None if row is None else _kept(row))
+
+
+def _kept(row: Any) -> int:  # noqa: ANN401  # of an order, or None
+    return row.quantity if row is not None and row.state == CONFIRMED else 0

@@ -44,9 +44,9 @@ def return_gated(pool: Pool, gate: OrderDatabase, operation: op.ReturnUnits) -> 
         pool.note_return()
     if stored.state != DONE:
         gate.returns.finish(wanted)
-    kept, sequence = (answer.quantity, answer.sequence) if isinstance(answer, Returned) else (0, 0)
+    sequence = answer.sequence if isinstance(answer, Returned) else 0
     is_new = isinstance(answer, Returned) and not answer.replay
-    return Returned(wanted.order_id, wanted.return_id, wanted.units, kept, sequence, replay=not is_new)
+    return Returned(wanted.order_id, wanted.return_id, wanted.units, stored.quantity, sequence, replay=not is_new)
 
 
 def _told(pool: Pool, gate: OrderDatabase, operation: op.ReturnUnits) -> Returned | Settled:

@@ -26,6 +26,7 @@ from segmented.orders.tables import (
     UNDONE,
     WITHDRAWN,
     changes,
+    returns,
     sales,
     segments,
 )
@@ -53,6 +54,9 @@ Kind = Literal["restocked", "withdrawn", "opened"]
 
 _SELECT_CHANGE: Final = select(changes.c.kind, changes.c.units, changes.c.state, changes.c.epoch).where(
     changes.c.sku == given(changes.c.sku), changes.c.change_id == given(changes.c.change_id)
+)
+_SELECT_RETURN: Final = select(returns.c.units).where(
+    returns.c.sku == given(returns.c.sku), returns.c.return_id == bindparam("given_change_id")
 )
 _UPDATE_CHANGE: Final = (
     update(changes)
@@ -275,7 +279,8 @@ def _opening(sku: str) -> dict[str, Any]:
 
 def _find(connection: Connection, change: Change) -> Row[str, int, str, int] | None:
     found = connection.execute(_SELECT_CHANGE, _key(change)).one_or_none()
-    if found is not None and (found.kind, found.units) != (change.kind, change.units):
+    is_another = found is not None and (found.kind, found.units) != (change.kind, change.units)
+    if is_another or (found is None and connection.execute(_SELECT_RETURN, _key(change)).one_or_none() is not None):
         raise ChangeMismatch(change.sku, change.change_id)
     return found
 

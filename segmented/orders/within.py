@@ -18,6 +18,7 @@ from segmented.errors import InvalidInput, OrderUnknown, PoolDiverged
 from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.models import Order, checked_id
 from segmented.orders import answers
+from segmented.orders.database import lower_within
 from segmented.orders.decided import settled_by
 from segmented.orders.reading import read_orders
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
@@ -78,9 +79,11 @@ def wanted(pool: Pool, gate: OrderDatabase, order_id: str) -> Wanted:
 
 
 def decide(
-    transaction: Session | Connection, gate: OrderDatabase, sku: str, asked: Wanted
+    transaction: Session | Connection, gate: OrderDatabase, sku: str, asked: Wanted, *, is_stored: bool = False
 ) -> Outcome | answers.ConfirmAnswer:
     """Confirm the order in the transaction, or find how it ended; other answers concern the pool as a whole.
+
+    If the transaction has stored the order (`is_stored`) with units that it gave back since, they go back here, too.
 
     Raises InvalidInput for a transaction that has not begun, or is of another database, StoreRefused for one that is
     aborted, TransactionConflict for one that lost a race, and StoreUnavailable.
@@ -96,7 +99,9 @@ def decide(
         if claim is not None:
             answer = gate.confirming.confirm_within(connection, claim)
             if isinstance(answer, answers.Confirmed):
-                return Outcome("confirmed", claim.order.quantity, answer.replay)
+                if is_stored:
+                    lower_within(connection, sku, asked.order_id, claim.order.quantity)
+                return Outcome("confirmed", claim.order.quantity, answer.replay and not is_stored)
             if not isinstance(answer, answers.Voided):
                 return answer
         (row,) = read_orders(connection, sku=sku, order_ids=[asked.order_id]) or (None,)
@@ -110,9 +115,16 @@ def decide(
 
 
 def settle(pool: Pool, gate: OrderDatabase, asked: Wanted, answer: Outcome | answers.ConfirmAnswer) -> Outcome | None:
-    """Return the outcome; None if the pool was rebuilt and the order must be read again. Raises what the pool says."""
+    """Return the outcome; None if the order must be read again. Raises what the pool says.
+
+    The transaction has locked the order's segment, and a change of the order waits for that: so a change that it has
+    not waited for is in the pool by now.
+    """
     if isinstance(answer, Outcome):
-        return answer
+        if answer.replay or answer.state != "confirmed":
+            return answer
+        record = record_of(pool.plain, gate, asked.order_id)
+        return None if record is not None and record.quantity < answer.quantity else answer
     pool = pool.plain
     if isinstance(answer, answers.EpochChanged) and pool.epoch(at_least=answer.epoch) != asked.epoch:
         return None

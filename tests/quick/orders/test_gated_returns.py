@@ -79,6 +79,23 @@ def test_what_cannot_be_returned_is_refused_in_one_sentence(
     assert judged(valkey.url, order_database) == (8, 2, 4)
 
 
+def test_a_return_and_a_restock_of_one_id_are_refused_and_change_neither_side(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str
+) -> None:
+    pool.restock(2, restock_id="x")
+    with pytest.raises(ChangeMismatch):
+        pool.return_units("a", 1, return_id="x")
+    pool.return_units("a", 1, return_id="y")
+    for change in (
+        lambda: pool.restock(1, restock_id="y"),
+        lambda: pool.withdraw(1, withdraw_id="y"),
+    ):
+        with pytest.raises(ChangeMismatch):
+            change()
+    assert judged(valkey.url, order_database) == (10, 2, 8)
+    assert (gate.returns.begun(SKU), gate.unfinished_changes(SKU)) == ((), ())
+
+
 @pytest.mark.parametrize("units", [1, 3])
 def test_a_return_that_died_after_sql_is_finished_by_a_repeat(
     pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str, units: int
@@ -117,7 +134,7 @@ def test_an_order_sold_before_a_rebuild_is_returned_from_what_sql_knows(
     rebuild(pool, gate)
     assert (pool.state().available, pool.state().confirmed) == (5, 3)
     for _ in range(2):
-        pool.return_units("a", units, return_id="rma-1")
+        assert pool.return_units("a", units, return_id="rma-1").quantity == 3 - units
     state = pool.state()
     assert (state.available, state.confirmed, state.lost) == (5 + units, 3 - units, 3 - units)
     assert gate.totals(SKU).sold == 3 - units

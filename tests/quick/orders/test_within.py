@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import redis
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
+WAITING: Final = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 INVOICE: Final = text("INSERT INTO invoices (order_id) VALUES (:order_id)")
 
 
@@ -122,6 +123,46 @@ def test_if_nobody_tells_the_pool_the_end_of_the_hold_finds_the_order_sold(
     let_hold_end(valkey)
     assert [one.state for one in pool.expire()] == ["confirmed"]
     assert judged(valkey.url, every_database) == (8, 3, 5)
+
+
+def test_an_order_changed_after_its_record_was_read_is_stored_with_what_it_kept(
+    pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer
+) -> None:
+    pool.reserve("a", quantity=3)
+    changed: list[object] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def change(*call: object) -> None:
+        if not changed:
+            changed.append(call)
+            pool.change("a", quantity=2)
+
+    sold = webhook(pool, engine, "a")
+    assert (bool(sold), sold.quantity, sold.replay) == (True, 2, False)
+    assert pool.reserve("b", quantity=6)
+    assert pool.confirm("b").state == "confirmed"
+    sold.tell()
+    assert judged(valkey.url, every_database) == (8, 8, 0)
+
+
+def test_a_change_waits_for_the_transaction_that_has_stored_the_order(
+    pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer
+) -> None:
+    def is_waiting() -> bool:
+        return not every_database.startswith("postgresql") or sql_rows(every_database, WAITING) == [(1,)]
+
+    pool.reserve("a", quantity=3)
+    with ThreadPoolExecutor(1) as thread:
+        with Session(engine) as session, session.begin():
+            sold = pool.confirm("a", within=session)
+            changed = thread.submit(pool.change, "a", quantity=2)
+            while getattr(pool.order("a"), "quantity", 0) != 2 or not is_waiting():
+                assert not changed.done()
+        assert changed.result().quantity == 2
+    assert pool.reserve("b", quantity=6)
+    assert pool.confirm("b").state == "confirmed"
+    sold.tell()
+    assert judged(valkey.url, every_database) == (8, 8, 0)
 
 
 @pytest.mark.parametrize("state", ["cancelled", "expired", "returned", "unknown"])
