@@ -29,7 +29,7 @@ is_unseen: Final = _UNSEEN.search
 a list, since processes with different versions of Python, and so of Unicode, must agree on the ids that they share."""
 is_plain_id: Final = re.compile(f"[ -~]{{1,{ORDER_ID_BYTES_MAX}}}").fullmatch
 """Matches the ids of printable ASCII, which nearly all are; `checked_id` accepts them and looks at the others."""
-_is_cart_line: Final = re.compile(rf".*~[0-9a-f]{{{CART_DIGEST_LENGTH}}}").fullmatch
+is_cart_line: Final = re.compile(rf".*~[0-9a-f]{{{CART_DIGEST_LENGTH}}}").fullmatch
 
 
 def plain_text(text: str) -> str:
@@ -68,7 +68,7 @@ def checked_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) ->
 
 def check_own_id(order_id: str) -> None:
     """Raise InvalidInput for an id of the form of a cart's orders, which only the cart itself may use."""
-    if "~" in order_id and _is_cart_line(order_id):
+    if "~" in order_id and is_cart_line(order_id):
         message = f"order id {shortened(order_id)} ends like those of carts: end it otherwise than with ~ and a digest"
         raise InvalidInput(message)
 

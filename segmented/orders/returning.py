@@ -10,13 +10,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from segmented.errors import EpochEnded, OrderUnknown, PoolDiverged
+from segmented.errors import EpochEnded, OrderInWork, OrderUnknown, PoolDiverged
 from segmented.models import Order, Returned, Settled
+from segmented.models.ids import is_cart_line
 from segmented.orders.answers import Confirmed
 from segmented.orders.by_id import decision_on
 from segmented.orders.return_rows import NotReturned, Return
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
-from segmented.orders.tables import DONE
+from segmented.orders.tables import CONFIRMED, DONE
 from segmented.orders.verifying import when_verified
 from segmented.protocol.pool.standing import too_many_returned
 
@@ -30,6 +31,8 @@ def return_gated(pool: Pool, gate: OrderDatabase, operation: op.ReturnUnits) -> 
     """Give back units of a sold order, once for each return id; None if the order is not sold yet. Safe to repeat."""
     pool = gated(pool, gate)
     wanted = Return(pool.sku, operation.order_id, operation.units, operation.return_id)
+    if not _is_told(pool, gate, wanted.order_id):
+        return None
     stored = gate.returns.begin(wanted)
     if isinstance(stored, NotReturned):
         return _not_returned(pool, gate, wanted, stored)
@@ -47,6 +50,23 @@ def return_gated(pool: Pool, gate: OrderDatabase, operation: op.ReturnUnits) -> 
     sequence = answer.sequence if isinstance(answer, Returned) else 0
     is_new = isinstance(answer, Returned) and not answer.replay
     return Returned(wanted.order_id, wanted.return_id, wanted.units, stored.quantity, sequence, replay=not is_new)
+
+
+def _is_told(pool: Pool, gate: OrderDatabase, order_id: str) -> bool:
+    """Tell the pool of a sale before the database has fewer units than the pool; False if the order is not sold yet.
+
+    Whoever tells it later would take the order for another one, and give its units back. Raises OrderInWork for a line
+    of a cart whose lines are not all told.
+    """
+    record = record_of(pool, gate, order_id)
+    if record is None or record.state != "reserved":
+        return True
+    row = gate.orders(pool.sku, (order_id,)).get(order_id)
+    if row is not None and row.state == CONFIRMED:
+        if is_cart_line(order_id):
+            raise OrderInWork(order_id)
+        tell_pool(pool, gate, Order(order_id, record.asked), Confirmed(replay=True), epoch=row.epoch or pool.epoch())
+    return row is not None
 
 
 def _told(pool: Pool, gate: OrderDatabase, operation: op.ReturnUnits) -> Returned | Settled:

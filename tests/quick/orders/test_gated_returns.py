@@ -8,19 +8,28 @@ import pytest
 import redis
 
 from segmented import Order, Pool
-from segmented.errors import AlreadySettled, ChangeMismatch, InvalidInput, OrderUnknown, PoolGated
-from segmented.models import LimitReached, Reserved
+from segmented.errors import AlreadySettled, ChangeMismatch, InvalidInput, OrderInWork, OrderUnknown, PoolGated
+from segmented.models import Cart, CartReserved, LimitReached, Reserved
 from segmented.orders import audit_both, rebuild
+from segmented.orders.carts import sell_cart
 from segmented.orders.return_rows import Return
+from segmented.stock import Carts
 from tests.support.command_line import ran
+from tests.support.dying import Deaths
 from tests.support.pools.both_sides import judged, sql_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented import RedisStore
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
+ENDS: Final[dict[str, Callable[[Pool], object]]] = {
+    "confirm": lambda pool: pool.confirm("b"),
+    "expire": lambda pool: pool.expire(),
+}
 
 
 @pytest.fixture
@@ -119,6 +128,40 @@ def test_an_order_whose_pool_was_never_told_of_its_sale_can_be_returned(
     assert pool.return_units("b", units, return_id="rma-1").quantity == 2 - units
     assert judged(valkey.url, order_database) == (8, 5 - units, 3 + units)
     assert pool.audit().is_clean
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_return_that_died_leaves_no_order_that_the_pool_takes_for_another(
+    store: RedisStore, gate: Gate, valkey: ValkeyServer, end: str
+) -> None:
+    deaths = Deaths(gate)
+    for step in deaths:
+        pool = Pool(store, f"{SKU}-{step}", gate=gate)
+        pool.open(stock=8, segments=2)
+        reserved = pool.reserve(Order("b", 2))
+        assert isinstance(reserved, Reserved)
+        gate.confirm(order_id="b", sku=pool.sku, segment=reserved.segment, quantity=2, epoch=1)
+        with redis.Redis.from_url(valkey.url) as server:
+            server.zadd(f"seg:{{{pool.sku}:0}}:holds", {"b": 1}, xx=True)
+        dying = Pool(deaths.store(store), pool.sku, gate=gate)
+        deaths.at_step(dying.return_units, "b", 1, return_id="rma-1")
+        ENDS[end](pool)
+        assert pool.return_units("b", 1, return_id="rma-1").quantity == 1
+        assert (pool.state().available, pool.state().confirmed, gate.totals(pool.sku).sold) == (7, 1, 1)
+        assert audit_both(pool, gate).is_clean
+
+
+def test_a_line_of_a_cart_whose_lines_are_not_told_is_not_returned(pool: Pool, store: RedisStore, gate: Gate) -> None:
+    cart = Cart("c", [(SKU, 2)], "bob")
+    carts = Carts(store, gate=gate)
+    reserved = carts.reserve(cart)
+    assert isinstance(reserved, CartReserved)
+    assert sell_cart([pool.plain], gate, cart) == "confirmed"
+    with pytest.raises(OrderInWork):
+        pool.return_units(reserved.order_id, 1, return_id="rma-1")
+    assert carts.confirm("c", home=SKU)
+    assert pool.return_units(reserved.order_id, 1, return_id="rma-1").quantity == 1
+    assert audit_both(pool, gate).is_clean
 
 
 @pytest.mark.parametrize("units", [1, 3])
