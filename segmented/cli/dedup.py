@@ -107,7 +107,7 @@ def explain(  # noqa: PLR0913  # each is an option of its own
 ) -> None:
     """Show everything known about a key, and what a repeat would get now. Results are not shown."""
     with _store(url, task, app) as store:
-        record = _record(store, keys, task, app, namespace=namespace, given=given, scope=scope)
+        record = _record(store, keys, task, app, message=message, namespace=namespace, given=given, scope=scope)
         state = operator.read(store, record, message=message)
     if state is None:
         what = f"message {message!r} of key {record.key!r}" if message else f"key {record.key!r}"
@@ -140,7 +140,7 @@ def free(  # noqa: PLR0913  # each is an option of its own
     """
     is_asked = require_somebody("free", yes=yes)
     with _store(url, task, app) as store:
-        record = _record(store, keys, task, app, namespace=namespace, given=given, scope=scope)
+        record = _record(store, keys, task, app, message=message, namespace=namespace, given=given, scope=scope)
         if is_asked and not _is_wanted(store, record, message, "Free it, so that a repeat runs?"):
             raise typer.Exit(EXIT_REFUSED)
         freed = operator.free(store, record, message=message)
@@ -206,6 +206,7 @@ def _record(  # each is an option of its own
     task: str | None,
     app: str | None,
     *,
+    message: str,
     namespace: str | None,
     given: bool,
     scope: str | None,
@@ -213,10 +214,10 @@ def _record(  # each is an option of its own
     if task is not None:
         from segmented.dedup.celery.by_name import record_of_call, task_named  # noqa: PLC0415  # Celery is an extra
 
-        return record_of_call(task_named(task, app), keys or ())
+        return record_of_call(task_named(task, app), keys or (), message=message)
     if keys is None or len(keys) != 1:
-        message = f"{len(keys or ())} keys were given: give one, or --task NAME with the arguments of a call"
-        raise InvalidInput(message)
+        text = f"{len(keys or ())} keys were given: give one, or --task NAME with the arguments of a call"
+        raise InvalidInput(text)
     return operator.find(store, keys[0], namespace=namespace, is_given=given, scope=scope)
 
 

@@ -46,7 +46,7 @@ def task_named(name: str, app: str | None = None) -> Once:
     return task
 
 
-def record_of_call(task: Once, words: Sequence[str]) -> RecordName:
+def record_of_call(task: Once, words: Sequence[str], *, message: str = "") -> RecordName:
     """Return the record of a call. A word is JSON, or else a text; one such as `size=5` names its parameter."""
     arguments: list[Any] = []
     options: dict[str, Any] = {}
@@ -57,10 +57,11 @@ def record_of_call(task: Once, words: Sequence[str]) -> RecordName:
         else:
             arguments.append(_value(word))
     try:
-        return task.once_plan.record(task.once_key(*arguments, **options))
+        key = task.once_key(*arguments, **options)
     except TypeError as error:
-        message = f"task {task.name!r} cannot be called with these arguments: {error}"
-        raise InvalidInput(message) from error
+        text = f"task {task.name!r} cannot be called with these arguments: {error}"
+        raise InvalidInput(text) from error
+    return task.once_plan.record_to_show(key, message)
 
 
 def _value(word: str) -> Any:  # noqa: ANN401  # any JSON

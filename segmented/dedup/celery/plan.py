@@ -76,6 +76,16 @@ class OncePlan:
         """Return the record of a key."""
         return RecordName(namespace_of(self._settings), key)
 
+    def record_to_show(self, key: str, message: str = "") -> RecordName:
+        """Return the record of a key for an operator. Raises InvalidInput for `serial` without a message."""
+        if self.rule.kind == "serial" and not message:
+            text = (
+                f"task {self.name!r} is serial: each message has a run of its own, and none holds the key. Find the "
+                f"message with segmented dedup list, and use segmented dedup explain {key} --message ID, or free"
+            )
+            raise InvalidInput(text)
+        return self.record(key)
+
     def record_of(self, header: OnceHeader) -> RecordName:
         """Return the record of a message, in the namespace in which it was published, whatever the name of this app."""
         return RecordName(header.namespace, header.key) if header.namespace else self.record(header.key)

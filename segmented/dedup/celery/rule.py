@@ -174,7 +174,7 @@ class TaskKeys:
 
     def _found(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, RecordName]:
         plan = self._task.once_plan
-        return plan, plan.record(plan.identity(arguments, options).key)
+        return plan, plan.record_to_show(plan.identity(arguments, options).key)
 
 
 def unique(  # noqa: PLR0913  # each is an option of its own

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from segmented.dedup import Dedup, OtherPayload, Replay, ResultUnkept, Run
+from segmented.dedup.celery.by_name import record_of_call
 from segmented.dedup.celery.settings import close_stores
 from segmented.errors import InvalidInput, StaleToken, StoreRefused
 from segmented.models.dedup import Freed
@@ -213,3 +214,12 @@ def test_a_task_explains_and_frees_the_key_of_a_call(tasks: Any, setup: Setup) -
     assert said.splitlines()[-1] == "a repeat now gets the kept outcome and does not run"
     assert kept.once.free("a", 1) == Freed("done", first.id)
     assert (kept.delay("a", 1).is_repeat, runs(setup)) == (False, 2)
+
+
+def test_a_serial_task_has_no_key_to_explain_or_free_and_says_where_to_look(tasks: Any) -> None:  # noqa: ANN401  # tasks by name
+    serial = tasks["serial"]
+    key = serial.once_key("a", 1)
+    for ask in (serial.once.explain, serial.once.free, lambda *_: record_of_call(serial, ("a", "1"))):
+        with pytest.raises(InvalidInput, match=f"'serial' is serial: .* segmented dedup explain {key} --message ID"):
+            ask("a", 1)
+    assert record_of_call(serial, ("a", "1"), message="m").key == key
