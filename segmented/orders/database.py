@@ -284,11 +284,9 @@ class OrderDatabase(NotPickled):
         sku = plain_text(sku)
 
         def work(connection: Connection) -> None:
-            if segment is not None:
-                connection.exec_driver_sql(self._statements.begin)
-                self._statements.lock_these(connection, sku, [segment])
-                connection.commit()
             connection.exec_driver_sql(self._statements.begin)
+            if segment is not None:
+                self._statements.lock_these(connection, sku, [segment])
             lower_within(connection, sku, order_id, quantity)
             connection.commit()
 
@@ -453,10 +451,16 @@ def lower_within(connection: Connection, sku: str, order_id: str, quantity: int)
     """Lower an order's quantity in a transaction that has begun; see `lower`."""
     this = (orders_table.c.sku == sku, orders_table.c.order_id == order_id)
     more = (orders_table.c.state == CONFIRMED, orders_table.c.quantity > quantity)
-    chosen = select(orders_table.c.segment, orders_table.c.quantity).where(*this, *more).with_for_update()
-    found = connection.execute(chosen).one_or_none()
+    chosen = select(orders_table.c.segment, orders_table.c.quantity).where(*this, *more)
+    seen = connection.execute(chosen).one_or_none()
+    if seen is None:
+        return
+    of_it = (segments.c.sku == sku, segments.c.segment == seen.segment)
+    connection.execute(
+        select(segments.c.segment).where(*of_it).with_for_update()
+    )  # segments before orders: no deadlock
+    found = connection.execute(chosen.with_for_update()).one_or_none()
     if found is not None:
         connection.execute(update(orders_table).where(*this).values(quantity=quantity))
         back = segments.c.sold - (found.quantity - quantity)
-        of_it = (segments.c.sku == sku, segments.c.segment == found.segment)
         connection.execute(update(segments).where(*of_it).values(sold=back))

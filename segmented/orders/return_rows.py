@@ -96,6 +96,11 @@ _LOWER_SOLD: Final = (
     .values(sold=segments.c.sold - _UNITS)
     .returning(segments.c.epoch)
 )
+_LOCK_SEGMENT: Final = (
+    select(segments.c.segment)
+    .where(segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
+    .with_for_update()
+)
 _INSERT: Final = insert(returns).values(
     sku=given(returns.c.sku),
     return_id=given(returns.c.return_id),
@@ -110,7 +115,7 @@ _SELECT: Final = select(returns.c.order_id, returns.c.units, returns.c.state, re
 _SELECT_CHANGE: Final = select(changes.c.kind).where(
     changes.c.sku == given(changes.c.sku), changes.c.change_id == bindparam("given_return_id")
 )
-_SELECT_ORDER: Final = select(orders.c.state, orders.c.quantity, orders.c.customer_id).where(
+_SELECT_ORDER: Final = select(orders.c.state, orders.c.quantity, orders.c.customer_id, orders.c.segment).where(
     orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
 )
 _FINISH: Final = (
@@ -171,6 +176,9 @@ def _stored(connection: Connection, values: dict[str, Any]) -> ReturnStored | No
     """
     if connection.execute(_SELECT, values).one_or_none() is not None:
         return None
+    order = connection.execute(_SELECT_ORDER, values).one_or_none()
+    if order is not None:  # segments are locked before orders everywhere, so that there is no deadlock
+        connection.execute(_LOCK_SEGMENT, values | {"given_segment": order.segment})
     taken = connection.execute(_TAKE_BACK, values).one_or_none()
     if taken is None:
         return None

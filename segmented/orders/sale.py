@@ -167,22 +167,31 @@ def _is_stored(pool: Pool, gate: OrderDatabase, grant: GrantState) -> bool:
 def stored(
     pool: Pool, gate: OrderDatabase, order: Order, taken: Granted | Reserved, *, fence: int | None
 ) -> answers.ConfirmAnswer:
-    """Store the order in the database; if it never can be, its units go back, and OrderMismatch is raised."""
-    try:
-        return gate.confirm(
-            order_id=order.order_id,
-            sku=pool.sku,
-            segment=taken.segment,
-            quantity=taken.quantity,
-            epoch=taken.epoch,
-            fence=fence,
-            customer_id=order.customer_id,
-            asked=_asked(order, taken.quantity),
-            sequence=taken.sequence,
-        )
-    except OrderMismatch as error:  # it can never be stored with the pool's content
-        _let_go(pool, gate, order, error)
-        raise
+    """Store the order in the database; if it never can be, its units go back, and OrderMismatch is raised.
+
+    An order that gave units back since they were taken is stored with those that it has left.
+    """
+    quantity = taken.quantity
+    while True:
+        try:
+            return gate.confirm(
+                order_id=order.order_id,
+                sku=pool.sku,
+                segment=taken.segment,
+                quantity=quantity,
+                epoch=taken.epoch,
+                fence=fence,
+                customer_id=order.customer_id,
+                asked=_asked(order, quantity),
+                sequence=taken.sequence,
+            )
+        except OrderMismatch as error:
+            record = record_of(pool, gate, order.order_id)
+            left = 0 if record is None or record.asked != order.quantity else record.quantity
+            if not 0 < left < quantity:  # it can never be stored with the pool's content
+                _let_go(pool, gate, order, error)
+                raise
+            quantity = left
 
 
 def finish_reserved(pool: Pool, gate: OrderDatabase, order: Order, reserved: Reserved) -> Settled:
@@ -306,8 +315,11 @@ def _is_confirmed(pool: Pool, gate: OrderDatabase, record: OrderRecord) -> bool:
     asked = record.asked if record.asked != record.quantity else None
     try:
         voided = gate.void(order_id=record.order_id, sku=pool.sku, quantity=record.quantity, asked=asked)
-    except OrderMismatch:  # the database has another order of this id
-        return False
+    except OrderMismatch:
+        again = record_of(pool, gate, record.order_id)
+        if again is not None and again.quantity < record.quantity:  # it gave units back since its record was read
+            return _is_confirmed(pool, gate, again)
+        return False  # the database has another order of this id
     return isinstance(voided, answers.AlreadyConfirmed)
 
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import redis
+from sqlalchemy import event
 
 from segmented import Order, Pool
 from tests.support.pools.both_sides import judged
+from tests.support.pools.engines import engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +70,28 @@ def test_an_order_changed_while_it_is_confirmed_is_sold_with_what_it_kept(
     assert pool.audit().is_clean
     assert pool.reserve(Order("b", 1, "ann"))
     assert not pool.reserve(Order("c", 1, "ann"))
+
+
+@pytest.mark.parametrize("end", ["confirm", "expire"])
+def test_an_end_of_what_an_order_had_before_its_change_leaves_it_its_units(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str, end: str
+) -> None:
+    let_hold_end(valkey)
+    record = pool.order("a")
+    assert record is not None
+    others: list[object] = []
+
+    @event.listens_for(engine_of(gate), "before_cursor_execute")
+    def change_and_store(*call: object) -> None:
+        """Be the processes that change the order and store it, and die before the pool is told."""
+        if not others:
+            others.append(call)
+            pool.change("a", quantity=1)
+            gate.confirm(order_id="a", sku=SKU, segment=record.segment, quantity=1, epoch=1, customer_id="ann", asked=3)
+
+    getattr(pool, end)(*(["a"] if end == "confirm" else []))
+    assert others
+    assert judged(valkey.url, order_database) == (8, 1, 7)
 
 
 def test_a_changed_order_is_confirmed_and_its_repeats_are_replays(
