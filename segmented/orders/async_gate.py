@@ -293,7 +293,7 @@ class AsyncGate:
 
 def _decided_within(
     transaction: Session | Connection, gate: Gate, sku: str, asked: within.Wanted, *, is_stored: bool
-) -> within.Outcome | ConfirmAnswer:
+) -> within.Outcome | ConfirmAnswer | OrderMismatch:
     return within.decide(within.begun(transaction), gate, sku, asked, is_stored=is_stored)
 
 

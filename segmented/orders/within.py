@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, select
 from sqlalchemy.orm import Session
 
-from segmented.errors import InvalidInput, OrderUnknown, PoolDiverged
+from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolDiverged
 from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.models import Order, checked_id
 from segmented.orders import answers
@@ -80,7 +80,7 @@ def wanted(pool: Pool, gate: OrderDatabase, order_id: str) -> Wanted:
 
 def decide(
     transaction: Session | Connection, gate: OrderDatabase, sku: str, asked: Wanted, *, is_stored: bool = False
-) -> Outcome | answers.ConfirmAnswer:
+) -> Outcome | answers.ConfirmAnswer | OrderMismatch:
     """Confirm the order in the transaction, or find how it ended; other answers concern the pool as a whole.
 
     If the transaction has stored the order (`is_stored`) with units that it gave back since, they go back here, too.
@@ -97,7 +97,10 @@ def decide(
         _check(connection, gate, sku, asked)
         claim = asked.claim(sku)
         if claim is not None:
-            answer = gate.confirming.confirm_within(connection, claim)
+            try:
+                answer = gate.confirming.confirm_within(connection, claim)
+            except OrderMismatch as error:
+                return error
             if isinstance(answer, answers.Confirmed):
                 if is_stored:
                     lower_within(connection, sku, asked.order_id, claim.order.quantity)
@@ -114,17 +117,23 @@ def decide(
     return Outcome(asked.record.state, asked.record.quantity, replay=True)
 
 
-def settle(pool: Pool, gate: OrderDatabase, asked: Wanted, answer: Outcome | answers.ConfirmAnswer) -> Outcome | None:
+def settle(
+    pool: Pool, gate: OrderDatabase, asked: Wanted, answer: Outcome | answers.ConfirmAnswer | OrderMismatch
+) -> Outcome | None:
     """Return the outcome; None if the order must be read again. Raises what the pool says.
 
     The transaction has locked the order's segment, and a change of the order waits for that: so a change that it has
     not waited for is in the pool by now.
     """
-    if isinstance(answer, Outcome):
-        if answer.replay or answer.state != "confirmed":
-            return answer
-        record = record_of(pool.plain, gate, asked.order_id)
-        return None if record is not None and record.quantity < answer.quantity else answer
+    if isinstance(answer, Outcome) and (answer.replay or answer.state != "confirmed"):
+        return answer
+    if isinstance(answer, Outcome | OrderMismatch):
+        record, before = record_of(pool.plain, gate, asked.order_id), asked.record
+        if record is not None and before is not None and record.quantity < before.quantity:
+            return None  # it has given units back since
+        if isinstance(answer, OrderMismatch):
+            raise answer
+        return answer
     pool = pool.plain
     if isinstance(answer, answers.EpochChanged) and pool.epoch(at_least=answer.epoch) != asked.epoch:
         return None
