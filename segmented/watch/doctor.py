@@ -34,8 +34,11 @@ def diagnose(reading: PoolReading) -> list[Finding]:
     state, sku = reading.state, quote(visible(reading.sku))
     if state is not None:
         return [*_lost(state, sku), *_left_behind(reading, state, sku), *_ended(state, sku)]
+    opening = f"segmented pool open {sku} --stock N --segments K"
     if reading.note == "not open":
-        return [Finding("it is not open", f"segmented pool open {sku} --stock N --segments K")]
+        return [Finding("it is not open", opening)]
+    if reading.note == "archived":
+        return [Finding("it was archived, and takes no more orders", f"{opening} --epoch EPOCH", is_fault=False)]
     return [Finding(f"it cannot be read: {reading.note}", f"segmented pool audit {sku}")]
 
 

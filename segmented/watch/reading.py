@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
-from segmented.errors import PoolMissing, SegmentedError, StoreUnavailable
+from segmented.errors import PoolArchived, PoolMissing, SegmentedError, StoreUnavailable
 from segmented.models import PoolState
 from segmented.models.pools import PoolActivity
 from segmented.plans import Batch, perform
@@ -58,6 +58,8 @@ def reading_plan(sku: str) -> Plan[PoolReading]:
                 raise answer
     except StoreUnavailable:
         raise
+    except PoolArchived:
+        return PoolReading(sku, at, note="archived")
     except PoolMissing:
         return PoolReading(sku, at, note="not open")
     except SegmentedError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -11,9 +11,14 @@ from segmented.clock import ManualClock
 from segmented.keys import shard_keys
 from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool
+from segmented.stock.archiving import FileArchive
+from segmented.stock.archiving.plan import archive_plan, no_progress
 from segmented.stores.memory import MemoryStore
 from segmented.watch.doctor import diagnose
 from segmented.watch.reading import reading_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def closed(pool: Pool, _: ManualClock) -> None:
@@ -63,6 +68,17 @@ def test_a_pool_that_is_not_open_has_one_command() -> None:
         "it is not open",
         "segmented pool open poster --stock N --segments K",
     )
+
+
+def test_an_archived_pool_is_no_fault_and_opens_in_a_later_epoch(tmp_path: Path) -> None:
+    store = MemoryStore()
+    pool = Pool(store, "poster")
+    pool.open(stock=1, segments=1)
+    pool.close()
+    run_sync(archive_plan("poster", FileArchive(tmp_path / "archive.jsonl"), no_progress), store)
+    (found,) = diagnose(run_sync(reading_plan("poster"), store))
+    assert (found.problem, found.is_fault) == ("it was archived, and takes no more orders", False)
+    assert found.command == "segmented pool open poster --stock N --segments K --epoch EPOCH"
 
 
 def test_the_usual_end_of_a_sale_is_not_a_fault() -> None:
