@@ -17,6 +17,7 @@ from tests.support.sim.forgetful_world import Do
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from segmented.models import Order
     from segmented.orders.stocking import Change
     from tests.support.sim.stepping import SteppedStore
 
@@ -113,6 +114,13 @@ class GateModel:
             return answers.Voided(replay=True) if known.state == "void" else answers.AlreadyConfirmed()
         self.stored[order_id] = StoredOrder("void", quantity)
         return answers.Voided(replay=False)
+
+    def void_many(self, _: str, orders: Iterable[Order]) -> bool:
+        rows = {order.order_id: StoredOrder("void", order.quantity) for order in orders}
+        if self.stored.keys() & rows.keys():
+            return False
+        self.stored.update(rows)
+        return True
 
     def raise_epoch(self, *_: object, epoch: int, opened: int | None) -> answers.SegmentTotals | None:
         if any(row.epoch > epoch for row in self.rows) or self.opened != (opened or 0):
