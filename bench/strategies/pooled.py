@@ -143,6 +143,7 @@ class PooledStrategy(Strategy):
     def clear(self) -> None:
         """Remove the pool's keys and the gate's rows."""
         self.context.store.client.unlink(*shard_keys(self.pool.sku).listed())
+        self.context.store.execute(op.DropPool(self.pool.sku))
         if self.gate is not None and self.context.engine is not None:
             with self.context.engine.begin() as connection:
                 for table in (orders, segments):

@@ -15,6 +15,7 @@ import redis
 
 from segmented.errors import StoreRefused
 from segmented.keys import shard_keys
+from segmented.protocol import DropPool
 from segmented.stock import Grant, Pool
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def measure(store: RedisStore) -> Measured:
         return Measured(median(calls), server_time, orders=len(calls) // CALLS_AN_ORDER)
     finally:
         store.client.unlink(*keys.listed(), f"{keys.lock}:0")
+        store.execute(DropPool(sku))
 
 
 def _sell(pool: Pool, order_id: str) -> tuple[float, float]:

@@ -112,7 +112,9 @@ def server_of(context: BenchContext) -> Iterator[tuple[RedisStore, redis.Redis]]
         finally:
             names = set(context.skus)
             while context.skus:
-                client.unlink(*shard_keys(context.skus.pop()).listed())
+                sku = context.skus.pop()
+                client.unlink(*shard_keys(sku).listed())
+                store.execute(op.DropPool(sku))
             for key in client.scan_iter(match="*bench-*", count=BATCH):  # carts, claims and locks
                 found = NAME.search(key)
                 if found is not None and found[0].decode() in names:

@@ -74,6 +74,8 @@ def commands_a_refused_order(client: redis.Redis, sku: str, *, orders: int) -> f
 
 def _remove(client: redis.Redis, pool: ShardedPool) -> None:
     keys = [key for shard in pool.shards for key in shard_keys(shard.sku).listed()]
+    for shard in pool.shards:
+        pool.store.execute(op.DropPool(shard.sku))
     client.unlink(*keys, *(directory_keys(pool.sku, copy).directory for copy in range(COPIES)))
 
 

@@ -196,6 +196,7 @@ class BenchContext:
             yield pool
         finally:
             self.store.client.unlink(*shard_keys(pool.sku).listed())
+            self.store.execute(op.DropPool(pool.sku))
 
 
 @contextmanager

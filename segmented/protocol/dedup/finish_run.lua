@@ -11,6 +11,7 @@ local key, message, token, kind, body, remember_ms = ARGV[1], ARGV[2], ARGV[4], 
 local is_on_key = ARGV[9] == 'key'
 local where = is_on_key and RECORD or message_key(message)
 local run = read_run(where)
+redis.call('HLEN', RECORD) -- a key of another type fails here, before the first write
 
 if run.run ~= message or run.holder ~= ARGV[3] or run.fence ~= token then
   for _, place in ipairs({ RECORD, message_key(message) }) do

@@ -6,6 +6,9 @@
 local time = redis.call('TIME')
 local now = string.format('%.1f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + 0.5)
 local names = redis.call('SMEMBERS', KEYS[1])
+for index = 2, #KEYS do
+  redis.call('ZCARD', KEYS[index]) -- a key of another type fails here, before the first write
+end
 for _, name in ipairs(names) do
   local mark = string.find(name, ARGV[1], 1, true)
   redis.call('ZADD', KEYS[2], 'NX', now, name)

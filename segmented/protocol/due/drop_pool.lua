@@ -3,6 +3,9 @@
 -- KEYS     1 outboxes (set)   2 sweep   3 to 7 the other duties (zsets: pool -> server ms)
 -- ARGV     1 name of the pool or shard   2 its sku
 -- answers  1
+for index = 2, #KEYS do
+  redis.call('ZCARD', KEYS[index]) -- a key of another type fails here, before the first write
+end
 redis.call('SREM', KEYS[1], ARGV[1])
 redis.call('ZREM', KEYS[2], ARGV[1])
 for index = 3, #KEYS do

@@ -9,28 +9,32 @@
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
+redis.call('SCARD', KEYS[7]) -- a key of another type fails here, before the first write
+local scores = {}
+
 local function enter(key, name, after_ms)
   local at = redis.call('ZSCORE', key, name)
-  if not after_ms or after_ms == '' then
-    if not at then
-      redis.call('ZADD', key, string.format('%.1f', now_ms + 0.5), name) -- one look, as at a quiet pool
+  if after_ms and after_ms ~= '' then
+    local wanted = now_ms + tonumber(after_ms)
+    if at then
+      wanted = math.min(math.floor(tonumber(at)), wanted) -- without the mark of a pool that was found quiet
     end
-    return
+    scores[#scores + 1] = { key, string.format('%.0f', wanted), name }
+  elseif not at then
+    scores[#scores + 1] = { key, string.format('%.1f', now_ms + 0.5), name } -- one look, as at a quiet pool
   end
-  local wanted = now_ms + tonumber(after_ms)
-  if at then
-    wanted = math.min(math.floor(tonumber(at)), wanted) -- without the mark of a pool that was found quiet
-  end
-  redis.call('ZADD', key, string.format('%.0f', wanted), name)
 end
 
-if ARGV[6] == '1' then
-  redis.call('SADD', KEYS[7], ARGV[1])
-end
 enter(KEYS[1], ARGV[1], ARGV[3])
 enter(KEYS[2], ARGV[2], ARGV[4])
 enter(KEYS[3], ARGV[2], ARGV[5])
 enter(KEYS[4], ARGV[2], ARGV[5])
 enter(KEYS[5], ARGV[2])
 enter(KEYS[6], ARGV[2])
+if ARGV[6] == '1' then
+  redis.call('SADD', KEYS[7], ARGV[1])
+end
+for _, score in ipairs(scores) do
+  redis.call('ZADD', score[1], score[2], score[3])
+end
 return 1

@@ -242,13 +242,14 @@ end
 
 local CALLED_MS, LOOKED_AT_MAX = 30000, 32
 
--- The text of the first message in the line that nobody has called, for a worker to publish; "" if there is none.
+-- The text of the first message in the line that nobody has called, for a worker to publish; "" if there is none. Never
+-- fails, since others have been written before.
 local function call_next()
   local found = redis.pcall('ZRANGE', LINE, '0', digits(LOOKED_AT_MAX - 1))
   for _, other in ipairs(found.err and {} or found) do
     local its = message_key(other)
-    local v = redis.call('HMGET', its, 'text', 'called_at')
-    if v[1] and v[1] ~= '' and (not v[2] or moment(v[2]) + CALLED_MS < now) then
+    local v = redis.pcall('HMGET', its, 'text', 'called_at')
+    if not v.err and v[1] and v[1] ~= '' and (not v[2] or moment(v[2]) + CALLED_MS < now) then
       redis.call('HSET', its, 'called_at', digits(now))
       return v[1]
     end

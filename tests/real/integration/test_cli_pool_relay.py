@@ -156,7 +156,10 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
     )
     connect(order_database).dispose()  # makes the file, without tables
     no_tables = refused(*relay, "--database", order_database, url=valkey.url)
-    assert "has no tables segmented_changes, segmented_ledger, segmented_orders, segmented_sales, " in no_tables
+    assert (
+        "has no tables segmented_changes, segmented_ledger, segmented_orders, segmented_returns, segmented_sales, "
+        in no_tables
+    )
     assert no_tables.endswith("create what is missing with 'segmented orders migrate --database URL'")
     every = refused(*relay, "--database", order_database, "--every", "0", url=valkey.url)
     assert "--every 0 must be between 0.1 and 86,400 s" in every

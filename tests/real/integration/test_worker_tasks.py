@@ -138,15 +138,12 @@ def test_the_ledgers_of_relayed_pools_are_copied_and_trimmed(
     for number in range(10):
         plain.reserve(f"{number}")
         plate.reserve(f"{number}")
-    until_done(
-        publisher,
-        "relay",
-        lambda: (
-            plain.state().relayed == (1, 11) and sum((one.relayed or (0, 0))[1] for one in plate.state().shards) == 12
-        ),
-    )
-    until(lambda: plain.state().sequence == 12)  # the checkpoint of the trim
-    until_done(publisher, "relay", lambda: plain.state().relayed == (1, 12))
+
+    def all_are_copied() -> bool:
+        states = (plain.state(), *plate.state().shards)
+        return all(one.relayed == (1, one.sequence) for one in states) and states[0].sequence == 12
+
+    until_done(publisher, "relay", all_are_copied)  # the twelfth change is the trim's checkpoint
     found = {sku: gate.ledger.last(sku, 0) for sku in (mugs.sku, "plain")}
     assert found[mugs.sku] is None
     assert found["plain"] is not None

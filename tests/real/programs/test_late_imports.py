@@ -37,7 +37,7 @@ def modules_after(program: str) -> list[str]:
     ("program", "budget"),
     [
         ("import segmented", 2),
-        ("import segmented.testing.plugin", 12),
+        ("import segmented.testing.plugin", 14),
         ("from segmented import Lock", 50),
         ("from segmented import Lock, RedisStore", 79),
         ("from segmented import Pool, RedisStore", 115),
