@@ -231,6 +231,20 @@ def test_a_repeat_by_the_same_holder_keeps_its_lease_and_its_token(side: Side) -
         assert again.fencing_token == first.fencing_token
 
 
+def test_deleting_the_main_key_ends_every_lease(redis_side: Side) -> None:
+    name, server = redis_side.name("book"), redis_side.raw()
+    lock = book(redis_side, name)
+    readers = [lock.read.acquire(timeout=0) for _ in range(2)]
+    server.delete(read_write_keys(name).lock)
+    new = lock.read.acquire(timeout=0)
+    assert new.fencing_token > readers[0].fencing_token
+    for reader in readers:
+        with pytest.raises(LeaseLost):
+            reader.renew()
+    new.release()
+    lock.write.acquire(timeout=0).release()
+
+
 def test_after_the_fence_has_lapsed_under_a_reader_tokens_still_grow(redis_side: Side) -> None:
     name = redis_side.name("book")
     lock = book(redis_side, name)
