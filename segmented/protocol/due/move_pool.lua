@@ -13,14 +13,15 @@ local at = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if not at or tonumber(at) ~= tonumber(ARGV[2]) then
   return 0
 end
+-- A change that nobody noted, such as a shorter hold, is found by the look at quiet pools: no look is later than that.
+local quiet_ms = math.max(tonumber(ARGV[5]), redis.call('ZCARD', KEYS[1]) * tonumber(ARGV[6]))
 if ARGV[3] == 'gone' then
   redis.call('ZREM', KEYS[1], ARGV[1])
 elseif ARGV[3] ~= '' then
-  redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms + tonumber(ARGV[3])), ARGV[1])
+  redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms + math.min(tonumber(ARGV[3]), quiet_ms)), ARGV[1])
 elseif tonumber(at) % 1 == 0 then
   redis.call('ZADD', KEYS[1], string.format('%.1f', now_ms + tonumber(ARGV[4]) + 0.5), ARGV[1])
 else
-  local quiet_ms = math.max(tonumber(ARGV[5]), redis.call('ZCARD', KEYS[1]) * tonumber(ARGV[6]))
   local spread = 0.5 + tonumber(time[2]) / 1000000 -- so that pools of one day do not come together
   redis.call('ZADD', KEYS[1], string.format('%.1f', math.floor(now_ms + quiet_ms * spread) + 0.5), ARGV[1])
 end

@@ -84,6 +84,16 @@ def test_a_pool_that_is_noted_while_a_worker_looks_at_it_is_looked_at_again(stor
     assert not store.execute(op.MovePool("sweep", name, str(again), None, 1))
 
 
+def test_a_hold_that_ends_before_the_first_one_is_not_late_by_more_than_a_quiet_look(store: RedisStore) -> None:
+    """The worker saw a hold of ten minutes; nobody notes the shorter one that comes later."""
+    for number in range(20):
+        store.execute(op.NotePool(f"sku-{number}"))
+    ((name, seen), *_) = store.execute(op.ListDuePools("expire", 0))
+    now_ms = int(store.client.time()[0]) * 1_000
+    assert store.execute(op.MovePool("expire", name, seen, 600_000, 1_000))
+    assert (store.client.zscore(due_key("expire"), name) or 0) - now_ms <= 20 * 1_000 + 1_000
+
+
 def test_5_000_abandoned_holds_of_a_gated_pool_come_back_in_one_look(store: RedisStore, order_database: str) -> None:
     with Gate(order_database) as gate:
         gate.create()
