@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, UrlOption
+from segmented.cli.output import DEFAULT_URL, ELSEWHERE, UrlOption, address
 from segmented.clock import Clock, SystemClock, WallClock
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models.ids import SKU_BYTES_MAX, checked_id
@@ -35,6 +35,14 @@ EveryOption = Annotated[
 HostOption = Annotated[
     str, typer.Option(metavar="ADDRESS", help="Address to listen on. Beyond loopback, a password is made and printed.")
 ]
+PasswordOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PASSWORD",
+        parser=address,
+        help=f"Password to ask for; {ELSEWHERE}  [default: none on loopback, else a new one]",
+    ),
+]
 PORT_MAX: Final = 65_535
 WEB_PORT: Final = 8_630
 EXPORTER_PORT: Final = 9_464
@@ -52,6 +60,7 @@ def watch(
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=PORT_MAX, help="With --web: 0 is a free one.")] = (
         WEB_PORT
     ),
+    password: PasswordOption = None,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
     """Watch pools while they sell, until Ctrl-C: units and locks of each segment, rate, waiting, holds, outbox.
@@ -61,7 +70,7 @@ def watch(
     """
     named = _checked(skus)
     if web:
-        _serve(url, named, every=every, host=host, port=port, has_page=True)
+        _serve(url, named, every=every, host=host, port=port, has_page=True, password=password)
         return
     with RedisStore.from_url(url) as store, _ended_by_signals() as end, _output() as show:
         for readings in looks(lambda: _read(store, named), every=every, seconds=seconds, clock=SystemClock(), end=end):
@@ -79,13 +88,14 @@ def exporter(
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=PORT_MAX, help="Port; 0 is a free one.")] = (
         EXPORTER_PORT
     ),
+    password: PasswordOption = None,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
     """Export pools as Prometheus metrics at /metrics, with /healthz and /readyz, until Ctrl-C or SIGTERM.
 
     Reads the stock server at a scrape, in bounded steps, and changes nothing.
     """
-    _serve(url, _checked(skus), every=every, host=host, port=port, has_page=False)
+    _serve(url, _checked(skus), every=every, host=host, port=port, has_page=False, password=password)
 
 
 def looks(
@@ -177,7 +187,7 @@ def _print_line(found: list[PoolReading] | StoreUnavailable, before: dict[str, P
     sys.stdout.flush()
 
 
-def _serve(url: str, named: Sequence[str], *, every: float, host: str, port: int, has_page: bool) -> None:
+def _serve(url: str, named: Sequence[str], **how: Any) -> None:  # noqa: ANN401  # as `serve` takes it
     from segmented.watch.server import serve  # noqa: PLC0415  # Starlette and uvicorn, for those who need them
 
-    serve(url, named, every=every, host=host, port=port, has_page=has_page)
+    serve(url, named, **how)

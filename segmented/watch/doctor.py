@@ -36,7 +36,10 @@ def diagnose(reading: PoolReading) -> list[Finding]:
         return [*_lost(state, sku), *_left_behind(reading, state, sku), *_ended(state, sku)]
     opening = f"segmented pool open {sku} --stock N --segments K"
     if reading.note == "not open":
-        return [Finding("it is not open", opening)]
+        return [
+            Finding("it is not open", opening),
+            Finding("if it sold with an order database before", f"segmented pool reopen {sku} --database URL"),
+        ]
     if reading.note == "archived":
         return [Finding("it was archived, and takes no more orders", f"{opening} --epoch EPOCH", is_fault=False)]
     return [Finding(f"it cannot be read: {reading.note}", f"segmented pool audit {sku}")]

@@ -139,7 +139,7 @@ class Guard:
         """Answer 403 or 401, or pass the request on."""
         if scope["type"] == "http":
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-            refusal = self._refusal(headers)
+            refusal = None if scope["path"] == "/healthz" else self._refusal(headers)  # it says nothing of a pool
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
@@ -168,21 +168,30 @@ class Guard:
 
     def _is_known(self, authorization: str) -> bool:
         with suppress(ValueError):  # not base64, or not UTF-8
-            given = base64.b64decode(authorization.removeprefix("Basic "), validate=True).decode()
+            scheme, _, said = authorization.partition(" ")
+            given = base64.b64decode(said if scheme.lower() == "basic" else "", validate=True).decode()
             return hmac.compare_digest(given.partition(":")[2].encode(), (self._password or "").encode())
         return False
 
 
-def serve(url: str, named: Sequence[str], *, every: float, host: str, port: int, has_page: bool) -> None:
-    """Serve until Ctrl-C or SIGTERM. Raises InvalidInput if the address cannot be listened on."""
+def serve(
+    url: str, named: Sequence[str], *, every: float, host: str, port: int, has_page: bool, password: str | None
+) -> None:
+    """Serve until Ctrl-C or SIGTERM. Raises InvalidInput if the address cannot be listened on.
+
+    Beyond loopback, a password is made and printed if none is given.
+    """
     listener = _listening(host, port)
     with listener:
         address = listener.getsockname()
-        password = None if ipaddress.ip_address(address[0]).is_loopback else secrets.token_urlsafe(PASSWORD_BYTES)
+        if password is None and not ipaddress.ip_address(address[0]).is_loopback:
+            password = made = secrets.token_urlsafe(PASSWORD_BYTES)
+        else:
+            made = None
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         typer.echo(f"http://{shown}:{address[1]}{'/' if has_page else '/metrics'}  (Ctrl-C ends this)")
-        if password is not None:
-            typer.echo(f"user: any, password: {password}")
+        if made is not None:
+            typer.echo(f"user: any, password: {made}")
         with suppress(KeyboardInterrupt):
             asyncio.run(_serve(url, named, listener, Serving(every, host, password, has_page=has_page)))
 

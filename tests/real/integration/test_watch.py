@@ -264,11 +264,26 @@ def test_beyond_loopback_a_password_is_asked_for(pool: Pool, valkey: ValkeyServe
         address = f"http://127.0.0.1:{port}/metrics"
         basic = base64.b64encode(f"any:{password}".encode()).decode()
         assert fetched(address, Authorization=f"Basic {basic}")[0] == 200
+        assert fetched(address, Authorization=f"basic {basic}")[0] == 200
+        assert fetched(address.replace("metrics", "healthz"))[0] == 200
         assert fetched(address)[0] == 401
         assert fetched(address, Authorization="Basic YW55Ondyb25n")[0] == 401
         assert fetched(address, Authorization="Basic \xe9")[0] == 401
         run.send_signal(signal.SIGINT)
         run.communicate(timeout=SECONDS)
+
+
+def test_a_password_of_ones_own_is_asked_for_and_not_printed(pool: Pool, valkey: ValkeyServer) -> None:
+    words = ("watch", pool.sku, "--web", "--password", "geheim", "--port", "0")
+    with running(*words, url=valkey.url) as run:
+        assert run.stdout is not None
+        address = run.stdout.readline().split()[0]
+        basic = base64.b64encode(b"any:geheim").decode()
+        assert fetched(address, Authorization=f"Basic {basic}")[0] == 200
+        assert fetched(address)[0] == 401
+        run.send_signal(signal.SIGINT)
+        rest, wrong = run.communicate(timeout=SECONDS)
+    assert (rest, wrong) == ("", "")
 
 
 # --- metrics ---

@@ -62,12 +62,13 @@ def test_each_fault_is_named_with_the_next_command(fault: Fault) -> None:
     assert [(one.problem, one.command) for one in diagnose(run_sync(reading_plan("poster"), store))] == [FAULTS[fault]]
 
 
-def test_a_pool_that_is_not_open_has_one_command() -> None:
-    (found,) = diagnose(run_sync(reading_plan("poster"), MemoryStore()))
-    assert (found.problem, found.command) == (
+def test_a_pool_that_is_not_open_may_have_sold_before() -> None:
+    opened, reopened = diagnose(run_sync(reading_plan("poster"), MemoryStore()))
+    assert (opened.problem, opened.command) == (
         "it is not open",
         "segmented pool open poster --stock N --segments K",
     )
+    assert reopened.command == "segmented pool reopen poster --database URL"
 
 
 def test_an_archived_pool_is_no_fault_and_opens_in_a_later_epoch(tmp_path: Path) -> None:
