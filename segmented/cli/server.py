@@ -89,6 +89,10 @@ def server(
             database = postgres.url.replace("+psycopg", "", 1)  # psql knows no drivers
             if json_file is not None:
                 write_json(json_file, {"url": url, "database": database}, is_secret=True)
+            if port is None and chosen != PORT:
+                typer.echo(
+                    f"port {PORT} is taken by another server: use the URL of this one, with port {chosen}", err=True
+                )
             if not is_announced:
                 typer.echo(NOT_ANNOUNCED, err=True)
             _show(url, database, is_beside=json_file == STDOUT)
