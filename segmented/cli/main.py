@@ -28,7 +28,7 @@ import typer.main
 
 import segmented.cli
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
-from segmented.imports import COMMANDS, EXTRAS, install, without_collecting
+from segmented.imports import COMMANDS, EXTRAS, install, missing_package, needs, without_collecting
 from segmented.models.ids import shortened, visible
 from segmented.process import EXIT_INVALID_INPUT, interrupted, output_failed
 
@@ -98,6 +98,11 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), EXIT_FAILED)
     except TyperException as error:
         return _fail(_sentence(error), error.exit_code)
+    except ModuleNotFoundError as error:  # of a command that imports what it needs while it runs
+        package = missing_package(error)
+        if package is None:
+            raise
+        return _fail(needs(f"{NAME} {arguments[0]}", package), EXIT_INVALID_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         return interrupted()
     except OSError as error:

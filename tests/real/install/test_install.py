@@ -32,6 +32,7 @@ IMPORTS: Final = {
     "fast": "import hiredis, uvloop, redis.utils; assert redis.utils.HIREDIS_AVAILABLE",
     "embedded": "from segmented.servers import ValkeyServer\nwith ValkeyServer.start() as server: print(server.url)",
     "workers": "import celery, kombu.transport.redis; from segmented.celery import add_tasks, publisher",
+    "watch": "from segmented.watch import metrics, server; metrics.exposition(None)",
     "all": "import celery, hiredis, kazoo, psycopg, pymysql, rich, typer",
 }
 
@@ -100,7 +101,7 @@ def install(wheel: Path, tmp_path: Path) -> Callable[..., Installed]:
 def test_the_wheel_installs_one_package_with_its_scripts_and_types(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {"segmented", "segmented_locks-0.3.0.dist-info"}
-    assert "segmented/py.typed" in names
+    assert {"segmented/py.typed", "segmented/watch/page.html"} <= set(names)
     scripts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "segmented").rglob("*.lua")}
     assert scripts <= set(names)
 
@@ -135,6 +136,11 @@ def test_the_command_line_opens_and_shows_a_pool(install: Callable[..., Installe
     assert "available\t5\n" in cli.command("pool", "show", "mug", "--url", valkey.url).stdout
     away = cli.command("demo")
     assert (away.returncode, away.stderr.count("\n")) == (2, 1)
+    gated = ("pool", "open", "cup", "--stock", "5", "--segments", "2", "--gated", "--database", "sqlite:///cups")
+    for words, package, extra in ((("exporter",), "uvicorn", "watch"), (gated, "sqlalchemy", "orders")):
+        refused = cli.command(*words, "--url", valkey.url)
+        sentence = f"segmented: segmented {words[0]} needs the package {package}: {imports.install(extra)}\n"
+        assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", sentence)
 
 
 @pytest.mark.parametrize("extra", IMPORTS)
