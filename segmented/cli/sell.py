@@ -210,13 +210,10 @@ def sell(  # noqa: PLR0913  # an option each
     if check:
         _check(file, reading)
         return
-    if stock is None or segments is None:
-        message = f"--{'segments K' if stock else 'stock N'} is missing: it is needed for a sale, not for --check"
-        raise InvalidInput(message)
     choices = Choices(
         file=file,
-        stock=stock,
-        segment_count=segments,
+        stock=_required(stock, "--stock N"),
+        segment_count=_required(segments, "--segments K"),
         reading=reading,
         worker_count=workers,
         url=url,
@@ -228,18 +225,27 @@ def sell(  # noqa: PLR0913  # an option each
         json=json_file,
         republish_after=republish_after,
     )
-    choices.check()
-    report, is_written = _sell(choices)
-    _print(report, choices)
-    if not (report.promise_held and is_written):
+    if not _sell_and_report(choices):
         raise typer.Exit(EXIT_BROKEN_PROMISE)
 
 
-def _print(report: SaleReport, choices: Choices) -> None:
+def _required(number: int | None, option: str) -> int:
+    """Return a number that only a sale needs. Raises InvalidInput if the option was not given."""
+    if number is None:
+        message = f"{option} is missing: it is needed for a sale, not for --check"
+        raise InvalidInput(message)
+    return number
+
+
+def _sell_and_report(choices: Choices) -> bool:
+    """Sell, print the report, and return whether the promise held and the results were written."""
+    choices.check()
+    report, is_written = _sell(choices)
     console = console_beside(choices.results, choices.json)
     console.print(report.as_table())
     for line in report.notes():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return report.promise_held and is_written
 
 
 def _check(file: Path, reading: Reading) -> None:

@@ -70,7 +70,9 @@ def watch(
     """
     named = _checked(skus)
     if web:
-        _serve(url, named, every=every, host=host, port=port, has_page=True, password=password)
+        from segmented.watch.server import Serving, serve  # noqa: PLC0415  # Starlette and uvicorn, for those who need them
+
+        serve(Serving(url=url, skus=named, every=every, host=host, port=port, has_page=True, password=password))
         return
     with RedisStore.from_url(url) as store, _ended_by_signals() as end, _output() as show:
         for readings in looks(lambda: _read(store, named), every=every, seconds=seconds, clock=SystemClock(), end=end):
@@ -95,7 +97,10 @@ def exporter(
 
     Reads the stock server at a scrape, in bounded steps, and changes nothing.
     """
-    _serve(url, _checked(skus), every=every, host=host, port=port, has_page=False, password=password)
+    from segmented.watch.server import Serving, serve  # noqa: PLC0415  # as in `watch`
+
+    named = _checked(skus)
+    serve(Serving(url=url, skus=named, every=every, host=host, port=port, has_page=False, password=password))
 
 
 def looks(
@@ -120,8 +125,8 @@ def looks(
         end.wait(rest)
 
 
-def _checked(skus: Sequence[str] | None) -> list[str]:
-    named = list(dict.fromkeys(checked_id(sku, "sku", bytes_max=SKU_BYTES_MAX) for sku in skus or ()))
+def _checked(skus: Sequence[str] | None) -> tuple[str, ...]:
+    named = tuple(dict.fromkeys(checked_id(sku, "sku", bytes_max=SKU_BYTES_MAX) for sku in skus or ()))
     if len(named) > POOLS_MAX:
         message = f"{len(named)} pools cannot be watched at once: name up to {POOLS_MAX}"
         raise InvalidInput(message)
@@ -185,9 +190,3 @@ def _print_line(found: list[PoolReading] | StoreUnavailable, before: dict[str, P
     before.update({one.sku: one for one in found})
     typer.echo(json.dumps(line))
     sys.stdout.flush()
-
-
-def _serve(url: str, named: Sequence[str], **how: Any) -> None:  # noqa: ANN401  # as `serve` takes it
-    from segmented.watch.server import serve  # noqa: PLC0415  # Starlette and uvicorn, for those who need them
-
-    serve(url, named, **how)

@@ -10,12 +10,14 @@ import json
 import secrets
 import socket
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import typer
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -26,7 +28,7 @@ from segmented.watch.metrics import CONTENT_TYPE, exposition
 from segmented.watch.reading import as_json, known_plan, readings_plan
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -54,7 +56,7 @@ class Watcher:
     """Reads the pools for all browsers and scrapes together: at most one reading per `every` seconds."""
 
     def __init__(self, store: AsyncRedisStore, named: Sequence[str], every: float) -> None:
-        """Watch the named pools, or those that workers know."""
+        """Watch the named pools, or all that were opened on the server."""
         self._store, self._named, self.every = store, list(named), every
         self._guard = asyncio.Lock()
         self._read_at = float("-inf")
@@ -86,14 +88,14 @@ class Watcher:
             self._read_at = asyncio.get_running_loop().time()
 
 
-def application(watcher: Watcher, server: uvicorn.Server | None = None, *, has_page: bool) -> Starlette:
-    """Create the application. Its streams end when `server` is asked to stop."""
+def application(watcher: Watcher, is_over: Callable[[], bool], *, has_page: bool) -> Starlette:
+    """Create the application. Its streams end once `is_over` returns True."""
 
     async def page(_: Request) -> Response:
         return HTMLResponse(files("segmented.watch").joinpath("page.html").read_text("utf-8"), headers=HEADERS)
 
     async def events(_: Request) -> Response:
-        return StreamingResponse(_stream(watcher, server), media_type="text/event-stream", headers=HEADERS)
+        return StreamingResponse(_stream(watcher, is_over), media_type="text/event-stream", headers=HEADERS)
 
     async def metrics(_: Request) -> Response:
         await watcher.refresh()
@@ -116,9 +118,9 @@ def application(watcher: Watcher, server: uvicorn.Server | None = None, *, has_p
     return Starlette(routes=routes)
 
 
-async def _stream(watcher: Watcher, server: uvicorn.Server | None) -> AsyncIterator[str]:
+async def _stream(watcher: Watcher, is_over: Callable[[], bool]) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
-    while server is None or not server.should_exit:
+    while not is_over():
         await watcher.refresh()
         yield f"data: {watcher.event}\n\n"
         await asyncio.sleep(watcher.every)
@@ -128,7 +130,8 @@ class Guard:
     """Refuses requests that a foreign page could make in a visitor's browser, and those without the password.
 
     A page of another site can point a name of its own at this address (DNS rebinding): so the Host header has to be a
-    loopback name, or beyond loopback an address or the given name; and an Origin has to be this server's.
+    loopback name, or beyond loopback an address or the given name; and an Origin has to be this server's. (Starlette's
+    TrustedHostMiddleware takes a list of names, and cannot accept every address.)
     """
 
     def __init__(self, app: ASGIApp, host: str, password: str | None) -> None:
@@ -138,24 +141,23 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 403 or 401, or pass the request on."""
         if scope["type"] == "http":
-            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-            refusal = None if scope["path"] == "/healthz" else self._refusal(headers)  # it says nothing of a pool
+            # /healthz says nothing of a pool, and a probe cannot always give a password
+            refusal = None if scope["path"] == "/healthz" else self._refusal(Headers(scope=scope))
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _refusal(self, headers: dict[bytes, str]) -> Response | None:
-        host = headers.get(b"host", "")
-        origin = headers.get(b"origin")
+    def _refusal(self, headers: Headers) -> Response | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
         if not self._is_ours(host):
             return PlainTextResponse(f"this server is not called {host!r}: use the address that it printed\n", 403)
         if origin is not None and origin.partition("://")[2] != host:
             return PlainTextResponse("another site's page may not read this\n", 403)
-        if self._password is None or self._is_known(headers.get(b"authorization", "")):
+        if self._password is None or self._is_known(headers.get("authorization", "")):
             return None
         asked = {"WWW-Authenticate": 'Basic realm="segmented", charset="UTF-8"'}
-        return PlainTextResponse("a password is needed: the command printed it\n", 401, asked)
+        return PlainTextResponse("a password is needed: the one that the command was given, or printed\n", 401, asked)
 
     def _is_ours(self, host: str) -> bool:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
@@ -174,45 +176,46 @@ class Guard:
         return False
 
 
-def serve(
-    url: str, named: Sequence[str], *, every: float, host: str, port: int, has_page: bool, password: str | None
-) -> None:
-    """Serve until Ctrl-C or SIGTERM. Raises InvalidInput if the address cannot be listened on.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """The pools to serve, and the address to serve them on."""
 
-    Beyond loopback, a password is made and printed if none is given.
-    """
-    listener = _listening(host, port)
-    with listener:
-        address = listener.getsockname()
-        if password is None and not ipaddress.ip_address(address[0]).is_loopback:
-            password = made = secrets.token_urlsafe(PASSWORD_BYTES)
-        else:
-            made = None
-        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-        typer.echo(f"http://{shown}:{address[1]}{'/' if has_page else '/metrics'}  (Ctrl-C ends this)")
+    url: str
+    skus: tuple[str, ...]
+    every: float
+    host: str
+    port: int
+    has_page: bool
+    password: str | None
+    """None: one is made and printed if the address is not a loopback one."""
+
+
+def serve(how: Serving) -> None:
+    """Serve until Ctrl-C or SIGTERM. Raises InvalidInput if the address cannot be listened on."""
+    with _listening(how.host, how.port) as listener:
+        address, port = listener.getsockname()[:2]
+        is_open = not ipaddress.ip_address(address).is_loopback
+        made = secrets.token_urlsafe(PASSWORD_BYTES) if is_open and how.password is None else None
+        shown = f"[{address}]" if ":" in address else address
+        typer.echo(f"http://{shown}:{port}{'/' if how.has_page else '/metrics'}  (Ctrl-C ends this)")
         if made is not None:
             typer.echo(f"user: any, password: {made}")
         with suppress(KeyboardInterrupt):
-            asyncio.run(_serve(url, named, listener, Serving(every, host, password, has_page=has_page)))
+            asyncio.run(_serve(listener, how, how.password or made))
 
 
-class Serving(NamedTuple):
-    """How to serve."""
-
-    every: float
-    host: str
-    password: str | None
-    has_page: bool
-
-
-async def _serve(url: str, named: Sequence[str], listener: socket.socket, how: Serving) -> None:
-    async with AsyncRedisStore(url) as store:
+async def _serve(listener: socket.socket, how: Serving, password: str | None) -> None:
+    async with AsyncRedisStore(how.url) as store:
+        watcher = Watcher(store, how.skus, how.every)
+        app = application(watcher, lambda: server.should_exit, has_page=how.has_page)
         config = uvicorn.Config(
-            lambda: None, lifespan="off", log_level="warning", timeout_graceful_shutdown=SHUTDOWN_SECONDS, ws="none"
+            Guard(app, how.host, password),
+            lifespan="off",
+            log_level="warning",
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            ws="none",
         )
         server = uvicorn.Server(config)
-        watcher = Watcher(store, named, how.every)
-        config.app = Guard(application(watcher, server, has_page=how.has_page), how.host, how.password)
         await server.serve(sockets=[listener])
 
 
