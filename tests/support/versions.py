@@ -40,9 +40,9 @@ PYTEST: Final = (
 CONTRACT: Final = "tests/quick/contract"
 REAL: Final = "tests/real/integration"
 ON_A_SERVER: Final = ("-k", "redis- or real")
-"""Of the contract tests those on a real server, sync and asyncio; and the tests of the folder `real`."""
+"""Select the contract tests on a real server, sync and asyncio, and the tests of the folder `real`."""
 PARTS: Final[dict[str, tuple[str, ...]]] = {
-    "lock": tuple(f"{CONTRACT}/locks/test_{name}.py" for name in ("lock_lease", "lock_ownership", "fair")),
+    "lock": tuple(f"{CONTRACT}/locks/test_{name}.py" for name in ("lock_lease", "fair")),
     "pool": tuple(f"{CONTRACT}/pools/test_{name}.py" for name in ("reserve", "grant", "settle")),
     "once": (f"{CONTRACT}/dedup/test_dedup_claims.py", f"{REAL}/test_once_repeats.py"),
     "worker": tuple(f"{REAL}/test_{name}.py" for name in ("worker_tasks", "take_envelope", "broker_client")),

@@ -12,6 +12,7 @@ from segmented import errors
 from segmented.cli.main import MEASURING
 from segmented.cli.reference import MODULES, public_names
 from tests.support.paths import ROOT
+from tests.support.versions import PARTS
 
 NAMES: list[str] = list(getattr(segmented, "__all__", []))
 
@@ -64,6 +65,10 @@ def test_every_command_of_the_checkout_exists() -> None:
     for command, module in MEASURING.items():
         text = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
         assert re.search(rf"^(def {command}\(|{command} = )", text, re.MULTILINE), command
+
+
+def test_every_file_that_a_stack_runs_exists() -> None:
+    assert [name for names in PARTS.values() for name in names if not (ROOT / name).is_file()] == []
 
 
 def test_the_classifiers_are_the_pythons_that_the_page_names() -> None:
