@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import MemoryStore, Order, Pool, RedisStore, Reserved, Settled, SoldOut
+from segmented import MemoryStore, Order, Pool, Settled, SoldOut
 from segmented.celery.selling.sale import open_sale, read_states
 from segmented.errors import (
     ChangeDiverged,
     ChangeMismatch,
     InvalidInput,
-    OrderMismatch,
-    PoolDiverged,
-    PoolMissing,
     PoolNotGated,
-    PoolVanished,
     StoreRefused,
 )
-from segmented.models import AlreadyOpen, Closed, Opened, Resized, Restocked, TooFew
+from segmented.models import Closed, Resized, Restocked, TooFew
 from segmented.orders.answers import TooFewUnsold
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
-from segmented.orders.envelopes import take_envelope
-from segmented.orders.opening import open_gated, reopen_gated
-from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
+from segmented.orders.opening import open_gated
+from segmented.orders.sale import take_order
 from segmented.orders.stocking import Change
 from segmented.orders.tables import RESTOCKED, WITHDRAWN
-from segmented.stock.outbox import Outbox
 from tests.support.dying import Deaths, Died, DyingStore, StepCounter, let_die
 from tests.support.pools.engines import engine_of
-from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from segmented.models.submitted import Deciding
     from segmented.orders import Gate
     from segmented.orders.answers import SegmentTotals
-    from segmented.servers import ValkeyServer
 
 
 @pytest.fixture
@@ -338,218 +329,3 @@ def test_all_that_the_pool_has_is_sold_while_a_change_is_half_done(
             assert own.totals(sku).quota == own.totals(sku).sold == 10
         else:
             check_agree(pool, own)
-
-
-@pytest.fixture
-def vanished_pool(store: RedisStore, gate: Gate) -> Pool:
-    vanished_pool = Pool(store, "mug")
-    assert isinstance(open_gated(vanished_pool, gate, stock=10, segments=2), Opened)
-    return vanished_pool
-
-
-@pytest.fixture
-def another(valkey: ValkeyServer) -> Iterator[Pool]:
-    """The pool of another process, which has not seen it open."""
-    with RedisStore(valkey.url) as store:
-        yield Pool(store, "mug")
-
-
-@pytest.fixture
-def flush(store: RedisStore) -> Callable[[], object]:
-    """Forget everything, as a server without persistence does when it starts again."""
-    flush: Callable[[], object] = store.client.flushall
-    return flush
-
-
-def take(vanished_pool: Pool, gate: Gate, order_id: str, quantity: int) -> Settled:
-    answer = take_order(vanished_pool, gate, Order(order_id, quantity), timeout=0)
-    assert isinstance(answer, Settled)
-    return answer
-
-
-def test_opening_again_changes_nothing_and_says_what_is_there(vanished_pool: Pool, gate: Gate) -> None:
-    take(vanished_pool, gate, "a", 3)
-    again = open_gated(vanished_pool, gate, stock=99, segments=9)
-    assert isinstance(again, AlreadyOpen)
-    assert (again.state.opened, again.state.confirmed, again.state.segment_count) == (10, 3, 2)
-    assert gate.totals("mug").quota == 10
-
-
-@pytest.mark.parametrize("sold", [0, 3])
-def test_a_pool_whose_keys_vanished_refuses_and_is_not_opened_again(
-    vanished_pool: Pool, another: Pool, gate: Gate, flush: Callable[[], object], store: RedisStore, sold: int
-) -> None:
-    if sold:
-        take(vanished_pool, gate, "a", sold)
-    flush()
-    with pytest.raises(PoolVanished if sold else PoolMissing):  # before the first order it asks whether it is gated
-        take_order(vanished_pool, gate, Order("b", 1), timeout=0)
-    with pytest.raises(PoolMissing):  # which this asks every time
-        restock_gated(vanished_pool, gate, 1, restock_id="x")
-    with pytest.raises(PoolVanished, match="segmented pool reopen mug --database URL"):
-        open_gated(another, gate, stock=10, segments=2)
-    assert store.client.dbsize() == 0
-    assert gate.totals("mug").sold == sold
-    assert gate.unfinished_changes("mug") == ()
-
-
-def test_an_opening_that_died_at_any_step_is_finished_by_the_next(
-    store: RedisStore, order_database: str, open_gate: Callable[..., Gate]
-) -> None:
-    own, dying = open_gate(order_database), open_gate(order_database)
-    deaths = Deaths(dying)
-    for step in deaths:
-        vanished_pool = Pool(store, f"mug-{step}")
-        deaths.at_step(open_gated, Pool(deaths.store(store), vanished_pool.sku), dying, stock=10, segments=2)
-        assert open_gated(vanished_pool, own, stock=10, segments=2).state.available == 10
-        assert take(vanished_pool, own, "all", 10).state == "confirmed"
-        assert own.stocking.opened_epoch(vanished_pool.sku) == 1
-
-
-def test_an_opening_that_died_is_not_finished_as_another_sale(store: RedisStore, gate: Gate) -> None:
-    gate.open("mug", [5, 5])
-    with pytest.raises(InvalidInput, match="rows for 'mug' with stock 10 in 2 segments, not with stock 12 in 2 segmen"):
-        open_gated(Pool(store, "mug"), gate, stock=12, segments=2)
-
-
-def test_a_new_epoch_sells_what_the_database_has_not_sold_and_knows_what_it_has(
-    vanished_pool: Pool, gate: Gate, store: RedisStore, flush: Callable[[], object]
-) -> None:
-    take(vanished_pool, gate, "a", 4)
-    lost = vanished_pool.reserve(Order("lost", 2))
-    assert isinstance(lost, Reserved)
-    flush()
-    opened = reopen_gated(vanished_pool, gate, segments=3, epoch=2)
-    assert (opened.state.available, opened.state.epoch, opened.state.segment_count) == (6, 2, 3)
-    with pytest.raises(PoolDiverged, match="the database is in epoch 2"):
-        finish_reserved(vanished_pool, gate, Order("lost", 2), lost)
-    for reader in (
-        Pool(store, "mug"),
-        vanished_pool,
-        vanished_pool,
-    ):  # the last two: a process that knew the earlier epoch
-        again = take(reader, gate, "a", 4)
-        assert (again.state, again.quantity, again.replay) == ("confirmed", 4, True)
-        assert (reader.state().available, reader.state().reserved) == (6, 0)
-    with pytest.raises(OrderMismatch):
-        take_order(vanished_pool, gate, Order("a", 3), timeout=0)
-    assert take(vanished_pool, gate, "b", 6).state == "confirmed"
-    assert isinstance(take_order(vanished_pool, gate, Order("c", 1), timeout=0), SoldOut)
-    assert take(vanished_pool, gate, "a", 4).replay
-    totals = gate.totals("mug")
-    assert (totals.quota, totals.sold, gate.confirmed_units("mug"), vanished_pool.state().confirmed) == (
-        10,
-        10,
-        10,
-        6,
-    )
-    assert vanished_pool.audit().is_clean
-
-
-@pytest.mark.parametrize("end", ["lapses", "is cancelled"])
-@pytest.mark.parametrize("asked", [4, 9])
-def test_units_that_a_new_epoch_holds_for_an_order_that_an_earlier_one_sold_go_back(
-    store: RedisStore, gate: Gate, flush: Callable[[], object], end: str, asked: int
-) -> None:
-    """Its message came again, and the worker died between the pool and the database."""
-    vanished_pool = Pool(store, "mug", ttl=0.001, hold=0.001)
-    open_gated(vanished_pool, gate, stock=10, segments=2)
-    vanished_pool.reserve(Order("other", 6))
-    order = Order("a", asked)
-    taken = take_order(vanished_pool, gate, order, timeout=0, partial=True)
-    assert isinstance(taken, Settled)
-    assert (taken.state, taken.quantity) == ("confirmed", 4)
-    flush()
-    reopen_gated(Pool(store, "mug"), gate, segments=2, epoch=2)
-    vanished_pool.reserve(order, partial=True)
-    if end == "lapses":
-        decided: tuple[Settled, ...] = ()
-        while not decided:
-            decided = expire_voided(vanished_pool, gate)
-        assert [(one.state, one.quantity) for one in decided] == [("confirmed", 4)]
-    for _ in range(2):
-        answer = cancel_order(vanished_pool, gate, order)
-        assert (answer.state, answer.quantity, answer.replay) == ("confirmed", 4, True)
-    assert (
-        vanished_pool.state().available,
-        vanished_pool.state().confirmed,
-        gate.totals("mug").sold,
-    ) == (6, 0, 4)
-    assert take(vanished_pool, gate, "all-that-is-left", 6).state == "confirmed"
-    assert vanished_pool.audit().is_clean
-
-
-@pytest.mark.parametrize("decides", BOTH)
-def test_an_envelope_sells_nothing_again_that_an_earlier_epoch_has_sold(
-    gate: Gate, store: RedisStore, flush: Callable[[], object], decides: Deciding
-) -> None:
-    vanished_pool = Pool(store, "mug", outbox=Outbox(decides=decides))
-    open_gated(vanished_pool, gate, stock=10, segments=2)
-    take(vanished_pool, gate, "a", 4)
-    flush()
-    reopen_gated(vanished_pool, gate, segments=3, epoch=2)
-    vanished_pool.submit_many([Order("a", 4), Order("b", 1)])
-    settled = {one.order_id: one for one in take_envelope(vanished_pool, ["a", "b"], gate=gate).settled}
-    assert [(one.state, one.quantity, one.replay) for one in (settled["a"], settled["b"])] == [
-        ("confirmed", 4, True),
-        ("confirmed", 1, False),
-    ]
-    state, totals = vanished_pool.state(), gate.totals("mug")
-    assert (state.available, state.reserved, state.confirmed) == (5, 0, 1)
-    assert (totals.sold, gate.confirmed_units("mug")) == (5, 5)
-    assert vanished_pool.audit().is_clean
-
-
-def test_only_a_later_epoch_of_a_pool_that_is_gone_is_opened_anew(
-    vanished_pool: Pool, gate: Gate, flush: Callable[[], object]
-) -> None:
-    with pytest.raises(InvalidInput, match="pool 'mug' is open in epoch 1; only one whose keys vanished"):
-        reopen_gated(vanished_pool, gate, segments=2, epoch=2)
-    flush()
-    with pytest.raises(InvalidInput, match="was open in epoch 1; give a later epoch"):
-        reopen_gated(vanished_pool, gate, segments=2, epoch=1)
-    assert isinstance(reopen_gated(vanished_pool, gate, segments=2, epoch=3), Opened)
-    assert isinstance(reopen_gated(vanished_pool, gate, segments=2, epoch=3), AlreadyOpen)
-    assert take(vanished_pool, gate, "a", 10).state == "confirmed"
-    flush()
-    for epoch in (2, 3):
-        with pytest.raises(InvalidInput, match="was open in epoch 3; give a later epoch"):
-            reopen_gated(vanished_pool, gate, segments=2, epoch=epoch)
-    with pytest.raises(InvalidInput, match="the whole stock of 'mug' is sold, 10 units: there is nothing to open"):
-        reopen_gated(vanished_pool, gate, segments=2, epoch=4)
-    with pytest.raises(InvalidInput, match="has no rows for 'cup', so it is not opened again: name the database"):
-        reopen_gated(Pool(vanished_pool.store, "cup"), gate, segments=2, epoch=2)
-
-
-def test_a_reopening_that_died_at_any_step_is_finished_by_the_next(
-    store: RedisStore, order_database: str, open_gate: Callable[..., Gate], flush: Callable[[], object]
-) -> None:
-    own, dying = open_gate(order_database), open_gate(order_database)
-    deaths = Deaths(dying)
-    for step in deaths:
-        vanished_pool = Pool(store, f"mug-{step}")
-        open_gated(vanished_pool, own, stock=10, segments=2)
-        take(vanished_pool, own, "a", 4)
-        flush()
-        deaths.at_step(reopen_gated, Pool(deaths.store(store), vanished_pool.sku), dying, segments=4, epoch=2)
-        state = reopen_gated(vanished_pool, own, segments=4, epoch=2).state
-        assert (state.available, state.epoch, state.segment_count) == (6, 2, 4)
-        assert take(Pool(store, vanished_pool.sku), own, "b", 6).state == "confirmed"
-
-
-TERMS: Final[dict[str, Any]] = {"limit_per_customer": 5, "profile": "database", "queue": "paid", "step": "shop:pay"}
-
-
-def terms_of(vanished_pool: Pool) -> dict[str, object]:
-    state = vanished_pool.state()
-    return {name: getattr(state, name) for name in TERMS}
-
-
-def test_a_reopened_pool_has_the_terms_that_it_was_opened_with(
-    store: RedisStore, gate: Gate, flush: Callable[[], object]
-) -> None:
-    vanished_pool = Pool(store, "mug", gate=gate)
-    vanished_pool.open(stock=10, segments=2, **TERMS)
-    flush()
-    reopen_gated(vanished_pool.plain, gate, segments=2, epoch=2)
-    assert terms_of(vanished_pool) == TERMS

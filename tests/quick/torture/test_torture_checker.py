@@ -232,9 +232,6 @@ def test_it_is_broken_without_entries_or_a_known_fence_or_when_a_process_ended()
     ]
 
 
-TTL: Final = 0.5
-
-
 def asked(token: int, *, name: str = "a") -> AccessRequest:
     return AccessRequest(name, token, f"holder-{token}", "exclusive", 1.0, 1.5, 0.1)
 

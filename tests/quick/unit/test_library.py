@@ -1,4 +1,4 @@
-"""What the library tells about itself: hints, kinds of locks, the reference and the texts of scripts."""
+"""The library describes itself: hints, kinds of locks, the reference and the texts of scripts."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_script_neither_writes_nor_reads_a_global(text: str) -> None:
 
 
 class FakeRedis(redis.Redis):
-    """What fakeredis's clients look like from outside: a class of theirs over redis-py's."""
+    """A client as fakeredis makes it: a class of its own over redis-py's."""
 
     __module__ = "fakeredis"
 
@@ -247,6 +247,16 @@ ASYNC: Final[dict[str, Callable[[Any], object]]] = {
     "AsyncShardedPool": lambda store: AsyncShardedPool(store, "x"),
     "AsyncCarts": AsyncCarts,
 }
+
+
+@pytest.mark.parametrize("make", SYNC.values(), ids=SYNC)
+def test_a_store_for_asyncio_or_a_bare_client_is_no_store_for_threads(make: Callable[[Any], object]) -> None:
+    assert "needs a store for threads, such as RedisStore, and got AsyncMemoryStore" in sentence_of(
+        lambda: make(AsyncMemoryStore())
+    )
+    for client in (redis.Redis(), redis.Redis().pipeline(), redis_asyncio.Redis(), valkey.Valkey()):
+        said = sentence_of(lambda client=client: make(client))  # type: ignore[misc]  # called at once
+        assert said.endswith(f"needs a store, and got the client {type(client).__name__}: give RedisStore(client)")
 
 
 @pytest.mark.parametrize("make", ASYNC.values(), ids=ASYNC)

@@ -18,7 +18,6 @@ INDENTED: Final = re.compile(r"(?:\A|\n)\n {4}(?! *[-*\d])\S[^\n]*")
 FILE: Final = re.compile(r"\A(?:#|--) (?P<name>[\w./-]+\.\w+)\n")
 PROMPT: Final = "$ "
 MORE: Final = "> "
-RUN: Final = ("python", "console", "bash")
 DATA: Final = ("toml", "yaml", "json")
 FILED: Final = (*DATA, "lua")
 

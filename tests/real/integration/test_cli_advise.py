@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 
-SECONDS: Final = 120.0
-STEP_SECONDS: Final = 0.005
 HOLD: Final = "60s"
 """Longer than any round trip, also on a machine that stands still now and then: so segments pay in any case."""
 SALE: Final = ("advise", "--workers", "32", "--stock", "10000", "--quantity", "1-5")

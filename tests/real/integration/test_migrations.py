@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import sqlalchemy
 from alembic import command
+from alembic.autogenerate import compare_metadata
 from alembic.config import Config
+from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, text
 
@@ -147,6 +149,27 @@ def test_a_sale_of_an_earlier_revision_gets_an_identity_that_database_copies_sha
     gate = Gate(engine)
     assert gate.totals("mug").sale_id == "opened 2026-01-02T03:04:05.678000+00:00"
     assert gate.totals("cup").sale_id == ""
+
+
+def test_mariadb_migrates_from_the_first_revision_and_from_nothing(mariadb: Engine) -> None:
+    create_first(mariadb)
+    assert migrate(mariadb) == Migrated("0001", "0005")
+    assert migrate(mariadb) == Migrated("0005", "0005")
+    assert execute(mariadb, "SELECT sold FROM segmented_segments") == [(2,)]
+    migrated = layout(mariadb)
+    for name in (*TABLES, versions.VERSION_TABLE):
+        execute(mariadb, f"DROP TABLE {name}")
+    assert migrate(mariadb) == Migrated(None, "0005")
+    assert layout(mariadb) == migrated
+    with mariadb.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": versions.VERSION_TABLE, "include_name": _is_ours}
+        )
+        assert compare_metadata(context, metadata) == []
+
+
+def _is_ours(name: str | None, kind: str, _: object) -> bool:
+    return kind != "table" or str(name).startswith("segmented_")
 
 
 def test_a_migration_that_fails_leaves_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

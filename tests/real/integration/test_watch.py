@@ -332,7 +332,7 @@ FAULTS: Final[dict[str, Callable[[RedisStore], object]]] = {
     "SegmentedDeadOrders": lambda store: store.client.hset(KEYS.dead, "held", "1\t2\tfailed\t1\t"),
     "SegmentedFreeSegmentNotTaken": lambda store: store.client.zadd(f"{KEYS.lock}:line", {"party": 1}),
 }
-"""What happens to a pool, for each alert that is about one."""
+"""A fault of a pool for each alert that is about one."""
 
 
 @pytest.mark.timeout(180)

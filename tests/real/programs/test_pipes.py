@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-STOCK = "redis://:stock-secret@stock:6379/0"
-
-
 @pytest.mark.parametrize("has_writer", [False, True])
 def test_a_pipe_that_nobody_ends_is_waited_for_only_some_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_writer: bool

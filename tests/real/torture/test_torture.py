@@ -59,8 +59,6 @@ NOTHING: Final = {
     "stuck": 0,
     "crashes": 0,
 }
-UNKNOWN: Final = ["no late write was refused: nothing is known about the fence"]
-"""What a torture says that has found nothing wrong, and not enough."""
 
 pytestmark = pytest.mark.timeout(400)
 

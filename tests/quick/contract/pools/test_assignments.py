@@ -19,7 +19,7 @@ from tests.support.contract.pools.shop import LONG_MS, Shop
 from tests.support.contract.shards.sharding import sharded
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Iterator
 
     from segmented.clock import ManualClock
     from tests.fixtures.stores import Side
@@ -134,66 +134,6 @@ def test_a_worker_that_the_pool_does_not_name_decides_nothing(concert: Shop) -> 
                 work(concert, worker)
             assert (e.value.sku, e.value.queue, e.value.step) == (concert.sku, "concerts", STEP), (whose, name)
             assert found() == before, (whose, name)
-
-
-class Failed(Exception):
-    """The body's own error."""
-
-
-class Cut:
-    """A store that raises an error at one of its calls, before or after it has performed the call; 0: at none."""
-
-    def __init__(self, store: Any, error: type[BaseException], *, is_performed: bool) -> None:  # noqa: ANN401  # sync or async
-        self._store, self._error, self._is_performed = store, error, is_performed
-        self.at = self.calls = 0
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # the store's own
-        return getattr(self._store, name)
-
-    def _is_cut(self) -> bool:
-        self.calls += 1
-        return self.calls == self.at
-
-
-class CutStore(Cut):
-    def execute(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
-        return self._asked(self._store.execute, *args, **options)
-
-    def execute_many(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
-        return self._asked(self._store.execute_many, *args, **options)
-
-    def _asked(self, ask: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401  # as the store's
-        if not self._is_cut():
-            return ask(*args, **options)
-        if self._is_performed:
-            ask(*args, **options)
-        raise self._error
-
-
-SYNC: Final[dict[str, Callable[[Any], object]]] = {
-    "confirm": lambda grant: grant.confirm(),
-    "cancel": lambda grant: grant.cancel(),
-    "block": lambda grant: grant.__exit__(None, None, None),
-    "failed block": lambda grant: grant.__exit__(Failed, Failed(), None),
-}
-STATES: Final = {"confirm": "confirmed", "cancel": "cancelled", "block": "confirmed", "failed block": "cancelled"}
-
-
-ENDED: dict[tuple[str, str], tuple[str, Callable[[Any], Awaitable[object]]]] = {
-    ("carts", "confirm"): ("confirmed", lambda carts: carts.confirm("a", home="poster")),
-    ("carts", "cancel"): ("cancelled", lambda carts: carts.cancel("a", home="poster")),
-}
-for front in ("pool", "shards"):
-    ENDED |= {
-        (front, "confirm"): ("confirmed", lambda pool: pool.confirm("a")),
-        (front, "cancel"): ("cancelled", lambda pool: pool.cancel("a")),
-        (front, "confirm_many"): ("confirmed", lambda pool: pool.confirm_many(["a"])),
-        (front, "cancel_many"): ("cancelled", lambda pool: pool.cancel_many(["a"])),
-    }
-
-
-async def awaited(call: Awaitable[object]) -> object:
-    return await call
 
 
 BUYERS: Final = 20

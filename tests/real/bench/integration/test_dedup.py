@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 SMALL: Final = Sizes(rounds=3, tasks=5, records=2_000, live_keys=(1_000, 3_000), claims=1_000)
 
 
-def nobody_told(_: str, __: int, ___: int) -> None:
-    """Look away."""
-
-
 def is_empty(server: ValkeyServer) -> bool:
     with redis.Redis.from_url(server.url) as client:
         return not client.info("keyspace")

@@ -24,10 +24,6 @@ def new_app(store: MemoryStore | None = None, *, name: str = "shop", is_eager: b
     return app
 
 
-def same(order_id: str) -> str:
-    return order_id
-
-
 def test_an_attempt_keeps_its_key_until_it_expires() -> None:
     clock = ManualClock()
     with closing(new_app(MemoryStore(clock=clock))) as app:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 SHARDS: Final = 3
 STOCK: Final = 11
 AFTER: Final = 0.02
-LONG_MS: Final = 600_000
 worked = pytest.mark.parametrize("side", [MEMORY[0], REDIS[0]], indirect=True, ids=str)
 """Workers are threads."""
 
