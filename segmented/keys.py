@@ -358,7 +358,7 @@ def shard_keys(sku: str) -> ShardKeys:
 OUTBOXES: Final = "seg:{outboxes}"
 """Set: the skus of pools that have received submitted orders."""
 Duty = Literal["sweep", "expire", "finish_transfers", "relay", "forget", "audit"]
-"""What workers do for a pool. The sweep looks at each shard of a pool, the others at the whole pool."""
+"""A periodic task of workers for a pool. The sweep checks each shard of a pool, the others the whole pool."""
 
 
 def due_key(duty: Duty) -> str:

@@ -20,7 +20,7 @@ STORIES: Final = {
     SEGMENTS: "The same stock in segments, each with a lock of its own: as many slow steps at a time.",
     LOCK_FREE: "No lock around the slow step: one script takes the unit first, and a confirmation ends the order.",
 }
-"""What each sale does, in the order of the sales."""
+"""A description of each sale, in the order of the sales."""
 MACHINE: Final = "machine"
 SATURATED: Final = {"generator": "the generator", "redis": "Redis", "servers": "the servers"}
 

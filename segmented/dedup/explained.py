@@ -1,4 +1,4 @@
-"""What is known about a key, in sentences. Results are never shown, as they may be confidential."""
+"""Say in sentences what is known about a key. Results are never shown, as they may be confidential."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class RunState(LeaseState):
     """Return the fencing token. It grows with every run of the key; pass it to the systems that the body writes to."""
     _form: OutcomeForm
     next_text: str = ""
-    """What to publish so that the next message in the line arrives; "" for none."""
+    """Text of the next message in the line, for the caller to publish; "" if there is none."""
 
     @property
     def key(self) -> str:

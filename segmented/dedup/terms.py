@@ -155,7 +155,7 @@ class DedupOptions:
     load: Callable[[str], Any] = loaded
     size_max: int = DEFAULT_SIZE_MAX
     on_crash: OnCrash = "again"
-    """What a process that dies in a call, or an error that the call raises, means for the key."""
+    """Effect on the key when a process dies in a call, or the call raises an error."""
 
     def __post_init__(self) -> None:
         """Check all options. Raises InvalidInput for the first wrong one."""

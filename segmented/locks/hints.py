@@ -40,7 +40,7 @@ LOCK_HINTS: Final = {
     "remainTimeToLive": "the lease that acquire() returned has it: lease.remaining()",
 }
 SHOWN_HINTS: Final = LOCK_HINTS | _each("locked isLocked", "the lock tells it: {wait}lock.is_locked()")
-"""Of a lock that has `is_locked`."""
+"""Hints for a lock that has `is_locked`."""
 LEASE_HINTS: Final = {
     **_each(_RENEWS, "it is called renew: {wait}lease.renew(ttl=seconds)"),
     **_each("owned locked", "it is called is_trusted: lease.is_trusted"),

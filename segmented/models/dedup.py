@@ -99,7 +99,7 @@ class RunBegun:
     replay: bool
     """True if this holder id already had it: a repeat after a lost reply."""
     next_text: str = ""
-    """What to publish so that another message, which may run too, arrives; "" for none."""
+    """Text of another message that may run too, for the caller to publish; "" if there is none."""
     call: str = ""
     """The arguments of the latest call, which replace those of the message; "" for most rules."""
 
@@ -119,7 +119,7 @@ class RunFinished:
     body: str = ""
     """The result of an effect in the store, as JSON."""
     next_text: str = ""
-    """What to publish so that the next message in the line arrives; "" for none."""
+    """Text of the next message in the line, for the caller to publish; "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

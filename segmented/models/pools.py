@@ -118,7 +118,7 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class PoolActivity:
-    """What moves in a pool, or in a shard of one, while it sells. Its units are in `PoolState`."""
+    """Held segments, waiting processes, ending holds and the outbox of a pool or shard; `PoolState` has its units."""
 
     held: tuple[bool, ...]
     """Whether each segment's lock is held."""

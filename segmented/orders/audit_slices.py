@@ -45,7 +45,7 @@ NUMBERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SliceReport:
-    """What one slice found."""
+    """The findings of one slice."""
 
     found: tuple[str, ...]
     """Drifts and differences, each as one line of text."""

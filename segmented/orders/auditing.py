@@ -111,7 +111,7 @@ class BothProgress:
     epoch: int
     lost: int
     cursor: int = -1
-    """Of the scan of the pool's records: -1 before it, 0 after it."""
+    """Position in the scan of the pool's records: -1 before it, 0 after it."""
     sold_before: int = -1
     """Units sold by the segments' rows when the database's orders were begun; -1: they were not."""
     after: str = ""

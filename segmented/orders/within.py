@@ -1,7 +1,7 @@
 """Confirm an order within the caller's own SQLAlchemy transaction: the caller's rows and the gate's are one commit.
 
-Three steps, so that asyncio can run the middle one on its own connection: what the pool has of the order is read; the
-transaction takes the units and inserts the order, or finds how it was decided; the pool is told after the commit.
+It takes three steps, so that asyncio can run the middle one on its own connection: read the pool's record of the order;
+take the units and insert the order in the transaction, or find how it was decided; tell the pool after the commit.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the transaction says of the order."""
+    """State of the order in the transaction."""
 
     state: SoldState
     quantity: int

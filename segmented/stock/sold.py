@@ -15,7 +15,7 @@ SoldState = OrderState | Literal["unknown"]
 
 
 class Sold(Generic[ToldT]):
-    """What the transaction says of an order. True in a condition if the order is sold once the transaction commits."""
+    """State of an order in a transaction. True in a condition if the order is sold once the transaction commits."""
 
     def __init__(
         self, order_id: str, state: SoldState, quantity: int, tell: Callable[[], ToldT], *, replay: bool

@@ -82,7 +82,7 @@ class WaitingLines(OwnReleases):
     """The lines of those that wait, by channel. `signal` delivers the messages."""
 
     _wake_kind: ClassVar[type[Wake | asyncio.Event]]
-    """What each waiter sleeps on."""
+    """Type of the object that a waiter sleeps on."""
 
     def __init__(self, clock: Clock) -> None:
         """Measure time with `clock`."""

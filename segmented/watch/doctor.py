@@ -1,4 +1,4 @@
-"""What is wrong with a pool, from one reading of it, and which command is next."""
+"""Diagnose a pool from one reading: each problem, and the command to run next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store does once it has a client: operations on its link, the hand-over of releases, a check of its servers."""
+"""The part of a store that follows its client: operations on its link, hand-over of releases, a check of servers."""
 
 from __future__ import annotations
 

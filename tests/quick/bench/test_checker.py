@@ -1,4 +1,4 @@
-"""What breaks a promise: the checker, refusals, cases and the cost of work."""
+"""The checker reports broken promises; refusals, cases and the cost of work."""
 
 from __future__ import annotations
 

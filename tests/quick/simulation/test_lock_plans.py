@@ -249,7 +249,7 @@ def test_with_one_clock_further_ahead_than_the_lease_is_long_two_are_inside_at_o
 
 
 class ReentrantSection:
-    """Who is inside, how deep, and with which tokens."""
+    """Record the holders that are inside, how deep, and with which tokens."""
 
     def __init__(self) -> None:
         self.depths: dict[str, int] = {}

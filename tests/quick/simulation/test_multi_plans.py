@@ -210,7 +210,7 @@ NAME = "price"
 
 
 class Source:
-    """What loaders read: a number that only grows. It counts the calls, and notes which run at the same time."""
+    """A number that only grows, for loaders to read. It counts the calls, and notes which run at the same time."""
 
     def __init__(self, world: Simulation) -> None:
         self.world = world

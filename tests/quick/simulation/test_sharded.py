@@ -322,7 +322,7 @@ def test_two_who_open_at_once_and_buyers_who_come_early_meet_one_pool(seed: int)
 
 
 EARLY_MAX: Final = 0.05
-"""Of the sales until 90 % of the stock is sold."""
+"""Maximum share of sales that need a transfer, until 90 % of the stock is sold."""
 TRANSFERS_MAX: Final = 16
 """In this sale, which has 11; 23 without the halving."""
 

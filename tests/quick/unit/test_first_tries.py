@@ -1,4 +1,4 @@
-"""What a first program meets: clocks, with statements, arguments, and the sentences of first mistakes."""
+"""A first program: clocks, with statements, arguments, and the errors of first mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fails for every order of a pool is one line of the log, with a count."""
+"""A failure that all orders of a pool share is one line of the log, with a count."""
 
 from __future__ import annotations
 

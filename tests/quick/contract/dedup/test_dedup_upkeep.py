@@ -1,4 +1,4 @@
-"""What an operator and the reaper do with records, and how scripts keep them."""
+"""An operator lists, frees and settles records, and scripts keep them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator sees and revokes, and what the reaper frees."""
+"""An operator sees and revokes locks."""
 
 from __future__ import annotations
 

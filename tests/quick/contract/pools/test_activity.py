@@ -1,4 +1,4 @@
-"""What `segmented watch` and the exporter read: held segments, holds that end, the outbox, and rates."""
+"""`segmented watch` and the exporter read held segments, holds that end, the outbox, and rates."""
 
 from __future__ import annotations
 

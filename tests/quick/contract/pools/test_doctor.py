@@ -1,4 +1,4 @@
-"""What `segmented pool doctor` finds in a pool with a fault, and the command that it names."""
+"""`segmented pool doctor` names the fault of a pool, and the command to run next."""
 
 from __future__ import annotations
 

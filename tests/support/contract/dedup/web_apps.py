@@ -31,7 +31,7 @@ class Seen:
     path: str
     body: bytes
     encodings: str = ""
-    """What the client accepts."""
+    """Value of the header Accept-Encoding."""
 
 
 @dataclass(frozen=True)
