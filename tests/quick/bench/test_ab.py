@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from bench.demo.runs import DemoRun
 
+SESSIONS: Final = 1_000
+
 Name = Literal["A", "B"]
 ORDERS: Final[tuple[tuple[Name, Name, Name, Name], ...]] = (("A", "B", "B", "A"), ("B", "A", "A", "B"))
 ROUNDS: Final = 10
@@ -198,3 +200,30 @@ def test_the_interval_holds_the_median_of_what_it_was_drawn_from() -> None:
     low, high = interval(values)
     assert interval(np.full(10, 0.75)) == (0.75, 0.75)
     assert 0.3 < low < 0.5 < high < 0.7
+
+
+def test_a_machine_that_gets_slower_all_the_time_is_no_difference() -> None:
+    found = compare(session(lambda name, _, place: Observed(name, 100.0 * 0.97**place, 1.0, 0.0)))
+    assert found.plain == pytest.approx(1)
+    assert found.ratio.value == pytest.approx(1)
+    assert found.verdict == "no difference"
+
+
+@pytest.mark.long
+def test_equal_code_differs_in_5_of_100_sessions_and_15_percent_is_found_in_80() -> None:
+    """Of 100 sessions, at most 5 differ with the same code and at least 80 find a difference of 15 percent."""
+    chance = np.random.default_rng(2)
+    same = [compare(drawn(chance)).verdict for _ in range(SESSIONS)]
+    assert sum(verdict != "no difference" for verdict in same) <= 0.05 * SESSIONS
+    slower = [compare(drawn(chance, slower=0.15)).verdict for _ in range(SESSIONS)]
+    assert sum(verdict == "slower" for verdict in slower) >= 0.8 * SESSIONS
+
+
+def test_a_bound_is_kept_if_its_whole_interval_is_and_unclear_if_only_the_value_is() -> None:
+    figures = [Figure("ratio", value, "", value - 0.1, value + 0.1, at_most=1.0) for value in (0.85, 0.95, 1.05, 1.15)]
+    assert [(figure.kept, figure.is_within) for figure in figures] == [
+        ("yes", True),
+        ("unclear", False),
+        ("no", False),
+        ("no", False),
+    ]

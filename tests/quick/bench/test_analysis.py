@@ -4,13 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bench.analysis.calibration import Calibration, NoCalibration, calibrate
 from bench.analysis.crossover import crossovers
 from bench.analysis.hypotheses import Judged, judge
-from bench.analysis.measured import cells_of
+from bench.analysis.intervals import Estimate
+from bench.analysis.measured import cells_of, noise_floor
+from bench.analysis.model_error import model_error
 from bench.engine.cell import Expectation
 from bench.engine.percentiles import merged
 from tests.support.bench.records import CELL, file_of, rounds, run
-from tests.support.bench.session import GLOBAL, ONE_SCRIPT, whole_session
+from tests.support.bench.session import AA, CONTROL, GLOBAL, ONE_SCRIPT, whole_session
 
 if TYPE_CHECKING:
     from bench.engine.record import Run
@@ -166,3 +169,53 @@ def test_an_expectation_that_says_nothing_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             Expectation.model_validate(wrong)
+
+
+def test_the_same_twice_has_no_noise() -> None:
+    found = noise_floor(file_of(rounds(CELL, RATES) + rounds(CELL, RATES, arm="B")))
+    assert found.floor == 0
+    assert [row.cell_id for row in found.rows] == [CELL.cell_id]
+
+
+def test_the_floor_is_the_far_end_of_the_interval_in_either_direction() -> None:
+    assert Estimate(1.0, 0.8, 1.1, 9, "t").deviation == pytest.approx(0.25)
+    assert Estimate(1.0, 0.99, 1.1, 9, "t").deviation == pytest.approx(0.1)
+    assert 0.005 < (noise_floor(whole_session()).floor or 0) < 0.02
+
+
+def test_the_hold_comes_from_one_lane_and_the_hand_over_from_one_buyer() -> None:
+    alone = CELL.model_copy(update={"buyers": 1})
+    runs = [
+        run(CELL, hold_ms=30.0),
+        run(ONE_LOCK, hold_ms=20.0, orders_per_s=1.0),
+        run(alone, hold_ms=20.0, wait_ms=0.7),
+    ]
+    cells = cells_of(file_of(runs))
+    found = calibrate(CELL, cells.values())
+    assert isinstance(found, Calibration)
+    assert (found.hold, found.hand_over) == pytest.approx((20, 0.7), rel=0.001)
+    assert found.cells == (alone.cell_id,)
+    other = calibrate(CELL.model_copy(update={"hold_ms": 5}), cells.values())
+    assert other == NoCalibration("no cell of one lane has this critical section (5ms), so S is not known")
+
+
+def test_a_throughput_does_not_move_the_calibration() -> None:
+    slow, fast = (
+        calibrate(CELL, cells_of(file_of([run(ONE_LOCK, orders_per_s=rate, wait_ms=1_000.0)])).values())
+        for rate in (10.0, 50.0)
+    )
+    assert slow == fast
+
+
+def test_the_model_error_counts_neither_what_told_the_hold_nor_what_was_saturated() -> None:
+    found = model_error(whole_session())
+    counted = {point.cell_id for point in found.points if point.counts}
+    assert AA.cell_id in counted
+    assert AA.model_copy(update={"segments": 1}).cell_id not in counted
+    assert AA.model_copy(update={"segments": 64}).cell_id not in counted
+    assert found.without[CONTROL.cell_id] == "the control is run to be seen failing"
+    assert found.largest is not None
+    assert found.largest < 0.02
+    said = " ".join(found.sentences())
+    assert "segment-locks K=64 N=64 B=1 20ms (generator; +" in said
+    assert "Left out, because the hold was read from them: " in said

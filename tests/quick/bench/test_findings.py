@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from bench.demo.findings import findings, remarks, story
-from bench.demo.results import Results, bars, line
+from bench.demo.results import Results, bars, line, rate
 from bench.engine.record import Counts
 from tests.support.bench.records import checker, demo_run
 
@@ -101,3 +101,18 @@ def test_a_run_that_broke_a_promise_has_no_ratio_and_no_throughput() -> None:
     assert shown.findings["segment_locks_per_global_lock"] is None
     assert "segment-locks broke its promise: oversold by 3 units." in shown.remarks
     assert line(broken).startswith("segment-locks: - orders/s (- of 888.9, 20 segments, hold 24.5 ms); ")
+
+
+def test_the_ratio_stands_beside_the_absolute_figures() -> None:
+    found = findings(RUNS)
+    assert found["segment_locks_per_global_lock"] == 18.67
+    assert found["bound_per_s"] == {
+        "no-lock": 40.0, "global-lock": 46.3, "segment-locks": 888.89, "lock-free": 2_299.68,
+    }  # fmt: skip
+    assert found["lone_hold_ms"]["segment-locks"] == 22.5
+    assert "20 segment locks sold 840.0 orders/s, one lock 45.0: 18.7 times as many." in remarks(RUNS, CORES)
+
+
+def test_the_control_is_shown_failing_and_has_no_share_of_the_bound() -> None:
+    assert remarks(RUNS, CORES)[0] == "Without a lock 20,000 units of 600 were sold: 19,400 too many."
+    assert (rate(NO_LOCK), NO_LOCK.share_of_bound) == ("1,800.0", None)

@@ -21,6 +21,7 @@ from bench.engine.cell import Cell
 from bench.engine.environment import redis_of
 from bench.engine.folder import ResultsFolder
 from bench.engine.grid import PlannedCell
+from bench.engine.percentiles import merged, percentiles_of
 from bench.engine.record import EndLine, ResultFile, Run, SessionLine, as_line, read_results
 from bench.engine.sale import Recorder
 from bench.engine.servers import SessionServers
@@ -370,3 +371,21 @@ def test_the_command_names_what_went_up_and_writes_a_baseline_on_request(
         shown,
         "reserve: commands an order 16 -> 17: it went up",
     ]
+
+
+def test_equal_counts_say_nothing_whatever_the_time() -> None:
+    assert differences({"reserve": replace(TALLY, server_us=9)}, {"reserve": TALLY}) == []
+
+
+def test_percentiles_without_ten_samples_beyond_are_not_told() -> None:
+    found = percentiles_of(np.full(999, 0.002))
+    assert (found.n, found.p50, found.p90, found.p99, found.p999) == (999, 2.0, 2.0, None, None)
+    more = percentiles_of(np.full(100_000, 0.002))
+    assert (more.p99, more.p999, more.p9999, more.max, more.mean, more.cv) == (2.0, 2.0, 2.0, 2.0, 2.0, 0.0)
+
+
+def test_histograms_are_added_and_not_averaged() -> None:
+    slow, fast = percentiles_of(np.full(100, 0.1)), percentiles_of(np.full(900, 0.001))
+    both = merged([slow.encoded, fast.encoded])
+    assert (both.n, both.p50, both.p90) == (1_000, 1.0, 1.0)
+    assert merged([]).p50 is None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from bench.analysis.compare import compare, differences
+from bench.analysis.intervals import Estimate, paired_ratio, rate_of, unpaired_ratio
 from bench.analysis.measured import cells_of
 from bench.engine.cell import Cell
 from bench.engine.sale import FAILED_MAX, Sale
@@ -23,6 +26,12 @@ if TYPE_CHECKING:
     from bench.engine.measurement import Measurement
     from bench.engine.record import ResultFile, Run
     from bench.strategies.base import Answer, Strategy
+
+SPREAD: Final = 0.11
+SLOW_SHARE: Final = 0.04
+SLOW_BY: Final = 5.0
+SESSIONS: Final = 10_000
+TRUE: Final = math.exp(-SPREAD * SLOW_BY * SLOW_SHARE)
 
 
 def test_a_difference_counts_only_above_the_floor_of_either_file() -> None:
@@ -178,3 +187,57 @@ def test_only_what_a_strategy_promises_can_be_broken() -> None:
     assert broken(wrong.model_copy(update={"guarantees": promises, "is_control": True})) == ()
     stranded = run(checker=checker(stranded=1, sold_in_sql=7), guarantees={"sold_out_is_exact": True})
     assert broken(stranded) == ("stranded", "the order database says otherwise")
+
+
+def test_pairs_take_out_what_slowed_a_whole_round() -> None:
+    slow = {number: 100.0 * (1 + number) for number in range(5)}
+    found = paired_ratio({number: rate * 2 for number, rate in slow.items()}, slow)
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((2, 2, 2))
+    assert paired_ratio({1: 1.0}, {2: 1.0}) is None
+    assert unpaired_ratio([], [1.0]) is None
+
+
+def test_the_ratio_of_two_cells_is_that_of_their_rates_paired_or_not() -> None:
+    above, below = [2.0, 8.0, 4.0], [1.0, 1.0, 8.0]
+    paired = paired_ratio(dict(enumerate(above)), dict(enumerate(below)))
+    unpaired = unpaired_ratio(above, below)
+    assert paired is not None
+    assert unpaired is not None
+    assert paired.value == unpaired.value == pytest.approx(rate_of(above).value / rate_of(below).value) == 2
+
+
+def _drawn(seed: int, runs: int) -> list[list[float]]:
+    """Return the rates of one cell's runs in many sessions: lognormal, some slower by the measured outliers."""
+    generator = np.random.default_rng(seed)
+    is_slow = generator.random((SESSIONS, runs)) < SLOW_SHARE
+    found: list[list[float]] = np.exp(
+        SPREAD * (generator.standard_normal((SESSIONS, runs)) - SLOW_BY * is_slow)
+    ).tolist()
+    return found
+
+
+def _share(found: list[bool]) -> float:
+    return sum(found) / len(found)
+
+
+def _holds(found: Estimate | None, true: float) -> bool:
+    return found is not None and (found.low or 0) <= true <= (found.high or 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("runs", [5, 10])
+def test_95_in_100_intervals_of_a_rate_hold_it(runs: int) -> None:
+    assert 0.935 <= _share([_holds(rate_of(one), TRUE) for one in _drawn(20_261_128, runs)]) <= 0.965
+
+
+@pytest.mark.long
+def test_all_intervals_of_a_family_hold_their_values_together_in_95_of_100_sessions() -> None:
+    cells, drawn = 20, _drawn(20_261_130, 10)
+    sessions = [drawn[place : place + cells] for place in range(0, SESSIONS, cells)]
+
+    def together(family: int) -> float:
+        return _share([all(_holds(rate_of(one, family=family), TRUE) for one in session) for session in sessions])
+
+    assert together(1) < 0.6
+    assert together(cells) > 0.9

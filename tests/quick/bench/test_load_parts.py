@@ -230,3 +230,8 @@ def test_the_page_names_every_option_with_its_default() -> None:
         said |= dict(zip(re.findall(r"--[a-z-]+", names), values, strict=True))
     real = {f"--{name.replace('_', '-')}": value for name, value in vars(parser.parse_args([])).items()}
     assert said == {name: value if isinstance(value, str) else f"{value:,.10g}" for name, value in real.items()}
+
+
+def test_more_users_than_a_cell_has_buyers_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"^-u 2000: Input should be less than or equal to 1000$"):
+        cell_of(SimpleNamespace(**(OPTIONS | {"num_users": 2_000})), is_open=False)

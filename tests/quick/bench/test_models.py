@@ -5,22 +5,26 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from functools import partial
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from bench import sizing
-from bench.analysis.fleet import Costs, Fleet, throughput
-from bench.analysis.model_error import ceiling, random_lane
-from bench.analysis.usl import Fit, Law, fit
+from bench.analysis.fleet import Costs, Fleet, lines, throughput
+from bench.analysis.measured import cells_of
+from bench.analysis.model_error import any_free_lane, ceiling, random_lane
+from bench.analysis.usl import Fit, Law, NoFit, fit
 from bench.arms import Arm, arm_figures
 from bench.engine.arrivals import Spike, spike
 from bench.engine.cell import Cell
 from bench.engine.checker import broken_promises, check, summed
 from bench.engine.grid import grid_of
+from bench.engine.percentiles import at_ms, histogram_of
 from bench.engine.sale import Recorder, split
 from bench.engine.schedule import Estimate, turns_of, wanted
 from bench.engine.skus import choice_of
@@ -29,12 +33,16 @@ from bench.sections import LONG, SHORT, Kind, Section
 from bench.strategies.base import GaveUp, Refused, Sold, Verdict
 from segmented.models import EntryKind, LedgerEntry
 from tests.support.bench.plans import small_plan
+from tests.support.bench.session import whole_session
 from tests.support.fleet_simulation import Network, Simulation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.figures import Figure
+
+COUNTS = st.integers(1, 60)
+THINKING = st.floats(0, 1)
 
 CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128)
 LAW = Law(gamma=50.0, alpha=0.02, beta=0.0004)
@@ -289,3 +297,120 @@ def test_what_cannot_be_measured_is_refused() -> None:
     for more, said in REFUSED:
         with pytest.raises(ValidationError, match=said):
             Cell.model_validate(PLAIN | more)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("masters", "segments", "workers"), [(1, 4, 12), (2, 2, 12), (3, 1, 7), (8, 2, 32), (16, 4, 90)]
+)
+def test_holds_that_vary_agree_with_the_simulation_within_three_hundredths(
+    masters: int, segments: int, workers: int
+) -> None:
+    fleet = fleet_of(masters, segments, workers, hold_cv=1.0)
+    assert throughput(fleet, COSTS) == pytest.approx(simulated(fleet, COSTS, orders=12_000), rel=0.03)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("masters", "workers", "beside"), [(2, 200, 0.0001), (4, 250, 0.0006), (8, 60, 0.0007), (16, 400, 0.003)]
+)
+def test_work_for_which_no_order_waits_slows_all_as_in_the_simulation(
+    masters: int, workers: int, beside: float
+) -> None:
+    fleet, costs = fleet_of(masters, 256, workers, client_cores=40), replace(COSTS, beside=beside)
+    assert throughput(fleet, costs) == pytest.approx(simulated(fleet, costs, orders=12_000), rel=0.05)
+
+
+def test_one_shard_is_a_birth_and_death_process_and_many_have_the_product_form() -> None:
+    for clients, lanes, thinking in ((1, 1, 0.0), (7, 3, 0.1), (40, 16, 0.5), (300, 20, 0.2), (1_000, 64, 3.0)):
+        found = lines(clients, shards=1, lanes=lanes, service=0.5, thinking=thinking)
+        assert found == pytest.approx(any_free_lane(clients, lanes, service=0.5, thinking=thinking), rel=0.001)
+    assert lines(50, shards=16, lanes=1, service=2.0, thinking=0.0) == pytest.approx(16 / 2 * 50 / 65)
+
+
+def test_the_simulation_of_one_core_is_the_machine_repair_problem() -> None:
+    for workers, work, elsewhere in ((2, 0.01, 0.02), (8, 0.004, 0.03), (40, 0.001, 0.05)):
+        network = Network(lanes=(workers,), hold=partial(float, elsewhere), outside=0.0, clients=1, client=(work, 0.0))
+        simulation = Simulation(network, random.Random(23))
+        simulation.saturate(workers, within=elsewhere)
+        expected = any_free_lane(workers, 1, service=work, thinking=elsewhere)
+        assert simulation.per_second(count=12_000, warm=3_000) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.long
+def test_lanes_that_vary_simulate_the_birth_and_death_process_with_the_product_form() -> None:
+    dice = random.Random(23)
+
+    def rate(lanes: tuple[int, ...], workers: int, outside: float) -> float:
+        simulation = Simulation(Network(lanes=lanes, hold=lambda: dice.expovariate(2), outside=outside), dice)
+        simulation.saturate(workers, within=1.0)
+        return simulation.per_second(count=12_000, warm=3_000)
+
+    for workers, lanes, outside in ((7, 3, 0.1), (40, 16, 0.5)):
+        expected = any_free_lane(workers, lanes, service=0.5, thinking=outside)
+        assert rate((lanes,), workers, outside) == pytest.approx(expected, rel=0.02)
+    assert rate((1,) * 16, 50, 0.0) == pytest.approx(16 / 0.5 * 50 / 65, rel=0.02)
+
+
+@given(clients=COUNTS, lanes=COUNTS)
+def test_random_lanes_without_thinking_have_the_product_form(clients: int, lanes: int) -> None:
+    assert random_lane(clients, lanes, service=2.0) == pytest.approx(lanes / 2 * clients / (clients + lanes - 1))
+
+
+@given(clients=COUNTS, lanes=COUNTS, thinking=THINKING)
+def test_no_model_exceeds_the_ceiling_and_a_free_lane_is_never_below_a_random_one(
+    clients: int, lanes: int, thinking: float
+) -> None:
+    free = any_free_lane(clients, lanes, service=0.5, thinking=thinking)
+    drawn = random_lane(clients, lanes, service=0.5, thinking=thinking)
+    above = 1 + 1e-9
+    assert drawn <= free * above
+    bound = min(lanes / 0.5, clients / (0.5 + thinking))  # which constant holds approach (Denning and Buzen, 1978)
+    assert free <= bound * above
+    assert bound <= ceiling(clients, lanes, service=0.5)
+
+
+def test_a_free_lane_has_closed_forms_at_the_ends() -> None:
+    assert any_free_lane(1, 1, service=0.02, thinking=0.005) == pytest.approx(40)
+    assert any_free_lane(8, 16, service=0.02, thinking=0.005) == pytest.approx(8 / 0.025)
+    two = any_free_lane(2, 1, service=1.0, thinking=1.0)
+    assert two == pytest.approx(4 / 5)  # p0 = 1 / (1 + 2 + 2)
+    assert two == pytest.approx(random_lane(2, 1, service=1.0, thinking=1.0))  # one lane is one lane
+    assert any_free_lane(500, 20, service=0.02, thinking=0.0001) == pytest.approx(1_000)
+
+
+def test_a_law_with_noise_is_within_its_intervals() -> None:
+    factors = (0.98, 1.01, 1.0, 1.02, 0.99)
+    rates = {number: [LAW.rate(number) * one for one in factors] for number in CLIENTS}
+    found = fit(rates, resamples=200)
+    assert isinstance(found, Fit)
+    for estimate, known in ((found.gamma, 50.0), (found.alpha, 0.02), (found.beta, 0.0004), (found.peak, 49.497)):
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low < known < estimate.high
+    assert found == fit(rates, resamples=200)
+
+
+def test_a_ceiling_of_lanes_is_not_fitted() -> None:
+    cells = [one for one in cells_of(whole_session(rounds=3)).values() if one.cell.loop == "closed"]
+    swept = {one.cell.buyers: one.rates for one in cells if one.cell.strategy == "segment-locks" and one.lanes == 16}
+    assert len(swept) > 1
+    assert isinstance(fit(swept), NoFit)
+
+
+def test_the_bound_is_lanes_over_hold() -> None:
+    assert [sizing.bound_per_s(*one) for one in ((1, 0.02), (20, 0.025), (64, 0.02))] == [50.0, 800.0, 3_200.0]
+
+
+def test_calibration_lasts_for_ten_holds() -> None:
+    assert [sizing.calibration(hold) for hold in (0.0, 0.02, 0.15, 0.5)] == [1.5, 1.5, 1.5, 5.0]
+
+
+def test_a_wait_too_short_to_measure_is_a_microsecond_and_one_too_long_stays_in() -> None:
+    def waits(*seconds: float) -> list[float]:
+        found = histogram_of(np.array(seconds))
+        return [at_ms(found, percent) for percent in (50, 99, 100)]
+
+    assert waits(*[0.001] * 98, *[0.5] * 2) == pytest.approx([1.0, 500.0, 500.0], rel=0.001)
+    assert (waits(0.0), waits()) == ([0.001] * 3, [0.0] * 3)
+    assert waits(100_000.0)[2] == pytest.approx(600_000.0, rel=0.001)

@@ -16,6 +16,7 @@ from bench.engine.grid import grid_of
 from bench.engine.plan import PLAN_FILE, read_plan
 from bench.engine.schedule import planned_seconds
 from bench.results import write
+from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
 from tests.support.bench.plans import small_plan, written
 from tests.support.bench.records import demo_run
@@ -175,3 +176,8 @@ def test_results_are_written_as_they_are(tmp_path: Path) -> None:
         "findings": {"ratio": 18.7},
         "remarks": ["a remark"],
     }
+
+
+def test_the_demos_strategies_are_there_and_one_of_all_is_the_control() -> None:
+    assert {"no-lock", "global-lock", "segment-locks", "lock-free"} <= set(STRATEGIES)
+    assert [name for name, strategy in STRATEGIES.items() if strategy.is_control] == ["no-lock"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from math import exp, log
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +35,7 @@ from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.stock.sharded.opening import home_of
 from tests.support.bench.records import CELL, file_of, run
-from tests.support.bench.report_session import AA, session
+from tests.support.bench.report_session import AA, ROUNDS, rate_of, session
 from tests.support.command_line import ran
 from tests.support.paths import ROOT
 
@@ -344,3 +345,35 @@ def test_no_server_can_be_named() -> None:
         InvalidInput, match=r"^--url does not fit: bench shards starts clusters of 1 to 8 masters of its"
     ):
         measure_masters("redis://localhost", display_on(Console()))
+
+
+def _geometric(rates: list[float]) -> float:
+    return exp(fmean(log(rate) for rate in rates))
+
+
+def test_it_says_the_ratio_of_our_best_to_one_lock_with_both_rates(facts: Facts) -> None:
+    cells = {
+        (spot.cell.strategy, spot.cell.segments): spot.cell
+        for spot in facts.usual
+        if spot.cell.loop == "closed" and (spot.cell.section, spot.cell.hold_ms) == ("sleep", 20.0)
+        if (spot.cell.buyers, spot.cell.batch, spot.cell.rtt_ms) == (64, 1, 0.0)
+    }
+    rates = {key: [rate_of(cell, each) for each in range(ROUNDS)] for key, cell in cells.items()}
+    best, lock = rates["segment-locks", 64], rates["global-lock", 1]
+    times = exp(fmean(log(over / under) for over, under in zip(best, lock, strict=True)))
+    found = answer(facts)
+    assert found.sentence.startswith(f"64 segments sold {times:.4g} times as much as one lock (95 % interval ")
+    assert f"{_geometric(best):,.4g}".replace(",", "") in found.sentence.replace(",", "")
+    assert f" against {_geometric(lock):.4g} orders/s." in found.sentence
+    assert "Without a lock, lock-free sold" in found.sentence
+
+
+def test_the_bars_are_sorted_and_measured_by_the_configured_hold(facts: Facts) -> None:
+    found = answer(facts)
+    assert [bar.length for bar in found.bars] == sorted(bar.length for bar in found.bars)
+    bounds = {bar.name: bar.bound for bar in found.bars}
+    longest = max(bound for bound in bounds.values() if bound is not None)
+    shares = {name: None if bound is None else round(bound / longest, 3) for name, bound in bounds.items()}
+    ideal = {"one lock": 1 / 64, "K = 1": 1 / 64, "K = 4": 4 / 64, "K = 16": 16 / 64, "K = 64": 1.0, "lock-free": None}
+    assert {name: None if share is None else round(share, 3) for name, share in ideal.items()} == shares
+    assert "the configured hold" in found.bound

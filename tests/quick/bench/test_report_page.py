@@ -358,3 +358,16 @@ def test_the_command_prints_a_line_a_check_and_ends_with_1_when_one_is_broken(
         InvalidInput, match=r"results\.jsonl, line 1 is of schema 'another/9', and this reads 'segmented-"
     ):
         lint_file(file, Console(file=StringIO()))
+
+
+def test_rates_begin_at_zero_and_carry_their_unit(outcomes: dict[str, Outcome]) -> None:
+    rates, latencies = (drawn(outcomes, number).figure.axes[0] for number in ("F1", "F4"))
+    assert (rates.get_ylabel(), rates.get_ylim()[0]) == ("orders/s", 0)
+    assert (latencies.get_xlabel(), latencies.get_ylabel()) == ("offered load, % of capacity", "latency, ms, log scale")
+
+
+def test_every_table_and_figure_scrolls_inside_its_frame(made: Made) -> None:
+    framed = re.findall(r'<div class="wide"><(table|svg)', made.html)
+    assert (framed.count("svg"), made.html.count("<svg")) == (1, 1)
+    assert framed.count("table") == made.html.count("<table") > 8
+    assert ".wide { overflow-x: auto; }" in made.html

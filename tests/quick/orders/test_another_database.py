@@ -9,7 +9,7 @@ import pytest
 from segmented import Order, Outbox, Pool, RedisStore, Settled
 from segmented.errors import AnotherDatabase, InvalidInput
 from segmented.keys import shard_keys
-from segmented.models import Thawed
+from segmented.models import Thawed, Verified
 from segmented.orders import (
     audit_both,
     open_gated,
@@ -148,3 +148,25 @@ def test_a_process_that_sells_asks_for_the_sale_before_its_first_order(
     with pytest.raises(AnotherDatabase):
         take_envelope(Pool(store, SKU), ("queued",), gate=other)
     assert everything(store, other_url) == before
+
+
+def test_a_pool_notes_the_random_identity_that_its_rows_got(pool: Pool, gate: Gate, other: Gate) -> None:
+    own, another = gate.totals(SKU).sale_id, other.totals(SKU).sale_id
+    assert pool.state().sale_id == own
+    assert (len(own), len(another), own == another) == (32, 32, False)
+    int(own, 16)
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_a_pool_of_an_earlier_release_takes_the_identity_at_a_verify_or_rebuild(
+    pool: Pool, gate: Gate, other: Gate, store: RedisStore, *, is_frozen: bool
+) -> None:
+    forget_identity(pool, store)
+    if is_frozen:
+        freeze(pool)
+        rebuild(pool, gate)
+    else:
+        assert verify(pool, gate) == Verified(SKU, replay=True)
+    assert pool.state().sale_id == gate.totals(SKU).sale_id
+    with pytest.raises(AnotherDatabase):
+        verify(pool, other)

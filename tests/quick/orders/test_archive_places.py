@@ -288,3 +288,24 @@ def test_a_thawed_pool_is_archived_with_the_units_it_lost(store: RedisStore, tmp
     pool.close()
     assert archive(pool, tmp_path / "sold.jsonl").orders == 5
     assert check_archive(lines_of(tmp_path / "sold.jsonl"), "here").confirmed == 8
+
+
+@pytest.mark.parametrize("name", ["sold.jsonl", "sold.jsonl.gz"])
+def test_a_file_appears_once_it_is_complete(pool: Pool, tmp_path: Path, name: str) -> None:
+    there: set[str] = set()
+    archive(pool, tmp_path / name, on_progress=lambda *_: there.update(names_in(tmp_path)))
+    assert names_in(tmp_path) == [name]
+    assert f".{name}.partial" in there
+    assert check_archive(lines_of(tmp_path / name), "here").orders == 25
+
+
+def test_a_trimmed_ledger_is_checked_from_where_it_begins(store: RedisStore, tmp_path: Path) -> None:
+    pool = Pool(store, SKU)
+    pool.open(stock=100, segments=4)
+    sell(pool, 40)
+    pool.trim_ledger(keep=10)
+    sell(pool, 50)
+    pool.trim_ledger(keep=10)
+    pool.close()
+    assert archive(pool, tmp_path / "sold.jsonl").orders == 50
+    assert check_archive(lines_of(tmp_path / "sold.jsonl"), "here").confirmed == 50

@@ -16,6 +16,7 @@ from segmented import (
     RedisStore,
     Reserved,
     SoldOut,
+    protocol as op,
 )
 from segmented.clock import ManualClock
 from segmented.orders import AsyncGate, Gate, take_order
@@ -109,3 +110,18 @@ def test_a_command_settles_expired_holds(gate: Gate, valkey: ValkeyServer, order
             "0 orders with an expired hold: nothing is changed\n",
         ]
         assert (pool.state().available, pool.state().confirmed) == (2, 1)
+
+
+def test_a_refusal_with_units_on_hold_says_when_to_try_again(pool: Pool, clock: ManualClock) -> None:
+    clock.advance(8)
+    refused = pool.reserve("asked", quantity=2)
+    assert isinstance(refused, SoldOut)
+    assert refused.free_in_ms == 4_000
+    assert refused.describe() == "sold out (1 unit free, 2 on hold, 2 asked for; try again in 4.0 s)"
+
+
+def test_workers_know_a_gated_pool_from_its_opening(store: RedisStore, gate: Gate) -> None:
+    Pool(store, SKU, gate=gate).open(stock=1, segments=1)
+    ShardedPool(store, "shirt", gate=gate).open(stock=2, segments=2, shards=2)
+    known = set(store.execute(op.ListOutboxes()))
+    assert {SKU, *(shard.sku for shard in ShardedPool(store, "shirt", gate=gate).shards)} <= known

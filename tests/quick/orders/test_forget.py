@@ -338,3 +338,21 @@ def test_an_audit_names_units_of_customers_that_no_order_explains(
     assert limited_pool.audit().is_clean
     store.client.hset(CUSTOMERS, customer, units)
     assert [one.detail for one in limited_pool.audit().drift] == [detail]
+
+
+def test_a_repeat_of_a_sold_order_gets_the_databases_answer_and_runs_no_body(pool: Pool, gate: Gate) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    ran: list[str] = []
+    again = take_order(pool, gate, Order("b", 2), timeout=SECONDS, body=lambda grant: ran.append(grant.order_id))
+    assert isinstance(again, Settled)
+    assert (again.state, again.quantity, again.replay, ran) == ("confirmed", 2, True, [])
+    check(pool, gate, confirmed=6, available=13, reserved=1)
+
+
+def test_a_repeat_of_a_cancelled_order_gets_the_databases_answer_and_runs_no_body(pool: Pool, gate: Gate) -> None:
+    assert forgotten(pool, gate) == (4, 6)
+    ran: list[str] = []
+    again = take_order(pool, gate, Order("x", 4), timeout=SECONDS, body=lambda grant: ran.append(grant.order_id))
+    assert isinstance(again, Decided)
+    assert (again.state, again.quantity, ran) == ("cancelled", 4, [])
+    check(pool, gate, confirmed=6, available=13, reserved=1)

@@ -539,3 +539,20 @@ def test_an_order_and_a_change_count_once_in_redis_and_in_sql(order_database: st
         assert list(gate.orders(form, [form])) == [TEXT]
         answers = [gate.confirm(order_id="o-2", sku=one, segment=0, quantity=1, epoch=1) for one in (form, TEXT)]
         assert answers == [Confirmed(replay=False), Confirmed(replay=True)]
+
+
+def test_rows_keep_the_highest_sequence_of_their_confirmed_orders(gate: Gate) -> None:
+    gate.open("mug", [9, 9])
+    for order_id, said in (
+        ("first", {"sequence": 5}),
+        ("lower", {"sequence": 3}),
+        ("unknown", {}),
+        ("granted", {"sequence": 7, "fence": 4}),
+        ("refused", {"sequence": 99, "fence": 2}),
+        ("first", {"sequence": 99}),
+        ("another epoch", {"sequence": 99, "epoch": 2}),
+    ):
+        confirm(gate, order_id, **said)
+    assert gate.totals("mug").segments == (SegmentRow(0, 9, 4, 4, 1, 7), SegmentRow(1, 9, 0, 0, 1, 0))
+    confirm(gate, "other", segment=1, sequence=6)
+    assert gate.totals("mug").sequence == 7

@@ -12,7 +12,16 @@ import redis
 
 from segmented import Pool, RedisStore, protocol as op
 from segmented.errors import AlreadySettled, CartDiverged, CartGated, CartUnknown, InvalidInput, PoolFrozen, RowsMissing
-from segmented.models import Cart, CartDecided, CartRecord, CartReserved, CartSettled, UnfinishedCarts
+from segmented.models import (
+    Cart,
+    CartDecided,
+    CartRecord,
+    CartRefused,
+    CartReserved,
+    CartSettled,
+    SoldOut,
+    UnfinishedCarts,
+)
 from segmented.orders import Gate, rebuild, reopen_gated
 from segmented.stock import AsyncCarts, Carts
 from tests.support.dying import StepCounter, let_die
@@ -394,3 +403,33 @@ def test_a_cart_with_a_pool_of_another_database_is_refused_before_anything_is_ta
     assert (Pool(store, "cap").state().available, Pool(store, "scarf").state().available) == (10, 10)
     with pytest.raises(CartUnknown):
         gated.call("read", "c1", home="cap")
+
+
+def test_a_cart_that_is_refused_takes_nothing_and_one_refused_at_once_leaves_no_row(
+    fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]], gate: Gate
+) -> None:
+    gated, _ = fronts
+    last, first = Cart("last", [("cap", 1), ("shirt", 11)]), Cart("first", [("cap", 11), ("shirt", 1)])
+    for cart, sku in ((last, "shirt"), (first, "cap")):
+        answer = gated.call("reserve", cart)
+        assert isinstance(answer, CartRefused)
+        assert (answer.sku, type(answer.refusal)) == (sku, SoldOut)
+        assert gated.call("read", cart.cart_id, home=HOME).is_finished
+    assert judge() == (30, 0, 30)
+    assert [len(gate.orders("cap", [cart.order_id])) for cart in (last, first)] == [1, 0]
+
+
+def test_a_line_that_its_own_pool_expired_takes_the_whole_cart_with_it(
+    fronts: tuple[Front, Front],
+    judge: Callable[[], tuple[int, int, int]],
+    valkey: ValkeyServer,
+    pools: dict[str, Pool],
+) -> None:
+    gated, _ = fronts
+    cart = reserved(gated, "c1")
+    lapse_cart(valkey.url, cart)
+    assert [one.order_id for one in pools["mug"].expire()] == [cart.order_id]
+    with pytest.raises(AlreadySettled) as caught:
+        gated.call("confirm", "c1", home=HOME)
+    assert caught.value.state == "expired"
+    assert judge() == (30, 0, 30)

@@ -363,3 +363,37 @@ def test_an_audit_of_both_sides_knows_the_units_on_the_way(pool: ShardedPool, ga
         gate.move_units(source, target, sent=note_of(pool.shards[1].state(), "sent", 0).units, epoch=1)
     pool.finish_transfers()
     assert all(audit_both(shard, gate).is_clean for shard in pool.shards)
+
+
+def test_a_source_that_forgot_what_it_sent_is_rebuilt_and_sells_exactly_the_rest(
+    pool: ShardedPool, gate: Gate, judge: Judge
+) -> None:
+    with forgotten(pool.shards[1].plain):
+        sold(pool, HERE[0], 15)
+    assert [gate.totals(name).quota for name in names(pool)] == [15, 5]
+    sold(pool, THERE[0], 5)  # the shard has five units that it gave away before
+    assert isinstance(pool.reserve(THERE[1]), Reserved)
+    with pytest.raises(PoolFrozen):
+        pool.confirm(THERE[1])
+    rebuild(pool.shards[1].plain, gate)
+    assert judge() == (20, 20, 0)
+    check_sells_the_rest(pool, judge)
+
+
+def test_a_target_that_forgot_what_it_received_is_rebuilt_with_it(pool: ShardedPool, gate: Gate, judge: Judge) -> None:
+    with forgotten(pool.shards[0].plain):
+        sold(pool, HERE[0], 15)
+    with pytest.raises(PoolFrozen):
+        pool.reserve(HERE[1])
+    rebuild(pool.shards[0], gate)
+    assert judge()[:2] == (20, 15)
+    check_sells_the_rest(pool, judge)
+
+
+def test_a_transfer_of_an_earlier_epoch_is_never_stored(pool: ShardedPool, gate: Gate, judge: Judge) -> None:
+    sent(pool, 0, 1, 2)
+    source, target = names(pool)
+    pool.store.execute(op.FreezePool(source, 1))
+    rebuild(pool.shards[0].plain, gate)
+    assert not gate.move_units(source, target, sent=2, epoch=1)
+    assert judge() == (20, 0, 20)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from sqlalchemy import create_engine, text
 
-from segmented import Pool, RedisStore, Settled, SoldOut, protocol as op
+from segmented import Closed, Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import (
     AlreadySettled,
     ChangeGated,
@@ -17,7 +17,9 @@ from segmented.errors import (
     NotGranted,
     PoolGated,
     PoolNotGated,
+    RowsMissing,
 )
+from segmented.keys import shard_keys
 from segmented.models import Decided, Opened
 from segmented.orders import AsyncGate, Gate, connect
 from segmented.stock import Grant
@@ -27,6 +29,7 @@ from tests.support.pools.gated_shop import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 
@@ -209,3 +212,69 @@ def test_a_database_that_fails_at_the_end_of_a_body_leaves_the_segment_free(
         with narrow.grant(order_id, timeout=60):  # a repeat continues at once
             pass
     check(narrow, gate, confirmed=2, available=18)
+
+
+def test_a_body_that_raises_voids_the_order_and_gives_its_units_back(pool: Pool, gate: Gate) -> None:
+    with pytest.raises(ZeroDivisionError), pool.grant("a", quantity=3):
+        1 / 0  # noqa: B018  # the body's error
+    assert gate.orders(SKU, ["a"])["a"].state == "void"
+    check(pool, gate, confirmed=0, available=20)
+    answer = pool.grant("a", quantity=3)
+    assert isinstance(answer, Decided)
+    assert answer.state == "cancelled"
+
+
+def test_an_unknown_outcome_is_not_voided_and_is_stored_when_it_is_confirmed(
+    pool: Pool, gate: Gate, sold: Callable[[], tuple[int, int]]
+) -> None:
+    with pytest.raises(TimeoutError), pool.grant("a", quantity=3, keep_on=TimeoutError):
+        raise TimeoutError
+    assert gate.orders(SKU, ["a"]) == {}
+    assert (pool.state().reserved, sold()) == (3, (0, 0))
+    for order_id in ("b", "c"):  # both segments are free
+        assert isinstance(pool.grant(order_id, timeout=0), Grant)
+    assert (pool.confirm("a").state, sold()) == ("confirmed", (1, 3))
+
+
+def test_a_reserved_order_is_stored_when_it_is_confirmed(
+    pool: Pool, gate: Gate, sold: Callable[[], tuple[int, int]]
+) -> None:
+    reserved = pool.reserve(Order("a", 2, "ann"))
+    assert isinstance(reserved, Reserved)
+    settled = pool.confirm("a")
+    assert (settled.state, settled.replay) == ("confirmed", False)
+    assert (pool.confirm("a").replay, sold()) == (True, (1, 2))
+    assert gate.orders(SKU, ["a"])["a"].customer_id == "ann"
+    check(pool, gate, confirmed=2, available=18)
+
+
+def test_expired_holds_are_voided_and_their_units_go_back(store: RedisStore, gate: Gate) -> None:
+    short = Pool(store, SKU, gate=gate)
+    short.open(stock=20, segments=2)
+    short.reserve(Order("a", 4))
+    store.client.zadd(shard_keys(SKU).holds, {"a": 1})  # long due
+    ended = short.expire()
+    assert [(one.order_id, one.state) for one in ended] == [("a", "expired")]
+    check(short, gate, confirmed=0, available=20)
+
+
+def test_changes_reach_both_sides(pool: Pool, gate: Gate) -> None:
+    pool.restock(10, restock_id="r")
+    pool.withdraw(5, withdraw_id="w")
+    pool.resize(4)
+    totals = gate.totals(SKU)
+    assert (totals.quota, len(totals.segments), pool.state().segment_count) == (25, 4, 4)
+    check(pool, gate, confirmed=0, available=25)
+    pool.close()
+    assert isinstance(pool.grant("late"), Closed)
+
+
+def test_a_database_without_rows_of_the_pool_is_refused_before_any_body_runs(
+    pool: Pool, store: RedisStore, open_gate: Callable[..., Gate], tmp_path: Path
+) -> None:
+    empty = open_gate(f"sqlite:///{tmp_path}/empty.db")
+    why = "has no rows for 'mug': name the database that the pool was opened with"
+    with pytest.raises(RowsMissing, match=why), Pool(store, SKU, gate=empty).grant("a"):
+        pytest.fail("the body ran")
+    with pool.grant("a", timeout=60):
+        pass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import Order, Pool, RedisStore, Reserved, Settled, protocol as op
+from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import (
     ChangeDiverged,
     GrantSuperseded,
@@ -586,3 +586,21 @@ def test_a_pool_that_a_rebuild_opened_in_an_epoch_since_left_sells_nothing(pool:
         take_order(fresh, gate, Order("too early"), timeout=0)
     assert rebuild(fresh, gate).state.epoch == 4
     check_sells_the_rest(fresh, gate)
+
+
+def test_a_sold_out_pool_answers_an_order_of_an_earlier_epoch_as_the_database_does(
+    pool: Pool, fresh: Pool, gate: Gate
+) -> None:
+    long_lived = Pool(fresh.store, SKU)
+    assert long_lived.epoch() == 1
+    with forgotten(pool):
+        sell(pool, gate, "lost", 3)
+    rebuilt(fresh, gate)
+    sell(fresh, gate, "rest", 17)
+    answer = take_order(long_lived, gate, Order("lost", 3), timeout=0)
+    assert isinstance(answer, Settled)
+    assert (answer.state, answer.replay) == ("confirmed", True)
+    refused = long_lived.reserve("lost", quantity=3)
+    assert isinstance(refused, SoldOut)
+    assert refused.epoch == 2
+    check(fresh, gate, confirmed=20, available=0)

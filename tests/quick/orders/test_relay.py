@@ -13,8 +13,9 @@ from sqlalchemy import select
 from segmented import Order, Pool, RedisStore
 from segmented.errors import InvalidInput
 from segmented.keys import shard_keys
-from segmented.orders import Gate, connect, relay, relaying
+from segmented.orders import Gate, connect, open_gated, relay, relaying, take_order
 from segmented.orders.ledger_table import ledger
+from segmented.stock import ShardedPool
 from tests.support.pools.engines import engine_of, gate_on
 
 if TYPE_CHECKING:
@@ -239,3 +240,48 @@ def test_numbers_that_were_given_again_are_noticed_and_nothing_is_copied(
 
 
 # --- databases that cannot be used ---
+
+
+def test_a_second_relay_copies_only_what_is_new(pool: Pool, gate: Gate) -> None:
+    first = relay(pool, gate)
+    assert (first.copied, first.entries_behind, first.seconds_behind, first.shards[0].relayed) == (3, 0, 0.0, (1, 3))
+    assert relay(pool, gate).copied == 0
+    sell(pool, "second")
+    assert relay(pool, gate).copied == 2
+    assert ids(gate) == [(1, number) for number in range(1, 6)]
+    assert pool.state().relayed == (1, 5)
+    assert pool.audit().is_clean
+
+
+def test_a_gated_pool_is_relayed_as_well(store: RedisStore, gate: Gate) -> None:
+    pool = Pool(store, SKU)
+    open_gated(pool, gate, stock=10, segments=2)
+    for number in range(3):
+        take_order(pool, gate, Order(f"o-{number}"), timeout=0)
+    assert relay(pool, gate, trim_keep=0).copied == 7
+    assert [kind for (kind,) in rows(gate, "kind")] == ["opened", *["reserved", "confirmed"] * 3]
+
+
+def test_each_shard_has_rows_of_its_own(store: RedisStore, gate: Gate) -> None:
+    pool = ShardedPool(store, SKU)
+    pool.open(stock=100, segments=4, shards=2)
+    for number in range(20):
+        pool.reserve(f"o-{number}")
+    report = relay(pool, gate)
+    assert report.copied == 22
+    for number, shard in enumerate(pool.shards):
+        kept = [(number, entry.sequence, entry.order_id) for entry in shard.read_ledger()]
+        found = rows(gate, "shard", "sequence", "order_id")
+        assert [row for row in found if row[0] == number] == kept
+        assert report.shards[number].copied == len(kept)
+
+
+def test_the_ledger_is_trimmed_behind_what_was_relayed(pool: Pool, gate: Gate) -> None:
+    sell(pool, *(f"o-{number}" for number in range(20)))
+    report = relay(pool, gate, trim_keep=0)
+    assert (report.copied, report.shards[0].first_sequence, report.entries_behind) == (43, 44, 1)
+    assert [entry.kind for entry in pool.read_ledger()] == ["checkpoint"]
+    sell(pool, "later")
+    assert relay(pool, gate, trim_keep=4).copied == 3
+    assert ids(gate) == [(1, number) for number in range(1, 47)]
+    assert pool.audit().is_clean

@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     from segmented.orders.answers import SegmentTotals
     from segmented.servers import ValkeyServer
 
+LATE_CALLS: Final[dict[str, Callable[[Pool, Gate, Reserved], object]]] = {
+    "take_order": lambda pool, gate, _: sell(pool, gate, "a"),
+    "finish_reserved": lambda pool, gate, held: finish_reserved(pool, gate, Order("held"), held),
+    "an envelope of one order": lambda pool, gate, _: take_envelope(pool, ["q-1"], gate=gate),
+    "an envelope of two orders": lambda pool, gate, _: take_envelope(pool, ["q-1", "q-2"], gate=gate),
+}
+
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 
 
@@ -169,3 +176,26 @@ def test_a_new_program_does_not_sell_from_an_older_copy(
         [sys.executable, "-c", program, valkey.url, order_database], capture_output=True, text=True, check=True
     )
     assert done.stdout == "PoolFrozen []\n"
+
+
+@pytest.mark.parametrize("call", LATE_CALLS)
+def test_an_older_copy_with_all_that_a_process_saw_freezes_at_a_confirmed_order(
+    valkey: ValkeyServer, gate: Gate, call: str
+) -> None:
+    with process(valkey.url) as idle, process(valkey.url) as busy:
+        open_gated(idle, gate, stock=20, segments=1)
+        sell(idle, gate, "seen")
+        held = busy.reserve("held")
+        assert isinstance(held, Reserved)
+        Pool(busy.store, SKU, outbox=IN_WORKERS).submit_many([Order("q-1"), Order("q-2")])
+        with forgotten(busy):
+            for number in range(5):
+                sell(busy, gate, f"lost-{number}")
+        LATE_CALLS[call](idle, gate, held)
+        with pytest.raises(PoolFrozen) as error:
+            idle.reserve("next")
+        assert error.value.seen == (1, 13)
+        rebuild(idle, gate)
+        for order_id in ("held", "q-1", "q-2"):
+            cancel_order(idle, gate, Order(order_id))
+        check_sells_the_rest(idle, gate)

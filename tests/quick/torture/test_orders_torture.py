@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 from rich.console import Console
 
+from segmented.cli.main import run
 from segmented.models import LedgerEntry
 from tests.torture.durability.journal import Ack
 from tests.torture.event_log import order_id
 from tests.torture.judge import Evidence, OrderChecker, OrdersVerdict, judge
-from tests.torture.orders.messages import MessageTracker, Recovery
-from tests.torture.orders.options import OrdersOptions
+from tests.torture.orders.messages import MessageTracker, Recovery, WorkerState
+from tests.torture.orders.options import KillSchedule, OrdersOptions, quantity_of
 from tests.torture.orders.run import report_of
 
 if TYPE_CHECKING:
@@ -223,3 +225,48 @@ def test_units_that_are_promised_beyond_the_stock_were_sold_twice() -> None:
     assert (found.sold_twice, found.broken) == (1, ())
     gated = judge(replace(GATED, stock=3))
     assert (gated.sold_twice, gated.broken) == (1, ("1 unit was sold twice although an order database decides",))
+
+
+def test_orders_of_a_lost_message_count_from_the_kill_after_what_came_before_it() -> None:
+    messages = MessageTracker(3)
+    messages.feed(0, ["p 10 A 1", "p 20 B 2", "p 30 C 3"])
+    messages.feed(1, [])
+    messages.kill(1, 15)
+    messages.feed(2, ["r 1000 A", "b 1001 A 1", "d 1002 A"])
+    messages.kill(2, 3_000_000_000)  # it had popped B, and not noted it
+    messages.feed(3, ["r 4000000000 C", "b 4000000001 C 3"])
+    assert messages.lost([]) == 1
+    found = messages.recovery([0, 1, 4_500_000, 4_000_000], 0)
+    assert (found.orders, found.max_s) == (1, 1.5)
+
+
+def test_a_busy_worker_is_killed_a_moment_after_enough_orders_and_no_other() -> None:
+    schedule = KillSchedule(2, 1_000, random.Random(1))  # one each 300 orders
+    workers = {1: WorkerState(is_ready=True), 2: WorkerState(is_ready=True, begun={"A"}), 3: WorkerState(begun={"B"})}
+    assert schedule.choose(299, 0.0, workers) is None
+    assert schedule.choose(300, 1.0, workers) is None
+    assert schedule.choose(400, 1.04, workers) is None
+    assert schedule.choose(400, 1.2, {1: workers[1], 3: workers[3]}) is None  # nobody is ready and busy
+    assert schedule.choose(430, 1.3, workers) == 2
+    assert schedule.choose(599, 2.0, workers) is None
+    assert schedule.choose(600, 3.0, workers) is None
+    assert schedule.choose(600, 3.2, workers) == 2
+    assert schedule.is_over
+    assert schedule.choose(1_000, 9.0, workers) is None
+
+
+def test_quick_is_a_tenth_of_orders_and_kills_and_the_stock_is_too_small_for_all() -> None:
+    options = OrdersOptions(is_quick=True)
+    assert (options.order_count, options.kill_count) == (2_000, 4)
+    asked = [quantity_of(number, 1) for number in range(1, 2_001)]
+    assert set(asked) == {1, 2, 3}
+    assert options.stock() == sum(asked) * 975 // 1_000
+
+
+def test_bad_input_of_the_command_is_one_sentence_and_nothing_is_started(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, sentence in (
+        (["orders", "--effect", "mysql"], "--effect 'mysql' is not one of 'redis', 'postgresql'"),
+        (["locks", "--seconds", "nan"], "--seconds nan must be between 1 and 86,400"),
+    ):
+        assert run(["torture", *words]) == 2
+        assert capsys.readouterr().err == f"segmented: {sentence}\n"

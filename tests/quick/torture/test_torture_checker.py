@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
+from segmented.errors import InvalidInput
 from segmented.stores.memory import AsyncMemoryStore
 from segmented.stores.quorum import AsyncQuorumStore
 from tests.torture.judge import LOCKS_MUST_BE_ZERO, LockVerdict, check
-from tests.torture.locks.options import KINDS
+from tests.torture.locks.options import FAULTS, KINDS, TortureOptions
 from tests.torture.locks.resource import (
     EXCLUSIVE,
     PERMIT,
@@ -32,6 +35,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.torture.locks.options import Kind
+
+ONE_SERVER: Final = {"url": "redis://localhost"}
+RESTART: Final = "only an embedded server can be restarted; leave restart out of --faults"
+BAD_OPTIONS: Final[list[tuple[dict[str, Any], str]]] = [
+    (
+        {"kind": "spin"},
+        "--kind 'spin' cannot be tortured; known are: lock, reentrant, fair, read_write, semaphore, multi, quorum",
+    ),
+    ({"seconds": 0.9}, "--seconds 0.9 must be between 1 and 86,400"),
+    ({"seconds": float("nan")}, "--seconds nan must be between 1 and 86,400"),
+    ({"processes": 1}, "--processes 1 must be between 2 and 64"),
+    ({"threads": 65}, "--threads 65 must be between 1 and 64"),
+    ({"faults": "kill, burn"}, "--faults 'burn' is unknown; known are: kill, pause, cut, cancel, restart, or all"),
+    ({"faults": "all", **ONE_SERVER}, f"--url redis://localhost: {RESTART}"),
+    ({"kind": "quorum", **ONE_SERVER}, "--url redis://localhost: quorum needs 3 servers, which are embedded ones"),
+    ({"url": "redis+cluster://localhost:1"}, "--url redis+cluster://localhost:1: only a single server can be used"),
+]
 
 LOCK: Final = KINDS["lock"]
 READ_WRITE: Final = KINDS["read_write"]
@@ -253,3 +273,17 @@ async def _has_lock(kind: str) -> None:
             assert set(tokens) <= {"a", "b"}
             assert all((token is None) == (kind == "quorum") for token in tokens.values())
             assert all(asked.holder for asked in lock.requests(lease, now=1.0, asked_at=0.5))
+
+
+def test_an_option_that_cannot_be_is_refused_in_one_sentence() -> None:
+    for options, sentence in BAD_OPTIONS:
+        with pytest.raises(InvalidInput) as refusal:
+            TortureOptions(**options)
+        assert str(refusal.value) == sentence
+
+
+def test_all_faults_are_all_and_only_cancellations_add_tasks() -> None:
+    default, everything = TortureOptions(threads=3), TortureOptions(threads=3, faults="all")
+    assert [fault for fault in FAULTS if default.injects(fault)] == ["kill", "pause"]
+    assert [fault for fault in FAULTS if everything.injects(fault)] == list(FAULTS)
+    assert (default.tasks, everything.tasks, TortureOptions(threads=3, faults="cancel, cut").tasks) == (0, 3, 3)

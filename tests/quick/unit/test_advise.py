@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 import json
+import random
 from collections import deque
 from dataclasses import replace
 from math import inf, nan
-from statistics import fmean
+from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -126,3 +127,59 @@ def test_a_number_that_no_sale_can_have_is_refused_in_one_sentence(changes: dict
     with pytest.raises(InvalidInput) as refused:
         replace(ARTICLE, **changes)
     assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("segments", [1, 2, 7, 20, 64])
+def test_with_holds_that_vary_pace_and_waits_are_within_a_tenth_of_the_simulation(segments: int) -> None:
+    dice = random.Random(20_260_714)
+    expected = predict(ARTICLE, segments=segments)
+    pace, waits = simulated(ARTICLE, segments, lambda: dice.expovariate(1 / ARTICLE.hold))
+    assert expected.orders_per_second == pytest.approx(pace, rel=0.1)
+    assert expected.wait_mean == pytest.approx(fmean(waits), rel=0.1, abs=0.0001)
+    assert expected.wait_p95 == pytest.approx(quantiles(waits, n=20)[-1], rel=0.1, abs=0.0001)
+
+
+def simulated_arrivals(workload: Workload, segments: int, dice: random.Random) -> list[float]:
+    """Let orders come at random; return how long each waited for a segment, in one line. Holds vary."""
+    assert workload.arrivals is not None
+    free_at = [0.0] * segments
+    waits: list[float] = []
+    now = 0.0
+    for _ in range(WARM + 5 * ORDERS):
+        now += dice.expovariate(workload.arrivals)
+        begins = max(now, heapq.heappop(free_at))
+        waits.append(begins - now)
+        heapq.heappush(free_at, begins + dice.expovariate(1 / workload.hold))
+    return waits[WARM:]
+
+
+@pytest.mark.parametrize(("arrivals", "segments"), [(30, 1), (40, 1), (160, 4), (370, 8), (900, 20)])
+def test_with_arrivals_the_waits_are_within_a_tenth_of_the_simulation(arrivals: float, segments: int) -> None:
+    workload = replace(ARTICLE, arrivals=arrivals, workers=100, round_trip=1e-6)
+    expected = predict(workload, segments=segments)
+    waits = simulated_arrivals(workload, segments, random.Random(20_260_714))
+    assert (expected.orders_per_second, expected.limited_by) == (arrivals, "arrivals")
+    assert expected.wait_mean == pytest.approx(fmean(waits), rel=0.1)
+    assert expected.wait_p95 == pytest.approx(quantiles(waits, n=20)[-1], rel=0.1)
+
+
+def test_one_lock_lets_one_order_a_hold_through() -> None:
+    found = predict(ARTICLE, segments=1)
+    assert found.orders_per_second == pytest.approx(1 / 0.021)
+    assert found.wait_mean == pytest.approx(32 * 0.021 - 0.022)
+    assert found.sale_seconds == pytest.approx(10_000 / 3 * 0.021)
+    assert (found.limited_by, found.is_locked) == ("segments", True)
+
+
+def test_above_one_segment_a_worker_nothing_is_gained_and_nobody_waits() -> None:
+    found, more = (predict(ARTICLE, segments=count) for count in (32, 320))
+    assert found.orders_per_second == more.orders_per_second == pytest.approx(32 / 0.022)
+    assert (found.wait_mean, found.wait_p95, found.limited_by) == (0, 0, "workers")
+
+
+def test_no_more_segments_than_there_are_orders_in_the_stock() -> None:
+    advice = advise(replace(ARTICLE, stock=100, quantity=(1, 50), workers=4_000))
+    assert (advice.segments, advice.expected.wait_mean) == (3, 0)
+    assert advice.reasons[2].startswith(
+        "A segment begins with 33 units, 0.7 times the largest order: many orders gather"
+    )

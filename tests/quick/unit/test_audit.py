@@ -495,3 +495,22 @@ def test_a_customer_is_compared_where_both_sides_name_one() -> None:
         OrderMismatch, match="quantity 5 is stored, 2 was given; another customer is stored, ann was given"
     ):
         classify(CLAIM, more)
+
+
+def test_of_many_drifts_a_thousand_are_named_and_all_are_counted() -> None:
+    store = MemoryStore()
+    store.execute(op.OpenPool(SKU, 1_050, 2, gated=False))
+    for index in range(1_050):
+        store.execute(op.Reserve(SKU, Order(f"o{index}", 1), 60_000))
+
+    class Forgetful(MemoryStore):
+        def execute(self, operation: op.Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+            answer: Any = store.execute(operation, deadline=deadline)
+            if isinstance(operation, op.InspectOrders):
+                return tuple(replace(one, raw=None) for one in answer)  # type: ignore[return-value]  # as the operation's
+            return answer  # type: ignore[no-any-return]  # as the operation's
+
+    report = run_sync(audit_plan(SKU), Forgetful())[0]
+    assert (len(report.drift), report.drift_count) == (1_000, 1_050)
+    assert {drift.kind for drift in report.drift} == {"lost"}
+    assert report.by_kind == {"lost": 1_050}

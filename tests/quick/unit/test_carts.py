@@ -21,6 +21,7 @@ from segmented.models import (
     CartSettled,
     Order,
 )
+from segmented.models.ids import checked_id
 from segmented.stock import Carts, Pool
 from segmented.stores.memory import MemoryStore
 
@@ -347,3 +348,7 @@ def strike(
             act()
 
     return before
+
+
+def test_the_longest_cart_id_makes_an_order_id_that_a_pool_takes() -> None:
+    checked_id(Cart("ü" * 120, [("a", 1)]).order_id, "order id")

@@ -117,3 +117,9 @@ def test_an_app_whose_route_reads_the_message_has_its_default_queue() -> None:
     with Celery("routed", set_as_current=False) as app:
         app.conf.update(task_default_queue="usual", task_routes=(by_sku,))
         assert assignment_of(app) == Assignment("usual")
+
+
+def test_ledgers_are_relayed_if_a_database_is_named() -> None:
+    named = WorkerSettings(database=SecretStr("sqlite:///orders.sqlite"))
+    assert schedule(named)["segmented.relay"] == {"task": "segmented.relay", "schedule": 10.0}
+    assert "segmented.relay" not in schedule(WorkerSettings())

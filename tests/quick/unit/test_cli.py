@@ -8,9 +8,10 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import typer
 from rich.table import Table
 
 from segmented.celery.selling.book import Book, Outcome
@@ -20,13 +21,25 @@ from segmented.celery.selling.orders_file import FileOrder
 from segmented.celery.selling.report import write_results
 from segmented.celery.selling.servers import Choices
 from segmented.cli.console import Console
-from segmented.cli.main import run
+from segmented.cli.main import build, run
 from segmented.cli.pool_view import segment_rows, total_rows
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT, check_kept, check_writable, whole_file, write_whole
 from segmented.models import Order, PoolState
 from segmented.models.ids import visible
 from tests.support.command_line import ran
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+READ: Final = frozenset(
+    {
+        ("bench granularity", "--plan"),
+        ("bench granularity", "--strategy"),
+        ("bench orders", "--plan"),
+    }
+)
+READ_AGAIN: Final = frozenset({("pool archive", "--to"), ("torture locks", "--log")})
 
 ARTICLE = ["advise", "--hold", "20ms", "--workers", "32", "--stock", "10000", "--quantity", "1-5"]
 
@@ -336,3 +349,21 @@ def test_an_order_that_was_given_up_is_not_waited_for_and_can_still_be_decided()
     assert (book.is_over, book.undecided) == (True, 1)
     assert book.decide([(("mug", "b"), CONFIRMED)]) == 1
     assert (book.is_over, book.undecided) == (True, 0)
+
+
+def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # typer's own click
+    """Yield each option of a command and of those below it, with the words of its command."""
+    yield from ((" ".join(path), one) for one in command.params if one.param_type_name == "option")
+    for name, below in getattr(command, "commands", {}).items():
+        yield from options(below, (*path, name))
+
+
+def test_every_option_with_a_file_to_write_says_that_a_dash_is_standard_output() -> None:
+    found = {
+        (path, option.opts[0]): option.help or ""
+        for path, option in options(typer.main.get_command(build()))
+        if str(option.metavar).startswith("FILE")
+    }
+    silent = {place for place, text in found.items() if "- is standard output" not in text}
+    assert silent == READ | READ_AGAIN
+    assert len(found) > 60

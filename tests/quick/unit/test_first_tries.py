@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pickle
+import threading
 from copy import deepcopy
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -335,3 +336,13 @@ def test_what_belongs_to_its_process_is_not_pickled_and_says_what_to_do(user: st
     refused(USERS[user](MemoryStore()), "MemoryStore")
     with RedisStore.from_url(valkey.url) as store:
         refused(USERS[user](store), "RedisStore")
+
+
+def test_a_lease_in_the_hands_of_another_thread_is_waited_for() -> None:
+    lock = Lock(MemoryStore(), "report")
+    handed = lock.acquire()
+    worker = threading.Thread(target=handed.release)
+    worker.start()
+    with lock as lease:  # without a block of its own, a lease may end anywhere
+        assert lease.is_trusted
+    worker.join()

@@ -152,3 +152,11 @@ def test_a_countdown_that_is_no_number_of_seconds_is_one_sentence(app: Celery, c
     task = app.task(base=Once, name="due", once="{order_id}", lazy=False, shared=False)(work)
     with pytest.raises(InvalidInput, match=f"a countdown of {countdown!r} is not a number of seconds"):
         task.apply_async(("a",), countdown=countdown)
+
+
+def test_an_app_whose_every_task_has_the_base_runs_those_without_a_rule() -> None:
+    app = Celery("every", task_cls=Once, set_as_current=False)
+    task = app.task(name="ordinary", lazy=False, shared=False)(work)
+    app.finalize()
+    assert task("a") is None
+    assert isinstance(app.tasks["celery.chord"], Once), "Celery's own tasks have no rule"

@@ -163,3 +163,14 @@ def test_an_envelope_of_a_size_that_cannot_be_is_refused(broker: Broker, envelop
     sentence = rf"^envelope_max={envelope_max!r} must be a whole number between 1 and 100$"
     with pytest.raises(InvalidInput, match=sentence):
         EnvelopePublisher(broker.send, envelope_max=envelope_max)
+
+
+def test_a_close_does_not_wait_for_ever(
+    publisher: EnvelopePublisher, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "CLOSE_SECONDS", 0.01)
+    broker.open.clear()
+    publisher.put("mug", ["first"])
+    broker.reached()
+    publisher.close()
+    assert (broker.sent, publisher.dropped_count) == ([], 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from segmented.plans import Plan, perform
 from segmented.testing import Simulation, Sleep
 from tests.support.sim import seeds
-from tests.support.sim.seeds import VARIABLE, each_seed
+from tests.support.sim.seeds import VARIABLE, each_seed, name_of
 from tests.support.sim.shrinking import smallest
 
 if TYPE_CHECKING:
@@ -103,3 +104,27 @@ def test_worlds_in_which_nothing_happens_of_what_a_test_is_about_fail_it() -> No
     with pytest.raises(AssertionError, match="simulated shows nothing: no kills in 200 runs"):
         simulated()
     assert len(seen) == 200
+
+
+def test_a_seed_that_was_kept_is_replayed_first(kept: Path) -> None:
+    seen: list[int] = []
+
+    @each_seed(2)
+    def simulated(seed: int) -> None:
+        seen.append(seed)
+
+    kept.write_text(f"{name_of(simulated)} 77\nother::test 5\n{name_of(simulated)} 8\n")
+    simulated()
+    assert seen == [77, 8, 1000, 1001]
+
+
+def test_further_seeds_are_run_until_all_has_happened_that_a_test_is_about() -> None:
+    seen: list[int] = []
+
+    @each_seed(2, meets=["rare"])
+    def simulated(seed: int) -> Counter[str]:
+        seen.append(seed)
+        return Counter(rare=int(seed == 1040))
+
+    simulated()
+    assert seen == [*range(1000, 1041)]

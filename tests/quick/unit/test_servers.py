@@ -343,3 +343,43 @@ def test_the_file_of_a_dead_postgres_goes_although_its_process_id_lives_on(tmp_p
     file.write_text(STATUS_FILE.format(pid=os.getpid(), status="ready"))
     postgres.forget_dead(tmp_path)
     assert not file.exists()
+
+
+@needs_root
+@pytest.mark.parametrize("path", ["ours/first/valkey", "ours/first/inner/../valkey", "ours/deep/valkey"])
+def test_a_link_of_another_account_behind_a_link_of_ours_is_refused(public: Path, path: str) -> None:
+    """Each part of the path is checked that the system passes, be it in the target of a link, or before a "..\"."""
+    (public / "ours" / "target" / "inner").mkdir(parents=True)
+    (public / "link").symlink_to(public / "ours" / "target")
+    give(public / "link")
+    (public / "ours" / "first").symlink_to("../link")
+    (public / "ours" / "deep").symlink_to("first/inner")
+    folder = public / path
+    assert refusal(folder) == f"data folder {folder} is below {public / 'link'}, which {OTHER}"
+    assert [entry.name for entry in (public / "ours" / "target").iterdir()] == ["inner"]
+    assert list((public / "ours" / "target" / "inner").iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", ["others may enter", pytest.param("a stranger's", marks=needs_root), "missing"])
+def test_without_a_private_runtime_folder_the_announcement_is_in_a_temporary_one(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(runtime.parent))
+    if wrong == "others may enter":
+        runtime.chmod(0o755)
+    elif wrong == "missing":
+        runtime.rmdir()
+    else:
+        give(runtime)
+    with announcing("unix:///a", "sqlite:////a") as is_announced:
+        assert is_announced
+        assert announcement_file().parent == runtime.parent / f"segmented-{os.geteuid()}"
+        assert mode(announcement_file().parent) == 0o700
+        assert announced() == ("unix:///a", "sqlite:////a")
+
+
+def test_a_pipe_in_place_of_the_announcement_hangs_nobody(runtime: Path) -> None:
+    os.mkfifo(runtime / "segmented-server.json")
+    assert announced() is None
+    with announcing("unix:///a", "sqlite:////a") as is_announced:
+        assert not is_announced

@@ -206,3 +206,9 @@ def test_each_test_has_one_side_of_redis_and_all_have_every_side() -> None:
     sides = [REDIS, REDIS_ASYNC, REDIS_TEXT]
     assert {side_of_turn(f"test_{number}", sides) for number in range(20)} == set(sides)
     assert side_of_turn("test_1", sides) == side_of_turn("test_1", sides)
+
+
+def test_a_missing_server_is_skipped_by_name_on_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match=r"^zookeeper is missing: no java$"):
+        require("zookeeper", found=False, missing="no java")

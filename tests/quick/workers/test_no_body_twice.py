@@ -8,7 +8,7 @@ import pytest
 
 from segmented import Order, Outbox, Pool, RedisStore
 from segmented.errors import OrderMismatch
-from segmented.orders import open_gated, take_order
+from segmented.orders import open_gated, take_envelope, take_order
 from tests.support.pools.forgetting import SKU, forgotten, sell
 
 if TYPE_CHECKING:
@@ -56,3 +56,22 @@ def test_no_body_runs_for_an_id_that_the_database_has_with_other_content(pool: P
     with pytest.raises(OrderMismatch, match="quantity 1 is stored, 2 was given"):
         take_order(pool, gate, Order("a", 2), timeout=60, body=body)
     assert (ran, pool.state().available, pool.state().reserved) == ([], 20, 0)
+
+
+def test_no_step_is_called_with_a_sold_order_after_an_older_copy_was_restored(
+    pool: Pool, gate: Gate, stranger: Pool
+) -> None:
+    pool.submit_many([Order("a"), Order("b")])
+    with forgotten(pool):
+        take_envelope(pool, ["a"], gate=gate)
+    called: list[str] = []
+    take_envelope(stranger, ["a", "b"], gate=gate, step=lambda order: called.append(order.order.order_id))
+    assert (called, gate.confirmed_units(SKU)) == (["b"], 2)
+
+
+def test_a_step_is_called_once_if_its_worker_died_before_it_told_the_pool(pool: Pool, gate: Gate) -> None:
+    pool.submit_many([Order("a")])
+    called: list[str] = []
+    gate.confirm(order_id="a", sku=SKU, segment=0, quantity=1, epoch=1)
+    report = take_envelope(pool, ["a"], gate=gate, step=lambda order: called.append(order.order.order_id))
+    assert ([(one.order_id, one.state) for one in report.settled], called) == ([("a", "confirmed")], [])

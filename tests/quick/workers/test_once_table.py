@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 from sqlalchemy import create_engine
 
 from segmented.dedup import Dedup, OtherPayload, Replay, ResultUnkept, Run
@@ -223,3 +224,15 @@ def test_a_serial_task_has_no_key_to_explain_or_free_and_says_where_to_look(task
         with pytest.raises(InvalidInput, match=f"'serial' is serial: .* segmented dedup explain {key} --message ID"):
             ask("a", 1)
     assert record_of_call(serial, ("a", "1"), message="m").key == key
+
+
+def test_a_result_without_keep_is_recorded_for_two_hours_and_no_repeat_gets_it(
+    tasks: Any,  # noqa: ANN401  # tasks by name
+    valkey: ValkeyServer,
+) -> None:
+    assert tasks["plain"].delay("a", 1).get() == ["a", 1]
+    with redis.Redis.from_url(valkey.url, decode_responses=True) as server:
+        (record,) = [key for key in server.scan_iter() if server.hget(key, "body") == '["a", 1]']
+        left = server.pttl(record)
+    assert 7_000_000 < left <= 7_200_000
+    assert tasks["plain"].delay("a", 2).get() == ["a", 2]

@@ -43,3 +43,19 @@ def test_under_lock_workers_each_take_units_under_a_segments_lock_and_its_token(
         assert (pool.state().confirmed, held_segments(store, "mug")) == (4, [])
     assert len({segment for segment, _ in seen.values()}) == 2
     assert len({token for _, token in seen.values()} - {None}) == 2
+
+
+def test_by_default_units_are_taken_at_acceptance_and_the_worker_holds_no_lock(valkey: ValkeyServer) -> None:
+    seen: list[tuple[list[int], int | None]] = []
+
+    def step(begun: BegunOrder) -> None:
+        seen.append((held_segments(store, "mug"), begun.fencing_token))
+
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, "mug", outbox=Outbox())
+        pool.open(stock=8, segments=4)
+        pool.submit("o-1", quantity=2)
+        assert pool.state().available == 6
+        take_envelope(pool, ["o-1"], step=step)
+        assert pool.state().confirmed == 2
+    assert seen == [([], None)]

@@ -181,3 +181,20 @@ def test_a_change_whose_script_was_refused_in_the_middle_is_mended_by_the_repair
         assert (state.available, state.reserved, state.confirmed) == (7, 1, 2)
         assert isinstance(mender.reserve(Order("b", 3)), Reserved)
         assert mender.audit().is_clean
+
+
+@each_contact
+def test_each_denied_command_is_named_before_anything_is_written(
+    account: Account, contact: Callable[[str], None]
+) -> None:
+    for command in COMMANDS:
+        account.may(*ALL, f"-{command.lower()}")
+        with pytest.raises(InvalidInput) as caught:
+            contact(account.url)
+        of_channels = command in {"PUBLISH", "SUBSCRIBE"}
+        rule = f"+{command.lower()}" + (" &seg:*" if of_channels else "")
+        said = command + (" to the channels of its keys" if of_channels else "")
+        assert f" may not {said}, which " in str(caught.value)
+        assert str(caught.value).endswith(f"ACL SETUSER <account> {rule}")
+        assert "pw" not in str(caught.value)
+    assert (len(COMMANDS), account.server.dbsize()) == (46, 0)

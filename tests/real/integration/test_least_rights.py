@@ -17,6 +17,8 @@ from segmented.errors import StoreRefused
 from segmented.orders import Gate, connect
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
+from tests.fixtures.stores_deployed import deployed_side, nodes_of
+from tests.support.long_run import in_the_long_run
 from tests.support.paths import ROOT
 from tests.support.workers.selling import until
 from tests.support.workers.worker_processes import working
@@ -26,6 +28,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from segmented.servers import PostgresServer, ValkeyServer
+    from tests.support.servers.nodes import Node
+
+ON_A_CLUSTER: Final = (
+    "+asking",
+    "+cluster|slots",
+    "+command",
+    "-command|info",
+    "+spublish",
+    "+ssubscribe",
+    "+sunsubscribe",
+)
+LONG: Final = 600.0
 
 FILES: Final = ROOT / "docs" / "how-to" / "examples" / "accounts"
 PASSWORD: Final = "pw"
@@ -144,3 +158,31 @@ def grant_rights(url: str) -> None:
     with engine.connect() as connection:
         for statement in filter(str.strip, statements):
             connection.exec_driver_sql(statement)
+
+
+@pytest.mark.parametrize("colour", ["sync", *in_the_long_run("async")])
+@pytest.mark.parametrize("deployment", ["single_server", "redis70_server", "sentinels", "cluster"])
+def test_a_store_of_the_account_locks_waits_sells_and_audits(
+    deployment: str, colour: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue(deployment)
+    nodes: list[Node] = nodes_of(server) if deployment != "sentinels" else list(server.servers)
+    for node in nodes:
+        create(f"redis://127.0.0.1:{node.port}", "shop", *(ON_A_CLUSTER if deployment == "cluster" else ()))
+    side = deployed_side(as_account(server.url, "shop"), colour)
+    for name in ("a", "b", "c"):
+        held = side.lock(name, ttl=LONG).acquire(timeout=0)
+        lock = side.lock(name, ttl=LONG)
+        waiter = side.start(lambda lock=lock: lock.acquire(timeout=LONG))  # type: ignore[misc]  # bound in the loop
+        held.release()
+        waiter.result(SECONDS).release()
+    pool = side.pool(side.name())
+    pool.open(stock=10, segments=2)
+    for number in range(4):
+        pool.reserve(f"order-{number}", quantity=2)
+        pool.confirm(f"order-{number}")
+    assert pool.state().available == 2
+    assert pool.audit().is_clean
+    side.close()
+    for node in nodes:
+        assert denied(f"redis://127.0.0.1:{node.port}") == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from functools import partial
 from math import inf
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Lock, Pool, RedisStore
+from segmented import AsyncLock, AsyncRedisStore, Lock, Pool, RedisStore
 from segmented.errors import StockError
 from segmented.keys import lock_keys
-from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
+from tests.support.contract.parking import has_come_to_rest, lines_of, parked, wait_until
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
@@ -87,3 +88,19 @@ def test_a_grant_that_waits_learns_within_a_second_that_its_pool_is_gone(private
         other.client.flushall()
         waiter.join()
     assert said == ["gone"]
+
+
+def test_a_waiting_task_takes_a_lock_within_a_second_of_its_vanishing(private_valkey: ValkeyServer) -> None:
+    async def run() -> None:
+        async with (
+            await AsyncRedisStore.from_url(private_valkey.url) as store,
+            await AsyncRedisStore.from_url(private_valkey.url) as other,
+        ):
+            await AsyncLock(other, "door", ttl=LONG).acquire(timeout=0)
+            waiter = asyncio.create_task(AsyncLock(store, "door", ttl=LONG).acquire(timeout=LONG))
+            await parked(store, 1)
+            await other.client.flushall()
+            lease = await waiter
+            await lease.release()
+
+    asyncio.run(run())

@@ -232,3 +232,23 @@ def test_a_caller_that_is_cancelled_while_it_loads_lets_the_next_one_load() -> N
         return found
 
     assert asyncio.run(run()) == "loaded"
+
+
+def test_the_first_caller_gets_its_own_error_and_the_next_are_told_of_it_for_a_while(side: Side) -> None:
+    flight, key, error = Flight(side, keep=600, keep_failures=60), side.name(), KeyError("no such sku")
+    loader = Loader(error, "here")
+    with pytest.raises(KeyError) as caught:
+        flight.get(key, loader)
+    assert caught.value is error
+    for _ in range(2):
+        with pytest.raises(LoaderFailed) as told:
+            flight.get(key, loader)
+        assert (told.value.name, told.value.kind, told.value.detail) == (key, "KeyError", "'no such sku'")
+        assert str(told.value) == f"the loader of {key!r} failed a moment ago: KeyError: 'no such sku'"
+    assert loader.calls == 1
+
+
+def test_every_caller_gets_the_same_shape_the_one_that_loaded_too(side: Side) -> None:
+    flight, key, loader = Flight(side), side.name(), Loader({"size": (1, 2), 3: "three"})
+    expected = {"size": [1, 2], "3": "three"}
+    assert [flight.get(key, loader), flight.get(key, loader)] == [expected, expected]

@@ -515,3 +515,13 @@ def test_something_else_under_a_key_of_carts_is_refused_before_the_first_write(
     assert "in the place of the pool's carts" in str(plain_pools.side.run(audit_plan(cart.home))[0].drift)
     server.restore(place, 0, kept[place] or b"", replace=True)
     assert plain_pools.totals()["a"] == (9, 1, 0)
+
+
+def test_a_reservation_cut_short_and_never_taken_up_is_given_back_as_a_whole(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.side.execute(op.OpenCart(cart, SHORT_MS))
+    pools.side.execute(op.Reserve(cart.home, Order(cart.order_id, 1), SHORT_MS))
+    pools.let_lapse(cart)
+    assert [one.state for one in pools.carts().finish(cart.home).finished] == ["expired"]
+    assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0)}
+    assert pools.line("b", cart) is None

@@ -13,7 +13,7 @@ import pytest
 
 from segmented import AsyncDedup, Dedup
 from segmented.clock import ManualClock
-from segmented.dedup import FailedBefore, RunLost, StoreEffect
+from segmented.dedup import FailedBefore, ResultUnkept, RunLost, StoreEffect
 from segmented.errors import InvalidInput, OtherPayload, StaleToken, StoreRefused
 from segmented.locks import async_fenced_set, fenced_set
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
@@ -327,3 +327,39 @@ def test_a_begin_whose_answer_takes_longer_than_its_lease_is_given_back() -> Non
         dedup.begin("k")
     store.is_slow = False
     assert not dedup.begin("k").is_replay
+
+
+def test_f25_values_that_only_look_alike_are_different_calls(side: Side) -> None:
+    work = Work()
+
+    def task(a: object, b: object = None) -> int:
+        return work(a, b)
+
+    once = Calls(side).once(task)
+    found = [
+        once("1_b-2"),
+        once(1, 2),
+        once("1", 2),
+        once(1, "2"),
+        once(a=True, b=2),
+        once(1.0, 2),
+        once([1, 2]),
+        once("[1, 2]"),
+    ]
+    assert found == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_keys_and_namespaces_keep_apart(side: Side) -> None:
+    work, other = Work(), Calls(side)
+    calls = Calls(side)
+    assert [one.call(key, work) for one, key in ((calls, "a"), (calls, "b"), (other, "a"))] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("result", [object(), "x" * 100, {1, 2}], ids=["no JSON", "too large", "a set"])
+def test_a_result_that_cannot_be_kept_is_given_once_and_repeats_are_told(side: Side, result: object) -> None:
+    calls = Calls(side, size_max=50)
+    assert calls.call("k", lambda: result) is result
+    work = Work()
+    with pytest.raises(ResultUnkept, match="its result was not kept"):
+        calls.call("k", work)
+    assert work.done == 0

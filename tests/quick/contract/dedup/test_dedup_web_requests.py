@@ -20,6 +20,23 @@ if TYPE_CHECKING:
 
     Open = Callable[..., OnceApp]
 
+MALFORMED = [
+    "",
+    '""',
+    "a b",
+    'a"b',
+    '"a',
+    "a,b",
+    '"a", "b"',
+    "a\\b",
+    "k" * 256,
+    '"k',
+    "\xe9",
+    '"\xe9"',
+    '"a\\b"',
+    '" "',
+]
+
 
 @pytest.fixture(params=[0, 1], ids=["wsgi", "asgi"])
 def web_side(request: pytest.FixtureRequest) -> Iterator[Side]:
@@ -252,3 +269,60 @@ def test_a_request_freed_while_it_runs_gets_its_answer_and_nothing_is_kept(
     (told,) = [vars(one) for one in caplog.records if one.name == "segmented.dedup.web"]
     assert (told["msg"], told["kind"], told["key"]) == ("idempotency.not_kept", "RunLost", key)
     assert server.ask("k-1").body == b"charge 2"
+
+
+def test_a_quoted_key_is_the_same_as_a_plain_one(open_shop: Open) -> None:
+    server = open_shop(CountingHandler())
+    found = [
+        server.ask(key) for key in ("8e03978e-40d5", '"8e03978e-40d5"', '"8e03978e-40d5";v=1', '"a b"', r'"a\" \\b"')
+    ]
+    assert [(got.body[-1:], got.is_replayed) for got in found] == [
+        (b"1", False),
+        (b"1", True),
+        (b"1", True),
+        (b"2", False),
+        (b"3", False),
+    ]
+
+
+def test_a_malformed_key_is_400_and_nothing_runs(open_shop: Open) -> None:
+    handler = CountingHandler()
+    server = open_shop(handler)
+    for key in MALFORMED:
+        got = server.ask(key)
+        assert (key, got.status, got.code, handler.served) == (key, 400, "malformed_key", [])
+
+
+def test_an_answer_with_very_long_headers_is_sent_whole_and_repeats_are_told(open_shop: Open) -> None:
+    link = ("Link", "x" * 20_000)
+    server = open_shop(CountingHandler(lambda _, __: Reply(201, (b"{}",), (link,))))
+    first, repeat = server.ask("k-1"), server.ask("k-1")
+    assert (first.status, first.headers["link"]) == (201, link[1])
+    assert (repeat.status, repeat.code) == (409, "answer_not_kept")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"body": b'{"units": 2}'},
+        {"headers": [("Content-Type", "text/plain")]},
+        {"path": "/charges?dry=1"},
+        {"body": b""},
+    ],
+    ids=["body", "content type", "query", "no body"],
+)
+def test_f22_another_payload_under_the_key_is_422(open_shop: Open, other: dict[str, Any]) -> None:
+    handler = CountingHandler()
+    server = open_shop(handler)
+    server.ask("k-1")
+    got = server.ask("k-1", **other)
+    assert (got.status, got.code, len(handler.served)) == (422, "other_payload", 1)
+    assert server.ask("k-1").is_replayed
+
+
+def test_a_request_too_large_to_compare_is_run_unprotected_where_that_is_asked_for(open_shop: Open) -> None:
+    handler = CountingHandler()
+    server = open_shop(handler, request_max=100, large_requests="run")
+    body = bytes(range(256))
+    assert [server.ask("k-1", body=body).is_replayed for _ in range(2)] == [False, False]
+    assert [seen.body for seen in handler.served] == [body, body]

@@ -9,6 +9,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import WrongKind
 from segmented.keys import fair_keys, read_write_keys, reentrant_keys
+from segmented.locks import fair
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Standing
 from segmented.protocol.fair import FairTimes
 from tests.fixtures.stores import another_process
@@ -247,3 +248,35 @@ def test_a_reentered_lock_has_a_token_not_below_those_that_its_process_has_seen(
     redis_side.raw().hset(keys.fence, "token", str(first))
     assert token(redis_side, op.AcquireReentrant(name, "me", "three", TTL_MS)) == first + AHEAD + 1
     assert token(redis_side, op.AcquireReentrant(name, "me", "three", TTL_MS)) == first + AHEAD + 1
+
+
+def test_a_release_hands_the_lock_to_those_who_wait_in_the_order_of_their_arrival(side: Side) -> None:
+    queue = Queue(side)
+    tokens = [queue.take("0").fencing_token]
+    queue.wait("1", "2", "3")
+    for index in range(3):
+        assert queue.release(f"{index}") == Released()
+        for later in range(index + 2, 4):
+            assert isinstance(queue.ask(f"{later}"), Held)
+        tokens.append(queue.take(f"{index + 1}").fencing_token)
+    assert tokens == sorted(set(tokens))
+    assert queue.release("3") == Released()
+    queue.take("anybody")
+
+
+def test_a_holder_by_any_other_client_is_waited_for_and_kept_out(redis_side: Side) -> None:
+    queue, server = Queue(redis_side), redis_side.raw()
+    keys = fair_keys(queue.name)
+    server.set(keys.lock, "another client")
+    assert queue.look_ms("first") == TIMES.look_ms
+    server.pexpire(keys.lock, 30_000)
+    assert 18_000 < queue.look_ms("first") <= 30_000
+    assert server.pttl(keys.fence) > 0
+    server.delete(keys.lock)
+    queue.take("first")
+    assert server.set(keys.lock, "another client", nx=True, px=60_000) is None
+
+
+def test_a_waiter_looks_often_enough_to_stay_alive_and_at_most_once_in_ten_seconds() -> None:
+    assert fair.TIMES.look_ms > 10_000
+    assert fair.TIMES.presence_ms > 2 * fair.TIMES.look_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +12,12 @@ from segmented.errors import InvalidInput, WrongKind
 from segmented.keys import fenced_keys
 from segmented.locks.checks import async_fenced_set, fenced_set
 from segmented.models import Standing
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
+
+PAGE = ROOT / "docs" / "how-to" / "check-a-fencing-token.md"
 
 
 pytestmark = pytest.mark.own_keys
@@ -59,3 +63,20 @@ def test_a_fence_that_is_something_else_is_told_apart_and_nothing_is_written(pla
     with pytest.raises(WrongKind):
         write(plain_redis_side, key, "x", 1)
     assert plain_redis_side.raw().get(key) is None
+
+
+def test_the_lines_for_a_script_of_ones_own_do_as_the_page_says(plain_redis_side: Side) -> None:
+    server, key = plain_redis_side.raw(), plain_redis_side.name("stock")
+    found = re.search(r"^```lua\n(?P<script>.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    script = server.register_script(found["script"])
+    keys = [key, fenced_keys(key).fence]
+    server.set(key, 10)
+    assert script(keys=keys, args=[5, 3]) == 7
+    assert script(keys=keys, args=[5, 1]) == 6
+    assert script(keys=keys, args=[9, 1]) == 5
+    for stale in (4, 5, 8):
+        assert script(keys=keys, args=[stale, 1]) == "stale 9"
+    assert script(keys=keys, args=[BEYOND_A_DOUBLE, 1]) == 4
+    assert script(keys=keys, args=[BEYOND_A_DOUBLE - 1, 1]) == f"stale {BEYOND_A_DOUBLE}"
+    assert server.get(key) == "4"

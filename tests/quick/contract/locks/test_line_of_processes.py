@@ -451,3 +451,9 @@ def test_a_waiter_in_a_loop_of_eager_tasks_hears_a_release(valkey_url: str) -> N
             await (await waiter).release()
 
     asyncio.run(body())
+
+
+def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(door: Door) -> None:
+    door.ask("holder")
+    answers = [door.ask(f"w{party}", party) for party in "abcab"]
+    assert [answer.ahead for answer in answers if isinstance(answer, Held)] == [0, 1, 2, 0, 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
+from inspect import signature
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from segmented import AsyncLock, AsyncPool, Lock, RedisStore, protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
 from segmented.keys import lock_keys
+from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.locks.lease_state import LeaseState, trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.models import Acquired, Held, Lost, Released, Renewed
@@ -386,3 +388,16 @@ def test_a_lease_whose_time_has_run_out_is_lost_without_asking_the_server() -> N
     assert (lease.is_lost, lease.is_trusted) == (True, False)
     with pytest.raises(LeaseLost):
         lease.renew()
+
+
+def test_a_holder_doubts_its_lease_before_the_server_does(side: Side) -> None:
+    lease = side.lock(side.name("lock"), ttl=100).acquire(timeout=30)
+    assert 80 < lease.remaining() < 100 - 1
+    lease.release()
+    assert lease.remaining() == 0.0
+
+
+def test_acquire_waits_for_a_minute_when_it_is_not_told_otherwise() -> None:
+    assert DEFAULT_TIMEOUT == 60.0
+    defaults = [signature(kind.acquire).parameters["timeout"].default for kind in (Lock, AsyncLock)]
+    assert defaults == [60.0, 60.0]

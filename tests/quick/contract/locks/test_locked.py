@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import AsyncMemoryStore, Lock, MemoryStore
-from segmented.errors import AcquireTimeout, InvalidInput
-from segmented.locks import AsyncLock
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
+from segmented.locks import AsyncLock, Lease
 from segmented.locks.locked_decorator import locked
 from segmented.protocol import AcquireLock
+from tests.support.contract.bodies import let_lapse
 from tests.support.contract.locks.locked import TTL, is_free, locked_body
 
 if TYPE_CHECKING:
@@ -211,3 +212,17 @@ def test_i3_an_async_generator_is_locked_to_its_last_step_and_never_begins_busy(
         return [*log, await lock.is_locked()]
 
     assert asyncio.run(run()) == [False, "begun", "more", "odd", True, [], False]
+
+
+def test_a_body_that_outlived_its_lease_is_told_so_at_its_end(side: Side) -> None:
+    name, ends = side.name(), list[str]()
+
+    def body(name: str, *, lease: Lease | None = None) -> str:
+        assert lease is not None
+        let_lapse(side, lease)
+        ends.append(name)
+        return name
+
+    with pytest.raises(LeaseLost, match=name):
+        locked_body(side, "{name}", body, lease_as="lease")(name)
+    assert ends == [name]

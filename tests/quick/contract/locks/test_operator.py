@@ -217,3 +217,19 @@ def test_a_delay_goes_on_with_the_new_holder(side: Side) -> None:
     held = side.execute(op.AcquireLock(name, "next", 50))
     assert isinstance(held, Held)
     assert held.is_delayed
+
+
+def test_an_owner_is_shown_with_the_number_of_its_entries(side: Side) -> None:
+    name = side.name()
+    for holder_id in ("a1", "a2", "a3"):
+        side.execute(op.AcquireReentrant(name, "mode", holder_id, LONG_MS))
+    assert timeless(held(side, name)).holders == (LockHolder("", "exclusive", None, owner="mode", count=3),)
+
+
+def test_a_revoke_ends_a_lock_delay(side: Side) -> None:
+    name = side.name()
+    side.execute(op.AcquireLock(name, HOLDER, 20, LONG_MS))
+    side.pass_time(0.03)
+    assert held(side, name).is_delayed
+    assert revoked(side, name) is not None
+    assert isinstance(side.execute(op.AcquireLock(name, OTHER, LONG_MS)), Acquired)

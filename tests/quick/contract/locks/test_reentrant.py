@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, LeaseLost, PermitsMismatch
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, PermitsMismatch
 from segmented.keys import read_write_keys
 from segmented.locks import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.read_write import PRESENCE_MS_MAX, WriteClaim, WriteTry, write_claim
@@ -323,3 +323,20 @@ def test_bad_input_is_refused_at_once() -> None:
 
 
 # --- who is told ---
+
+
+def test_a_caller_that_may_wait_for_its_own_lease_is_told_so(side: Side) -> None:
+    name = side.name("book")
+    lock, said = book(side, name), f"lock '{name}' was not free within 0 s"
+    own = ": this process has a lease on it; a caller that has one must release it before it waits for another"
+    for first, second in ((lock.read, lock.write), (lock.write, lock.read), (lock.write, lock.write)):
+        lease = first.acquire(timeout=0)
+        with pytest.raises(AcquireTimeout) as caught:
+            second.acquire(timeout=0)
+        assert (str(caught.value), caught.value.is_held_here) == (said + own, True)
+        lease.release()
+    elsewhere = book(side, name).read.acquire(timeout=0)
+    with pytest.raises(AcquireTimeout) as caught:
+        lock.write.acquire(timeout=0)
+    assert (str(caught.value), caught.value.is_held_here) == (said, False)
+    elsewhere.release()

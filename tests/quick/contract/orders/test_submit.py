@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, OrderMismatch, PoolGated, PoolMissing
+from segmented.errors import InvalidInput, OrderMismatch, OrderQueued, PoolGated, PoolMissing
 from segmented.models import Closed, Order, Reserved, Settled, SoldOut
 from segmented.models.orders import decided_as
 from segmented.models.submitted import OutboxState, Queued
@@ -192,3 +192,20 @@ def test_a_kept_refusal_takes_the_order_out_of_the_outbox(shop: Shop) -> None:
 
 
 # --- the pools that orders were submitted to ---
+
+
+def test_a_thousand_orders_are_accepted_in_one_step(shop: Shop) -> None:
+    shop.open(1_000, 7)
+    assert set(named(submit(shop, *(Order(f"o{number}", 1) for number in range(1_000))))) == {"Reserved"}
+    assert waiting(shop) == 1_000
+    assert shop.state().sequence == 2
+
+
+def test_a_queued_order_cannot_be_confirmed_before_a_worker_has_decided_it(shop: Shop) -> None:
+    shop.open(9, 3)
+    queue(shop, A)
+    for call in (shop.confirm, shop.expire):
+        with pytest.raises(OrderQueued):
+            call("a")
+    assert named(shop.confirm_many("a", "nobody")) == ["OrderQueued", "OrderUnknown"]
+    assert waiting(shop) == 1

@@ -10,7 +10,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolArchived, PoolFrozen, PoolMissing, PoolVanished
 from segmented.keys import cart_keys, shard_keys
-from segmented.models import AlreadyOpen, Cart, Opened, Reserved
+from segmented.models import AlreadyOpen, Cart, Opened, Order, Reserved
 from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.file import lines_of
 from segmented.stock.archiving.plan import archive_plan, no_progress
@@ -232,3 +232,45 @@ def test_once_its_note_is_gone_an_archived_pool_was_never_seen(redis_shop: Shop,
         shop.reserve("late")
     assert not isinstance(error.value, PoolVanished | PoolArchived)
     assert isinstance(shop.open(5, 2), Opened)
+
+
+def test_a_pool_with_reserved_units_is_refused_and_can_still_decide_them(shop: Shop, tmp_path: Path) -> None:
+    shop.open(10, 4)
+    shop.reserved("one", 3)
+    shop.close()
+    with pytest.raises(InvalidInput, match="cannot be archived: 3 units are reserved: confirm or cancel the orders"):
+        archived(shop, tmp_path / "sold.jsonl")
+    assert shop.confirm("one").state == "confirmed"
+    assert archived(shop, tmp_path / "sold.jsonl").orders == 1
+
+
+def test_holds_that_have_expired_are_given_back_first(shop: Shop, tmp_path: Path) -> None:
+    shop.open(10, 4)
+    shop.reserved("one", 3, hold_ms=0)
+    shop.close()
+    archived(shop, tmp_path / "sold.jsonl")
+    assert values(tmp_path / "sold.jsonl", "orders") == {"one": "e\t3\t1\t4"}
+
+
+def test_a_queued_order_is_refused(shop: Shop, tmp_path: Path) -> None:
+    """And so is an unfinished cart."""
+    shop.open(10, 4)
+    shop.side.execute(op.OpenCart(Cart("basket", [(shop.sku, 1)]), 600_000))
+    shop.side.execute(op.QueueOrders(shop.sku, (Order("one", 1),), 1_000))
+    shop.close()
+    with pytest.raises(InvalidInput, match="1 submitted order is unfinished: let the workers finish"):
+        archived(shop, tmp_path / "sold.jsonl")
+    shop.cancel("one")
+    with pytest.raises(InvalidInput, match="1 cart is unfinished: run 'segmented pool finish-carts"):
+        archived(shop, tmp_path / "sold.jsonl")
+
+
+def test_a_pool_whose_changes_are_not_all_relayed_is_refused(plain_redis_side: Side, tmp_path: Path) -> None:
+    shop = sold(Shop(plain_redis_side, plain_redis_side.name()))
+    for relayed, behind in (("1-7", 3), ("2-9", 10), ("nonsense", 10)):
+        shop.side.raw().hset(shop.keys.meta, "relayed", relayed)
+        with pytest.raises(InvalidInput, match=f"{behind} changes are not in the order database yet"):
+            archived(shop, tmp_path / "sold.jsonl")
+    shop.side.raw().hset(shop.keys.meta, "relayed", "1-10")
+    assert archived(shop, tmp_path / "sold.jsonl").orders == 3
+    assert values(tmp_path / "sold.jsonl", "meta")["relayed"] == "1-10"

@@ -11,7 +11,7 @@ import pytest
 
 from segmented import AsyncPool, protocol as op
 from segmented.errors import AssignedElsewhere, InvalidInput, PoolMissing
-from segmented.models import UNASSIGNED, AlreadyOpen, Assigned, Assignment, Order, Reserved, SoldOut
+from segmented.models import UNASSIGNED, AlreadyOpen, Assigned, Assignment, Order, Reserved, Settled, SoldOut
 from segmented.stock import AsyncGrant
 from segmented.stock.fold import LedgerFold
 from tests.support.contract.orders.submitting import outbox, queue, submit, submitted
@@ -180,3 +180,18 @@ def test_every_refusal_is_true_just_after_the_change_that_it_names(run: Run, hol
         assert [one for one in refused if fold.covers(one.quantity, one.sequence)] == []
 
     run(scenario)
+
+
+def test_its_owner_still_confirms_and_cancels_its_orders_itself(concert: Shop) -> None:
+    settled = concert.side.execute(op.SettleMany(concert.sku, "confirmed", ("a",)))
+    assert [one.state for one in settled if isinstance(one, Settled)] == ["confirmed"]
+    assert concert.side.pool(concert.sku).cancel("q").state == "cancelled"
+
+
+def test_a_pool_of_an_earlier_release_names_nobody(redis_side: Side) -> None:
+    shop = Shop(redis_side, redis_side.name())
+    shop.open(10, 2)
+    meta = redis_side.raw().hgetall(shop.keys.meta)
+    assert not {name for name in meta if name in {"queue", "step", b"queue", b"step"}}
+    submit(shop, Order("a", 2), after_ms=0)
+    assert WORK["confirm"](shop, UNASSIGNED)[0].state == "confirmed"

@@ -444,3 +444,25 @@ def test_the_orders_of_a_pool_are_read_by_id_and_by_state(side: Side, pool: Pool
     assert pool.available() == 5
     with pytest.raises(InvalidInput, match=r"^state='sold' is not one of 'reserved', 'confirmed', "):
         all_of(side, pool.orders(state="sold"))  # type: ignore[arg-type]  # what is tested
+
+
+def report_of(side: Side, damage: Damage) -> AuditReport:
+    """Sell a little, do the damage, audit."""
+    shop = Shop(side, side.name())
+    shop.open(10, 2)
+    shop.reserved("kept", 2)
+    shop.granted("sold", 3)
+    shop.confirm("sold")
+    shop.grant("refused", 6, keep_refusal=True)
+    damage(side.raw(), shop.keys)
+    return side.pool(shop.sku).audit()
+
+
+def with_state(server: redis.Redis, keys: ShardKeys, order_id: str, letter: str) -> None:
+    record = str(server.hget(keys.orders, order_id))
+    server.hset(keys.orders, order_id, letter + record[1:])
+
+
+def test_a_changed_record(plain_redis_side: Side) -> None:
+    report = report_of(plain_redis_side, lambda server, keys: with_state(server, keys, "sold", "r"))
+    assert [(drift.kind, drift.order_id) for drift in report.drift] == [("foreign write", "sold")]

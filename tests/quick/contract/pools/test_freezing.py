@@ -408,3 +408,19 @@ def test_a_pool_is_verified_by_its_own_sale_only(shop: Shop) -> None:
     assert shop.side.execute(op.VerifyPool(shop.sku, 1, 0, "", "own")) == Verified(shop.sku, replay=True)
     assert shop.side.execute(op.VerifyPool(shop.sku, 1, 0, "", "")) == Verified(shop.sku, replay=True)
     assert sale_id_of(shop) == "own"
+
+
+def test_the_ledger_of_a_thawed_pool_starts_again_and_says_what_happened(shop: Shop) -> None:
+    frozen(shop)
+    pool = shop.side.pool(shop.sku)
+    pool.thaw(sold=4)
+    entries = shop.ledger()
+    assert [(entry.kind, entry.epoch, entry.sequence) for entry in entries] == [("checkpoint", 2, 5), ("thawed", 2, 6)]
+    assert (entries[1].quantity, entries[1].note) == (4, "at 1-4 seen 1-4 lost 3")
+    shop.reserved("later")
+    shop.confirm("later")
+    shop.side.execute(op.FreezePool(shop.sku, 2))
+    state = pool.thaw(sold=3).state
+    assert (state.epoch, state.confirmed, state.available) == (3, 3, 5)
+    report = pool.audit()
+    assert (report.is_clean, report.drift, report.state.lost) == (True, (), 1)

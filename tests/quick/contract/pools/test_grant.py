@@ -395,3 +395,17 @@ def test_what_is_no_exception_type_is_refused_before_anything_is_sent(pool: Any)
         with pytest.raises(InvalidInput, match=r"^keep_on=.* is not an exception type or a tuple of them$"):
             pool.grant("a", timeout=0, keep_on=bad)
     assert totals(pool) == (8, 0, 0)
+
+
+def test_units_come_from_the_own_segment_first_then_from_where_some_were_found_last(shop: Shop) -> None:
+    shop.open(12, 4)
+    shop.granted("a")
+    assert shop.granted("b", 8).parts == ((1, 3), (0, 2), (2, 3))
+    assert shop.state().stock == (0, 0, 0, 3)
+
+
+def test_units_of_a_locked_segment_are_not_stranded(shop: Shop) -> None:
+    shop.open(10, 2)
+    shop.granted("a")
+    assert shop.granted("b", 9).parts == ((1, 5), (0, 4))
+    assert shop.totals() == (0, 10, 0)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmented import MemoryStore, RedisStore, protocol as op
 from segmented.clock import ManualClock
 from segmented.keys import shard_keys
-from segmented.models import Busy, Granted, Order
+from segmented.models import Busy, Granted, Order, SoldOut
 from segmented.models.submitted import BegunOrder
 from segmented.protocol.lock import (
     LEFT_MS,
+    LINE_TTL_MS,
     NEWCOMER,
     NEWCOMERS_MAX,
     PASSED_MS,
@@ -199,3 +200,51 @@ def test_a_worker_passes_its_turn_on_when_its_order_was_begun_or_cancelled_meanw
         box.release("full0")
         assert isinstance(box.take(order, "first"), BegunOrder)
         assert box.hears("first:second ")
+
+
+def test_an_attempt_of_a_process_that_waits_says_how_many_are_ahead_of_it(store: RedisStore | MemoryStore) -> None:
+    box = Box(store)
+    box.fill(1)
+    answers = [box.ask(f"w{party}", party) for party in ("a", NEWCOMER + "b", "c", NEWCOMER + "a", "b")]
+    assert [answer.ahead for answer in answers if isinstance(answer, Busy)] == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize(("freed", "said"), [(2, "turn:second"), (1, "first:second ")])
+def test_after_the_firsts_turn_the_next_process_tries_now_or_at_the_next_release(
+    store: RedisStore | MemoryStore, freed: int, said: str
+) -> None:
+    box = Box(store, segments=2)
+    box.fill(2)
+    for party in ("first", "second"):
+        box.ask(party, party)
+    for index in range(freed):
+        box.release(f"full{index}")
+    assert isinstance(box.ask("first", "first"), Granted)
+    assert box.hears(said)
+    assert [one[: len(said)] for one in box.said if one.startswith(("turn:", "first:"))] == [said]
+
+
+def test_a_first_that_is_told_sold_out_passes_its_turn_on(store: RedisStore | MemoryStore) -> None:
+    box = Box(store, stock=1)
+    box.fill(1)
+    assert isinstance(box.ask("none", "other"), SoldOut)
+    store.execute(op.Restock(SKU, "truck", 1))
+    for party in ("first", "second"):
+        box.ask(party, party)
+    store.execute(op.Withdraw(SKU, "back", 1))
+    assert isinstance(box.ask("first", "first"), SoldOut)
+    assert box.hears("turn:second")
+
+
+def test_a_line_leaves_no_key_when_the_last_of_it_had_its_turn(valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        box, client = Box(store), store.client
+        box.fill(1)
+        box.ask("first", NEWCOMER)
+        assert client.exists(KEYS.line) == 0
+        box.ask("first", "first")
+        remaining: Any = client.pttl(KEYS.line)
+        assert 0 < remaining <= LINE_TTL_MS
+        box.release("full0")
+        assert box.takes("first")
+        assert (client.exists(KEYS.line), client.hget(KEYS.meta, "line")) == (0, None)

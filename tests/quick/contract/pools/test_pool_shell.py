@@ -15,6 +15,7 @@ from segmented.errors import (
     InvalidInput,
     LeaseError,
     LeaseLost,
+    PoolGated,
 )
 from segmented.keys import shard_keys
 from segmented.models import Busy, Decided, Order, Refusal, Reserved, Resized, Restocked, Settled, SoldOut
@@ -399,3 +400,42 @@ def test_a_grant_runs_one_body_and_none_after_its_end(side: Side, end: str) -> N
     sentence = r"^the grant of order 'a' has ended: ask for the order again"
     with pytest.raises(InvalidInput, match=sentence), grant:
         pytest.fail("the body ran")
+
+
+def test_the_end_of_the_body_does_not_confirm_in_a_gated_pool(side: Side) -> None:
+    pool = side.pool(side.name())
+    pool.open(stock=8, segments=2, gated=True)
+    said = rf"^pool '{pool.sku}' is gated: its order database must store order 'a' first; use Pool\(store, sku, gate="
+    with pytest.raises(PoolGated, match=said), granted(pool, "a", quantity=3):
+        pytest.fail("the body ran")
+    assert totals(pool) == (5, 3, 0)
+    confirmed = side.execute(op.Confirm(pool.sku, "a", stored=True))
+    assert (confirmed.state, totals(pool)) == ("confirmed", (5, 0, 3))
+    assert pool.audit().is_clean
+
+
+def test_a_gated_pool_does_not_expire_by_itself(side: Side) -> None:
+    pool = side.pool(side.name(), ttl=BRIEF, hold=BRIEF)
+    pool.open(stock=8, segments=2, gated=True)
+    pool.reserve("a")
+    side.pass_time(2 * BRIEF)
+    with pytest.raises(PoolGated):
+        pool.expire()
+    assert totals(pool) == (7, 1, 0)
+
+
+def test_a_stock_or_segment_count_that_no_pool_can_have_is_rejected(memory: Side) -> None:
+    for stock, segments in ((0, 1), (-1, 1), (10**12 + 1, 1), (5, 0), (5, -1), (5, 4_097)):
+        with pytest.raises(InvalidInput, match=r"must be between 1 and [\d,]+$"):
+            memory.pool("never made").open(stock=stock, segments=segments)
+    with pytest.raises(InvalidInput, match=r"^sku '' must have 1 to 128 bytes of UTF-8$"):
+        memory.pool("")
+
+
+def test_a_confirmation_is_refused_when_the_pool_was_gated_meanwhile(redis_side: Side) -> None:
+    pool = opened_again(redis_side, opened(redis_side), gated=True)
+    pool.reserve("a")
+    for call in (lambda: pool.confirm("a"), pool.expire):
+        with pytest.raises(PoolGated):
+            call()
+    assert [type(answer) for answer in pool.confirm_many(["a"])] == [PoolGated]

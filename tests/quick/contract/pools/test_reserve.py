@@ -446,3 +446,12 @@ def test_with_partial_limit_and_stock_both_bound_what_a_customer_gets(shop: Shop
     shop.cancel("d")
     again = Reserved("e", 2, answer.segment, answer.parts, 1, answer.sequence, replay=True)
     assert shop.reserve("e", 5, customer_id="cid", partial=True) == again
+
+
+def test_a_reservation_says_when_its_hold_ends(side: Side) -> None:
+    sku = side.name()
+    long, short = (side.pool(sku, ttl=1, hold=hold) for hold in (600, 60))
+    long.open(stock=9, segments=2)
+    first, second = until(long.reserve("a")), until(short.reserve("b"))
+    assert 480_000 < first - second <= 540_000
+    assert [recorded(side, sku, order_id) for order_id in "ab"] == [first, second]

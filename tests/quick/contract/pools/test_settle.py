@@ -479,3 +479,11 @@ def test_a_queued_order_that_an_earlier_epoch_sold_ends_without_units(epoch_shop
     assert (found.state, found.is_in_outbox) == ("confirmed", False)
     assert epoch_shop.totals() == (8, 0, 2)
     epoch_shop.check_books()
+
+
+def test_a_cancelled_order_stays_cancelled(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserved("a", 4)
+    shop.cancel("a")
+    assert undo(shop, "a") == ["cancelled"]
+    assert getattr(shop.reserve("a", 4), "state", None) == "cancelled"

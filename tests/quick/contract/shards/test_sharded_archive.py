@@ -71,3 +71,16 @@ def test_units_on_the_way_between_shards_are_refused(side: Side, tmp_path: Path)
         archived(side, sku, tmp_path / "sold.jsonl")
     sharded(side, sku).finish_transfers()
     assert archived(side, sku, tmp_path / "sold.jsonl").orders == 0
+
+
+def test_one_open_shard_keeps_all_of_them_unarchived(side: Side, tmp_path: Path) -> None:
+    sku = side.name()
+    sold(side, sku)
+    first, second, _ = shards_of(side, sku)
+    for shard in (first, second):
+        side.execute(op.ClosePool(shard))
+    with pytest.raises(InvalidInput, match=f"'{sku}' is open: close it first, with 'segmented pool close {sku}'"):
+        archived(side, sku, tmp_path / "sold.jsonl")
+    assert side.execute(op.ClosePool(first)).replay
+    check_all(sharded(side, sku))
+    assert list(tmp_path.iterdir()) == []

@@ -148,3 +148,16 @@ def test_a_transfer_to_a_shard_that_is_none_is_refused_as_drift(plain_redis_side
             plain.reserve(f"too many {other}", quantity=STOCK + 1)
         plain_redis_side.raw().hdel(key, *forged)
     assert taken(plain.reserve("a", quantity=STOCK)) == STOCK
+
+
+def test_a_refusal_says_how_old_it_is_and_is_never_older_than_a_tenth_of_a_second(memory: Side) -> None:
+    pool = sharded(memory, memory.name())
+    pool.open(stock=3, segments=3, shards=SHARDS)
+    pool.reserve("a", quantity=3)
+    ages = []
+    for index in range(6):
+        answer = pool.reserve(f"o{index}")
+        assert isinstance(answer, SoldOut)
+        ages.append(answer.age_ms or 0)
+        memory.pass_time(0.04)
+    assert ages == pytest.approx([0, 40, 80, 0, 40, 80], abs=1)

@@ -29,6 +29,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+OWN_STRATEGY: Final = """
+import threading
+from bench.strategies.base import Refused
+from bench.strategies.counted import CountedStrategy
+
+class Mine(CountedStrategy):
+    name = "mine"
+    summary = "one lock of the process"
+    lock = threading.Lock()
+
+    def buy(self, order):
+        with self.lock:
+            found = self.sell_guarded(order, 0)
+        return found if isinstance(found, Refused) else self.sold_at(found, 0)
+"""
+
 WAIT_SECONDS: Final = 200.0
 LOOK_SECONDS: Final = 0.05
 ALSO_LATE: Final = ("--late-max", "1000000")
@@ -208,3 +224,29 @@ def test_what_could_not_work_is_one_sentence_before_anything_begins(tmp_path: Pa
     assert f"SEGMENTED_URL: no server answers at {nobody}: " in said(tmp_path)
     assert "Ramping" not in said(tmp_path)
     assert "Traceback" not in said(tmp_path)
+
+
+@pytest.mark.long
+def test_a_strategy_of_ones_own_sells_under_locust_and_its_books_are_checked(valkey_url: str, tmp_path: Path) -> None:
+    file, results = tmp_path / "mine.py", tmp_path / "sale.json"
+    file.write_text(OWN_STRATEGY)
+    options = (
+        "--headless",
+        "-u",
+        "4",
+        "-r",
+        "100",
+        "--seconds",
+        "30",
+        "--warm-up",
+        "0",
+        "--hold",
+        "1",
+        "--stock",
+        "40",
+    )
+    with locust("capacity", *options, *ALSO_LATE, "--strategy", f"{file}:Mine", "--sale-json", str(results),
+                url=valkey_url, folder=tmp_path) as process:  # fmt: skip
+        assert process.wait(WAIT_SECONDS) == 0, said(tmp_path)
+    found = json.loads(results.read_text())
+    assert (found["cell"]["strategy"], found["checker"]["sold"], found["broken"]) == ("mine", 40, [])

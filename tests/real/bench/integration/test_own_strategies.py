@@ -24,6 +24,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+GREEDY: Final = """
+from dataclasses import replace
+
+from bench.strategies.unlocked import NoLock
+
+
+class Greedy(NoLock):
+    name = "greedy"
+    is_control = False
+    guarantees = replace(NoLock.guarantees, never_oversells=True)
+"""
+
 LATE: Final = ("sold out too soon: ", "no order was sold in the measured window")
 """Why a run is void whose calibration stood still, so that the stock was too small, or that stood still itself."""
 STRIPES: Final = """
@@ -184,3 +196,12 @@ def test_a_file_that_changed_since_is_not_sold_with(tmp_path: Path) -> None:
     saved(tmp_path, GOOD + "# other")
     with pytest.raises(InvalidInput, match="has changed while its strategy was measured; measure again, into another"):
         found.add()
+
+
+@pytest.mark.long
+def test_a_strategy_that_oversells_against_its_promise_ends_with_one(tmp_path: Path) -> None:
+    code, wrong, file = measured(tmp_path, GREEDY, "Greedy", "greedy", segments=1)
+    (run,) = read_results(file).runs
+    assert (code, wrong) == (1, f"{run.cell_id} (run 1) broke what it promises: oversold\n")
+    assert run.orders_per_s is None
+    assert run.checker.oversold > 0
