@@ -18,6 +18,7 @@ from segmented.cli import (
     pool_archive,
     pool_books,
     pool_changes,
+    pool_delete,
     pool_doctor,
     pool_forget,
     pool_list,
@@ -333,6 +334,7 @@ GROUPS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "forget": pool_forget.forget,
         "archive": pool_archive.archive,
         "verify-archive": pool_archive.verify_archive,
+        "delete": pool_delete.delete,
     },
 }
 """The commands by what a user wants to do, in the order of the help."""

@@ -69,7 +69,7 @@ def archive(
         pool = find_pool(store, sku)
         if is_asked and not typer.confirm(f"Archive {shown(sku)} to {target.name}, and remove its keys?"):
             raise typer.Exit(EXIT_REFUSED)
-        with _progress() as on_progress:
+        with progress() as on_progress:
             archived = archive_pool(pool, target, on_progress=on_progress)
     if json_file is not None:
         write_json(json_file, {"is_changed": not archived.replay} | asdict(archived))
@@ -150,7 +150,7 @@ def _epoch(target: ArchiveTarget, sku: str, epoch: int | None) -> int:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def progress() -> Iterator[Progress]:
     """Show a bar on a terminal, otherwise a line when a step begins; both on standard error."""
     if not sys.stderr.isatty():
         seen: set[str] = set()

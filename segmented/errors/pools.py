@@ -54,7 +54,7 @@ class PoolDiffers(StockError):
 
 
 class PoolArchived(PoolMissing):
-    """The pool is being archived, or was: its records are in a file or in a table, and it takes no more orders.
+    """The pool was archived or deleted, or is about to be: it takes no more orders.
 
     Cure: Sell from another pool, or open this one again in a later epoch.
     """
@@ -68,11 +68,16 @@ class PoolArchived(PoolMissing):
         *,
         is_removed: bool = False,
     ) -> None:
-        """Create the error with the pool; its last epoch, and digest and place of its archive, once it is removed."""
+        """Create the error with the pool; its last epoch, and digest and place of its archive, once it is removed.
+
+        The digest "0" says that it was deleted.
+        """
         if is_removed:
-            place = f" to {target}" if target else ""
+            done = "deleted" if digest == "0" else f"archived to {target}" if target else "archived or deleted"
             later = f"epoch {epoch + 1} or a later one" if epoch else "a later epoch"
-            said = f"was archived{place}: open it again in {later}, or sell from another pool"
+            said = f"was {done}: open it again in {later}, or sell from another pool"
+        elif digest == "0":
+            said = "is being deleted: 'segmented pool delete' finishes an interrupted run"
         else:
             said = "is being archived and answers reads alone: 'segmented pool archive' finishes an interrupted run"
         SegmentedError.__init__(self, f"pool {sku!r} {said}")

@@ -74,11 +74,30 @@ class Archived:
     """Whether the pool was archived before, so that nothing changed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A pool's keys are removed, or would be."""
+
+    sku: str
+    orders: int
+    """Records of orders that were removed."""
+    entries: int
+    """Entries of the ledger, at most: those that were trimmed count too."""
+    confirmed: int
+    """Units sold."""
+    reserved: int
+    """Units that were on hold; above 0 only for a pool that was deleted unfinished."""
+    gated: bool
+    """Whether an order database decided the orders; its rows stay."""
+    replay: bool
+    """Whether the pool was removed before, so that nothing changed."""
+
+
 def archived_of(sku: str, said: str) -> PoolArchived:
     """Return the error for what a pool's meta says of its archive."""
     phase, _, rest = said.partition(" ")
     if phase != "archived":
-        return PoolArchived(sku)
+        return PoolArchived(sku, digest="0" if said.startswith("removing 0") else "")
     epoch, _, digest, target = (*rest.split(" "), "", "", "", "")[:4]  # the server may say more after it
     last = int(epoch) if epoch.isdecimal() else 0
     return PoolArchived(sku, last, digest=digest, target=unquote(target), is_removed=True)

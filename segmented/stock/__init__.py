@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         CartSettled as CartSettled,
         Superseded as Superseded,
     )
-    from segmented.models.archives import Archived as Archived
+    from segmented.models.archives import Archived as Archived, Deleted as Deleted
     from segmented.stock.archiving import (
         ArchiveTarget as ArchiveTarget,
         FileArchive as FileArchive,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from segmented.stock.async_pool import AsyncPool as AsyncPool
     from segmented.stock.audit import AuditReport as AuditReport, Drift as Drift
     from segmented.stock.carts import Carts as Carts
+    from segmented.stock.deleting import async_delete as async_delete, delete as delete
     from segmented.stock.fold import LedgerFold as LedgerFold
     from segmented.stock.grant import Grant as Grant
     from segmented.stock.order_handle import OrderHandle as OrderHandle
@@ -49,7 +50,7 @@ LATE: Final = from_modules(
     {
         "segmented.models": "Cart CartDecided CartRefused CartReserved CartSettled Superseded",
         "segmented.errors": "PoolArchived",
-        "segmented.models.archives": "Archived",
+        "segmented.models.archives": "Archived Deleted",
         "segmented.stock.archiving": "ArchiveTarget FileArchive archive async_archive",
         "segmented.stock.async_carts": "AsyncCarts",
         "segmented.stock.async_order_handle": "AsyncOrderHandle",
@@ -57,6 +58,7 @@ LATE: Final = from_modules(
         "segmented.stock.async_pool": "AsyncPool",
         "segmented.stock.audit": "AuditReport Drift",
         "segmented.stock.carts": "Carts",
+        "segmented.stock.deleting": "async_delete delete",
         "segmented.stock.fold": "LedgerFold",
         "segmented.stock.order_handle": "OrderHandle",
         "segmented.stock.outbox": "Outbox Publisher",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Change = tuple[int, int]
 """Epoch and sequence number."""
+Purpose = Literal["archive", "check", "delete", "drop"]
 Refused = Literal["not_gated", "not_trimmed"]
 RECORDS_AT_ONCE: Final = 200
 """Records of one page: an order may have thousands of parts."""
@@ -133,21 +134,25 @@ class ForgetOrders(Operation[Forgot]):
 class BeginArchive(Operation[Archiving]):
     """Let a closed pool answer reads alone, if nothing is left to decide in it. Safe to repeat.
 
-    Raises InvalidInput for a pool that is open or has something left to decide, and PoolArchived once it is removed.
+    To `delete` it, it is being removed at once; to `drop` it, whatever is left to decide in it. A `check` changes
+    nothing. Raises InvalidInput for a pool that is open or has something left to decide, and PoolArchived once it is
+    removed.
     """
 
     sku: str
+    purpose: Purpose = "archive"
 
     def call(self) -> Call:
-        return script_call("begin_archive", _keys_of(self.sku))
+        return script_call("begin_archive", _keys_of(self.sku), self.purpose)
 
     def answer(self, reply: Reply) -> Archiving:
         match _answered(self.sku, reply):
             case "open":
-                raise still_open(self.sku)
+                raise still_open(self.sku, self.purpose)
             case "unsettled":
                 reserved, orders, away, carts, behind = map(int, reply[1:6])
-                raise not_archivable(self.sku, reserved=reserved, orders=orders, away=away, carts=carts, behind=behind)
+                counts = {"reserved": reserved, "orders": orders, "away": away, "carts": carts, "behind": behind}
+                raise not_archivable(self.sku, **counts, purpose=self.purpose)
             case "removing":
                 return _complete(self.sku, reply)
         return Archiving(self.sku, int(reply[1]))
@@ -311,7 +316,16 @@ def cannot_forget(sku: str, reason: Refused) -> InvalidInput:
     return InvalidInput(f"pool {sku!r} {why}")
 
 
-def not_archivable(sku: str, *, reserved: int, orders: int, away: int, carts: int, behind: int = 0) -> InvalidInput:
+def not_archivable(
+    sku: str,
+    *,
+    reserved: int,
+    orders: int,
+    away: int,
+    carts: int,
+    behind: int = 0,
+    purpose: Purpose = "archive",
+) -> InvalidInput:
     """Return the error for a pool in which something is left to decide."""
     name = sku.sku if isinstance(sku, Shard) else sku
     left = (
@@ -322,13 +336,18 @@ def not_archivable(sku: str, *, reserved: int, orders: int, away: int, carts: in
         (behind, "change", f"not in the order database yet: run 'segmented pool relay {name} --database URL'"),
     )
     count, what, said = next(one for one in left if one[0])
-    return InvalidInput(f"pool {name!r} cannot be archived: {count} {plural(count, what, 'is')} {said}")
+    done = "archived" if purpose == "archive" else "deleted"
+    return InvalidInput(f"pool {name!r} cannot be {done}: {count} {plural(count, what, 'is')} {said}{_anyway(purpose)}")
 
 
-def still_open(sku: str) -> InvalidInput:
+def still_open(sku: str, purpose: Purpose = "archive") -> InvalidInput:
     """Return the error for a pool that is open."""
     name = sku.sku if isinstance(sku, Shard) else sku
-    return InvalidInput(f"pool {name!r} is open: close it first, with 'segmented pool close {name}'")
+    return InvalidInput(f"pool {name!r} is open: close it first, with 'segmented pool close {name}'{_anyway(purpose)}")
+
+
+def _anyway(purpose: Purpose) -> str:
+    return "" if purpose == "archive" else "; unfinished=True, or --unfinished, deletes it as it is"
 
 
 def not_begun(sku: str) -> StoreRefused:

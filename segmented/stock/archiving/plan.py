@@ -119,10 +119,8 @@ def archive_plan(sku: str, target: ArchiveTarget, on_progress: Progress) -> Plan
     total, done = checked.lines, 0
     for name in source.pools:
         if name not in source.removed():
-            done = yield from _remove_plan(name, done, total, on_progress)
-    if source.directory is not None:
-        for copy in reversed(range(COPIES)):  # the first one last, because it is read first
-            yield from perform(op.ArchiveDirectory(source.directory, copy, NOTE_MS))
+            done = yield from remove_plan(name, done, total, on_progress)
+    yield from note_directory_plan(source.directory)
     return Archived(
         sku, target.name, checked.digest, checked.lines, checked.orders, gated=checked.gated, replay=is_replay
     )
@@ -295,7 +293,7 @@ def _complete_plan(source: _Source, checked: CheckedArchive, target: ArchiveTarg
             raise StoreRefused(message)
 
 
-def _remove_plan(name: str, done: int, total: int, on_progress: Progress) -> Plan[int]:
+def remove_plan(name: str, done: int, total: int, on_progress: Progress) -> Plan[int]:
     """Remove all records of a pool or of a shard, a bounded number in one step, and then the pool."""
     for key in RECORD_KEYS:
         cursor = 0
@@ -314,3 +312,10 @@ def _remove_plan(name: str, done: int, total: int, on_progress: Progress) -> Pla
     yield from perform(op.DropPool(name))
     yield from perform(op.RemovePool(name, NOTE_MS))
     return done
+
+
+def note_directory_plan(directory: ShardDirectory | None) -> Plan[None]:
+    """Note in all copies of a directory that its shards are removed, the first one last, because it is read first."""
+    if directory is not None:
+        for copy in reversed(range(COPIES)):
+            yield from perform(op.ArchiveDirectory(directory, copy, NOTE_MS))

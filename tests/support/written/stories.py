@@ -203,6 +203,8 @@ ARCHIVE: Final[Story] = (
     op.RemoveRecords("poster", "ledger"),
     op.RemovePool("poster", LONG),
     op.DropPool("poster"),
+    op.OpenPool("plate", 40, 4, gated=False),
+    op.BeginArchive("plate", "drop"),
 )
 
 
