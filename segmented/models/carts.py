@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from segmented.errors import CartMismatch, InvalidInput
 from segmented.models.ids import CART_DIGEST_LENGTH, QUANTITY_MAX, SKU_BYTES_MAX, checked_id, plural, shortened
 from segmented.models.orders import customer_said
+from segmented.models.truth import Done, NotDone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -175,7 +176,7 @@ class UnfinishedCarts:
 
 
 @dataclass(frozen=True, slots=True)
-class CartReserved:
+class CartReserved(Done):
     """Every line's units are reserved until the cart's hold expires."""
 
     cart_id: str
@@ -184,23 +185,15 @@ class CartReserved:
     lines: tuple[CartLine, ...]
     replay: bool
 
-    def __bool__(self) -> Literal[True]:
-        """Return True: the units are taken."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
-class CartRefused:
+class CartRefused(NotDone):
     """The pool of `sku` refused its line, so nothing is reserved. Final: another attempt needs another cart id."""
 
     cart_id: str
     sku: str
     refusal: Refusal
     replay: bool
-
-    def __bool__(self) -> Literal[False]:
-        """Return False: nothing is reserved."""
-        return False
 
     def describe(self) -> str:
         """Return the refusal in words."""
@@ -217,21 +210,13 @@ class _CartEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class CartDecided(_CartEnd):
+class CartDecided(_CartEnd, NotDone):
     """The cart was decided before or expired, so nothing is reserved: its final state, false in a condition."""
-
-    def __bool__(self) -> Literal[False]:
-        """Return False: nothing is reserved."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)
-class CartSettled(_CartEnd):
+class CartSettled(_CartEnd, Done):
     """The cart's final state: decided by this call or, as a replay, before. True in a condition."""
-
-    def __bool__(self) -> Literal[True]:
-        """Return True: what was asked is done."""
-        return True
 
     def describe(self) -> str:
         """Return the answer in words."""

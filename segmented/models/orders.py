@@ -7,6 +7,7 @@ from typing import Final, Literal, NoReturn
 
 from segmented.errors import InvalidInput, NotGranted, OrderMismatch
 from segmented.models.ids import QUANTITY_MAX, checked_id, is_plain_id, plural, shortened
+from segmented.models.truth import Done, NotDone
 
 OrderState = Literal["reserved", "confirmed", "cancelled", "expired", "refused", "returned"]
 Part = tuple[int, int]
@@ -36,8 +37,26 @@ class Order:
             object.__setattr__(self, "customer_id", checked_id(self.customer_id, "customer id"))
 
 
+class NothingGranted(NotDone):
+    """A refusal: the body of a `with` statement does not run."""
+
+    __slots__ = ()
+    order_id: str
+
+    def describe(self) -> str:
+        """Return the answer in words."""
+        raise NotImplementedError
+
+    def __enter__(self) -> NoReturn:
+        """Raise NotGranted."""
+        raise NotGranted(self)
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached."""
+
+
 @dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Done):
     """Units are taken and the lock of `segment` is held, as long as the lease lives."""
 
     order_id: str
@@ -53,13 +72,9 @@ class Granted:
     replay: bool
     """True if nothing was deducted: a repeat, or a second delivery after the first holder's lease expired."""
 
-    def __bool__(self) -> Literal[True]:
-        """Return True: the units are taken."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(Done):
     """Units are reserved until the hold expires; no lock is held."""
 
     order_id: str
@@ -71,10 +86,6 @@ class Reserved:
     replay: bool
     hold_until_ms: int = field(default=0, compare=False)
     """Server time at which the hold ends, unless the order is confirmed, or reserved again, before."""
-
-    def __bool__(self) -> Literal[True]:
-        """Return True: the units are taken."""
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +100,12 @@ class _End:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled(_End):
+class Settled(_End, Done):
     """The order's final state: set by this call or, as a replay, before. True in a condition."""
 
     def describe(self) -> str:
         """Return the answer in words."""
         return f"order {self.order_id!r} is already {self.state}"
-
-    def __bool__(self) -> Literal[True]:
-        """Return True: what was asked is done."""
-        return True
 
 
 def ended_as(state: OrderState, quantity: int, segment: int | None) -> OrderState:
@@ -107,7 +114,7 @@ def ended_as(state: OrderState, quantity: int, segment: int | None) -> OrderStat
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(Done):
     """`units` of a sold order are free again under this return id: now, or earlier as a replay."""
 
     order_id: str
@@ -118,29 +125,14 @@ class Returned:
     sequence: int
     replay: bool
 
-    def __bool__(self) -> Literal[True]:
-        """Return True: the units are returned."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
-class Decided(_End):
+class Decided(_End, NothingGranted):
     """The order was decided before, so it gets no units now: a refusal, with the order's final state."""
 
     def describe(self) -> str:
         """Return the answer in words."""
         return f"already {self.state}"
-
-    def __bool__(self) -> Literal[False]:
-        """Return False: nothing is granted."""
-        return False
-
-    def __enter__(self) -> NoReturn:
-        """Refuse to run a body for an order that is decided."""
-        raise NotGranted(self)
-
-    def __exit__(self, *_: object) -> None:
-        """Never reached."""
 
 
 def decided_as(settled: Settled) -> Decided:
@@ -165,7 +157,7 @@ def fate_of(end: Settled | Decided) -> Settled | Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class SoldOut:
+class SoldOut(NothingGranted):
     """Fewer units are free than requested, at `sequence`. `reserved` units are on hold and may come back.
 
     Both numbers are the pool's at the end of the refusing call, in which other orders may have taken units. For a
@@ -195,20 +187,9 @@ class SoldOut:
         again = "" if self.free_in_ms is None else f"; try again in {self.free_in_ms / 1_000:.1f} s"
         return f"sold out ({free}, {self.reserved} on hold, {self.quantity} asked for{again})"
 
-    def __bool__(self) -> Literal[False]:
-        """Return False: nothing is granted."""
-        return False
-
-    def __enter__(self) -> NoReturn:
-        """Refuse to run a body without units."""
-        raise NotGranted(self)
-
-    def __exit__(self, *_: object) -> None:
-        """Never reached."""
-
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(NothingGranted):
     """No segment is free, or another holder is processing this order; retry in `free_in_ms`, or when one is freed."""
 
     order_id: str
@@ -223,20 +204,9 @@ class Busy:
         """Return the answer in words."""
         return "another holder works on it" if self.is_in_hand else "no segment was free before the deadline"
 
-    def __bool__(self) -> Literal[False]:
-        """Return False: nothing is granted."""
-        return False
-
-    def __enter__(self) -> NoReturn:
-        """Refuse to run a body without a lease."""
-        raise NotGranted(self)
-
-    def __exit__(self, *_: object) -> None:
-        """Never reached."""
-
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(NothingGranted):
     """The pool takes no new orders."""
 
     order_id: str
@@ -245,20 +215,9 @@ class Closed:
         """Return the answer in words."""
         return "the sale is closed"
 
-    def __bool__(self) -> Literal[False]:
-        """Return False: nothing is granted."""
-        return False
-
-    def __enter__(self) -> NoReturn:
-        """Refuse to run a body without units."""
-        raise NotGranted(self)
-
-    def __exit__(self, *_: object) -> None:
-        """Never reached."""
-
 
 @dataclass(frozen=True, slots=True)
-class LimitReached:
+class LimitReached(NothingGranted):
     """The customer may have `limit` units of this pool, and has `taken` of them, reserved or confirmed."""
 
     order_id: str
@@ -271,17 +230,6 @@ class LimitReached:
         """Return the answer in words."""
         limit = f"the limit of {self.limit} {plural(self.limit, 'unit')}"
         return f"customer {self.customer_id!r} has {self.taken} of {limit}, and asks for {self.quantity} more"
-
-    def __bool__(self) -> Literal[False]:
-        """Return False: nothing is granted."""
-        return False
-
-    def __enter__(self) -> NoReturn:
-        """Refuse to run a body without units."""
-        raise NotGranted(self)
-
-    def __exit__(self, *_: object) -> None:
-        """Never reached."""
 
 
 @dataclass(frozen=True, slots=True)

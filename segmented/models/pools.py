@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from segmented.models.truth import Done, NotDone
+
 if TYPE_CHECKING:
     from segmented.models.carts import Cart, CartState
     from segmented.models.orders import Part
@@ -159,7 +161,7 @@ class AlreadyOpen:
 
 
 @dataclass(frozen=True, slots=True)
-class Restocked:
+class Restocked(Done):
     """`units` were added, or removed, under this change id: now, or earlier as a replay."""
 
     change_id: str
@@ -168,22 +170,14 @@ class Restocked:
     available: int
     replay: bool
 
-    def __bool__(self) -> Literal[True]:
-        """Return True: the change is made."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
-class TooFew:
+class TooFew(NotDone):
     """Fewer units are free than the withdrawal needs; nothing changed."""
 
     change_id: str
     units: int
     available: int
-
-    def __bool__(self) -> Literal[False]:
-        """Return False: nothing is removed."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)

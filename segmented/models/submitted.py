@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented.models.orders import Busy, Closed, Decided, LimitReached, Order, Part, Reserved, Settled, SoldOut
+from segmented.models.truth import Done, NotDone
 
 if TYPE_CHECKING:
     from segmented.models.orders import OrderRecord
@@ -25,15 +26,11 @@ FINAL_STATES: frozenset[SubmittedState] = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class Queued(Done):
     """The order is accepted; a worker takes its units, or refuses it. As a replay, it was accepted before."""
 
     order_id: str
     replay: bool
-
-    def __bool__(self) -> Literal[True]:
-        """Return True: the order is accepted."""
-        return True
 
 
 Accepted = Queued | Reserved | Decided | SoldOut | Busy | Closed | LimitReached
@@ -65,15 +62,11 @@ class TooManyOthers:
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
+class Dead(NotDone):
     """The order was begun too often: it is in the dead-letter set."""
 
     order_id: str
     begun: int
-
-    def __bool__(self) -> Literal[False]:
-        """Return False: the order is not sold."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)
