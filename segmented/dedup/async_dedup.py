@@ -152,5 +152,5 @@ class AsyncDedup(DedupBase):
         async with turn:
             result = await function()  # asyncio only
             # threads: result = awaited(function(), function)
-            await turn.finish(result)
+            await turn.finish_or_owe(result)
         return result

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from segmented.dedup.outcomes import NeverAwaited, failure_written
 from segmented.dedup.plans import begin_plan
 from segmented.dedup.run_state import RENEWAL, Replay, RunState
-from segmented.errors import SegmentedError
+from segmented.errors import SegmentedError, StoreError
 from segmented.locks.durations import checked_timeout
-from segmented.locks.keeper import async_keeper
+from segmented.locks.keeper import OWED_MAX, async_keeper
 from segmented.locks.lease import AsyncHeldLease
 from segmented.models import Acquired
 from segmented.models.dedup import OutcomeKept
@@ -49,6 +49,14 @@ class AsyncRun(RunState, AsyncHeldLease):
         """Keep the result for repeats, and end the run. Raises RunLost if the run has another holder now."""
         await self._finish(*self.written(result))
 
+    async def finish_or_owe(self, result: object) -> None:
+        """Do the same; if the store cannot keep the result now, the keeper repeats it until the store can."""
+        try:
+            await self.finish(result)
+        except StoreError as error:
+            if not self._note_owed(error):
+                raise
+
     async def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # any return value of the effect
         """Perform an effect in the store and keep its result in one step. Returns the result."""
         return json.loads(await self._finish("effect", "", effect))
@@ -77,8 +85,11 @@ class AsyncRun(RunState, AsyncHeldLease):
         try:
             return await run_async(plan, self._store)
         finally:
+            keeper = async_keeper(self._store)
+            if self._owed is not None and len(keeper) < OWED_MAX:
+                keeper.watch(self._owed, self._store)
             if self._is_decided:
-                async_keeper(self._store).discard(self)
+                keeper.discard(self)
             else:
                 self._watch()
 

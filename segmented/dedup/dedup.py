@@ -150,5 +150,5 @@ class Dedup(DedupBase):
             return turn.result  # type: ignore[no-any-return]  # what the function gave
         with turn:
             result = awaited(function(), function)
-            turn.finish(result)
+            turn.finish_or_owe(result)
         return result

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from segmented.dedup.outcomes import NeverAwaited, failure_written
 from segmented.dedup.plans import begin_plan
 from segmented.dedup.run_state import RENEWAL, Replay, RunState
-from segmented.errors import SegmentedError
+from segmented.errors import SegmentedError, StoreError
 from segmented.locks.durations import checked_timeout
-from segmented.locks.keeper import thread_keeper
+from segmented.locks.keeper import OWED_MAX, thread_keeper
 from segmented.locks.lease import HeldLease
 from segmented.models import Acquired
 from segmented.models.dedup import OutcomeKept
@@ -50,6 +50,14 @@ class Run(RunState, HeldLease):
         """Keep the result for repeats, and end the run. Raises RunLost if the run has another holder now."""
         self._finish(*self.written(result))
 
+    def finish_or_owe(self, result: object) -> None:
+        """Do the same; if the store cannot keep the result now, the keeper repeats it until the store can."""
+        try:
+            self.finish(result)
+        except StoreError as error:
+            if not self._note_owed(error):
+                raise
+
     def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # any return value of the effect
         """Perform an effect in the store and keep its result in one step. Returns the result."""
         return json.loads(self._finish("effect", "", effect))
@@ -78,8 +86,11 @@ class Run(RunState, HeldLease):
         try:
             return run_sync(plan, self._store)
         finally:
+            keeper = thread_keeper(self._store)
+            if self._owed is not None and len(keeper) < OWED_MAX:
+                keeper.watch(self._owed, self._store)
             if self._is_decided:
-                thread_keeper(self._store).discard(self)
+                keeper.discard(self)
             else:
                 self._watch()
 

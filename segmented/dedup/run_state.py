@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from segmented.dedup.plans import finish_plan
-from segmented.errors import InvalidInput, RunLost, StoreRefused
+from segmented.errors import InvalidInput, RunLost, StoreError, StoreRefused, WrongKind
 from segmented.locks.lease_state import LeaseState, Renewal
-from segmented.models import Released
+from segmented.models import Acquired, Released
 from segmented.once_keys import once_keys
 from segmented.plans import Within, perform
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from segmented.dedup.outcomes import OutcomeForm
     from segmented.dedup.plans import StoreEffect
     from segmented.dedup.terms import RunClaim
+    from segmented.errors import SegmentedError
     from segmented.models.dedup import OutcomeKept, OutcomeKind
     from segmented.plans import Plan
+    from segmented.protocol import FinishRun
 
 _log: Final = logging.getLogger("segmented.dedup")
 RENEW_MAX: Final = 7 * 24 * 3600.0
@@ -33,6 +35,8 @@ class RunState(LeaseState):
     fencing_token: int
     """Return the fencing token. It grows with every run of the key; pass it to the systems that the body writes to."""
     _form: OutcomeForm
+    _owed: LeaseState | None = None
+    """What repeats an outcome that the store could not keep, for the keeper."""
     next_text: str = ""
     """Text of the next message in the line, for the caller to publish; "" if there is none."""
 
@@ -91,9 +95,12 @@ class RunState(LeaseState):
         self.note_release_asked()
         try:
             answer = yield from finish_plan(self.claim, finishing, effect, self.release_deadline())
-        except (StoreRefused, InvalidInput):  # the effect failed: nothing has changed, and the run goes on
-            self._renew_at, self._renew_until = renewal
-            self._releases_asked -= 1
+        except (StoreError, InvalidInput) as error:
+            if effect is None and isinstance(error, StoreError) and not isinstance(error, WrongKind):
+                self._owe(finishing)
+            elif isinstance(error, StoreRefused | InvalidInput):  # nothing has changed, and the run goes on
+                self._renew_at, self._renew_until = renewal
+                self._releases_asked -= 1
             raise
         except RunLost:
             self.has_ended = True
@@ -102,6 +109,20 @@ class RunState(LeaseState):
         self.note_release(Released())
         self.next_text = answer.next_text
         return answer.body
+
+    def _owe(self, finishing: FinishRun) -> None:
+        # The work is done, whatever the store answers now. While it cannot write, no other run begins there either.
+        claim, clock = self.claim.owing(finishing), self._clock
+        owed = LeaseState(claim, Acquired(self.fencing_token, claim.ttl_ms, replay=False), clock.now(), clock)
+        owed.owe_release()
+        self._owed = owed
+
+    def _note_owed(self, error: SegmentedError) -> bool:
+        """Return whether the outcome will be kept later, and log it."""
+        if self._owed is None:
+            return False
+        _log.warning("%s is done, and its outcome is kept when the store can: %s", self.claim.terms.task, error)
+        return True
 
     def _putting_off(self, next_attempt: int, wait_ms: int, delay_ms: int) -> Plan[None]:
         self.note_release_asked()

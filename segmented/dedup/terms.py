@@ -115,6 +115,11 @@ class RunClaim(LeaseClaim):
         """Return the operation that ends the run in the unknown state."""
         return DoubtRun(self.record, self.message, self.holder_id, self.terms.remember_ms, run_on=self.terms.run_on)
 
+    def owing(self, finish: FinishRun) -> OwedOutcome:
+        """Return the claim of an outcome that the store could not keep."""
+        terms = self.terms
+        return OwedOutcome(self.name, self.holder_id, terms.remember_ms, self.record, self.message, terms, finish)
+
     def finishing(self, fencing_token: int, kind: OutcomeKind, body: str) -> FinishRun:
         """Return the operation that keeps the outcome for repeats, for as long as the terms say."""
         return FinishRun(
@@ -128,6 +133,17 @@ class RunClaim(LeaseClaim):
             remember_ms=self.terms.remember_ms,
             run_on=self.terms.run_on,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OwedOutcome(RunClaim):
+    """A run that is over for its holder, and not for the store: to release it means to keep its outcome."""
+
+    finish: FinishRun
+
+    def releasing(self) -> FinishRun:  # type: ignore[override]  # the keeper only asks whether it was answered
+        """Return the operation that keeps the outcome."""
+        return self.finish
 
 
 def checked_namespace(namespace: str) -> str:

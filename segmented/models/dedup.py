@@ -100,6 +100,8 @@ class RunBegun:
     """True if this holder id already had it: a repeat after a lost reply."""
     next_text: str = ""
     """Text of another message that may run too, for the caller to publish; "" if there is none."""
+    after: str = ""
+    """The message whose holder has not said how its run ended; "" for none."""
     call: str = ""
     """The arguments of the latest call, which replace those of the message; "" for most rules."""
 

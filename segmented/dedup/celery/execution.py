@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from celery import Signature
 from celery.exceptions import Ignore, Reject, Retry
-from celery.states import READY_STATES, STARTED
+from celery.states import READY_STATES, STARTED, SUCCESS
 from kombu.utils import json
 
 from segmented.dedup.celery.message import OnceHeader, header_of, waits_ms
@@ -39,6 +39,7 @@ from segmented.errors import (
     SegmentedError,
     StoreError,
     StoreRefused,
+    StoreUnavailable,
     WrongKind,
 )
 from segmented.locks.durations import milliseconds_or_none
@@ -62,6 +63,8 @@ COPY_SECONDS: Final = 0.1
 """Minimum delay in seconds of a copy of a message that runs; it returns when the lease of that run may have ended."""
 REQUEUE_SECONDS: Final = 0.5
 """Seconds before a message that cannot be published again is left with the broker."""
+FOR_NOW: Final = ("used memory > 'maxmemory'", "NOREPLICAS", "MISCONF")
+"""Parts of the refusals of a server that may take the same operation later."""
 DOWN_SECONDS: Final = 5.0
 """Seconds after which a message returns if the records' server did not answer, or answered with an error."""
 
@@ -109,7 +112,7 @@ class Execution:
         match answer:
             case RunBegun():
                 self._publish(answer.next_text)
-                return self._with(answer.call).work(Run(store, claim, (answer, asked_at), self.plan.form))
+                return self._begun(header, answer, Run(store, claim, (answer, asked_at), self.plan.form))
             case MessageEarly(due_in_ms):
                 self._come_back(header, due_in_ms / 1000, None)
             case OutcomeKept():
@@ -126,6 +129,14 @@ class Execution:
                 )
                 raise Ignore
         raise Ignore  # a superseded copy of its retries
+
+    def _begun(self, header: OnceHeader, answer: RunBegun, run: Run) -> Any:  # noqa: ANN401  # any result of the task
+        """Run the body, unless that of the run before ended well and its records could not be written."""
+        before = answer.after
+        is_same_work = before in {header.message, header.follows} or self.plan.terms.keep_ms
+        if before and is_same_work and self._state_of(before) == SUCCESS:
+            return self._finished(run, self.task.backend.get_result(before))
+        return self._with(answer.call).work(run)
 
     def _store(self, header: OnceHeader) -> Store:
         """Return the store. If the records' server refuses the connection, the message returns later."""
@@ -203,7 +214,7 @@ class Execution:
             return result
         try:
             if not isinstance(result, StoreEffect):
-                run.finish(result)
+                run.finish_or_owe(result)
                 self._publish(run.next_text)
                 return result
             if not self.plan.terms.keep_ms:
@@ -214,9 +225,11 @@ class Execution:
             if self._is_done_by_another(run):
                 raise Ignore from None  # the other message stores the outcome
             raise
-        except SegmentedError:
+        except SegmentedError as error:
             if not run.has_ended:
                 self._abandon(run)
+            if isinstance(error, StoreUnavailable) or any(one in str(error) for one in FOR_NOW):
+                self._come_back(self._header(), spread(DOWN_SECONDS), error)
             raise
 
     def _is_done_by_another(self, run: Run) -> bool:
@@ -273,7 +286,11 @@ class Execution:
     # --- this message does not have the run ---
 
     def _repeated(self, header: OnceHeader, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # any result of the first message
-        if outcome.kind not in {"value", "effect"} and outcome.message == header.message and self._is_stored():
+        if (
+            outcome.kind not in {"value", "effect"}
+            and outcome.message == header.message
+            and self._state_of(header.message) in READY_STATES
+        ):
             raise Ignore  # the original error, or the result that the record could not keep
         self._tell("answered", header, outcome.message)
         return self.plan.form.read(header.key, outcome)
@@ -283,12 +300,12 @@ class Execution:
         log.info("task %s[%s] did not run: it repeats %s (%s)", self.plan.name, self.request.id, first, decision)
         once_repeated.send(sender=self.plan.name, key=header.key, message_id=first, decision=decision)
 
-    def _is_stored(self) -> bool:
-        """Return whether the result backend already has an outcome of this message."""
+    def _state_of(self, message: str) -> str:
+        """Return the state of a message in the result backend; "" if it does not say."""
         try:
-            return self.task.backend.get_state(str(self.request.id)) in READY_STATES
-        except NotImplementedError:  # there is no backend
-            return False
+            return str(self.task.backend.get_state(message))
+        except Exception:  # noqa: BLE001  # there is none, or it may raise anything
+            return ""
 
     def _waited(self, header: OnceHeader, held: KeyHeld) -> Any:  # noqa: ANN401  # nothing, or an exception
         if held.message == header.message:

@@ -184,6 +184,7 @@ class BeginRun(
                     replay=text(reply[2]) == "1",
                     call=text(reply[3]),
                     next_text=text(reply[4]),
+                    after=text(reply[5]),
                 )
             case "finished":
                 return _outcome(reply)

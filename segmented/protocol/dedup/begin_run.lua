@@ -14,7 +14,7 @@
 --          wait_ms}
 --          {"early", due_in_ms}   a later call has put it off
 --          {"begun", token, "1" for a replay, arguments of the latest call or "", text of the next
---          message to publish or ""}
+--          message to publish or "", message of the run before that has no outcome or ""}
 local key, message, holder, print, attempt, follows = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local seat_end, is_on_key, ttl_ms, on_lapse = ARGV[7], ARGV[8] == 'key', tonumber(ARGV[9]), ARGV[10]
 local remember_ms, round = ARGV[11], tonumber(ARGV[14])
@@ -126,7 +126,7 @@ end
 
 -- 3. a worker runs it, or another message of the key
 if run.run == message and run.holder == holder and run.is_live then
-  return { 'begun', run.fence, '1', run.call or '', '' }
+  return { 'begun', run.fence, '1', run.call or '', '', '' }
 end
 local is_next = run.run == message and attempt > tonumber(run.attempt)
 if (run.is_live or run.is_unknown) and not is_next then
@@ -210,4 +210,4 @@ if not is_on_key then
   keep(own, key .. ' ' .. message, remember_ms)
 end
 local calls = at_once > 0 and redis.call('ZCARD', RUNS) < at_once and call_next() or ''
-return { 'begun', token, '0', call, calls }
+return { 'begun', token, '0', call, calls, not is_next and run.run or '' }

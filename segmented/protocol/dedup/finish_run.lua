@@ -6,7 +6,8 @@
 -- ARGV     1 key   2 message   3 holder   4 token   5 kind   6 body   7 keep_ms   8 remember_ms
 --          9 run_on (key, message)   10 and on: those of the effect
 -- answers  {"finished", "1" for a replay, body of an effect or "", text of the next message to publish or ""}
---          {"overtaken"}   the run of this token is not the holder's any more; nothing changed
+--          {"overtaken"}   the run of this token is not the holder's any more; nothing changed. A record that is gone has
+--          no other holder, so the outcome is kept, but no effect is done
 local key, message, token, kind, body, remember_ms = ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6], ARGV[8]
 local is_on_key = ARGV[9] == 'key'
 local where = is_on_key and RECORD or message_key(message)
@@ -20,7 +21,10 @@ if run.run ~= message or run.holder ~= ARGV[3] or run.fence ~= token then
       return { 'finished', '1', outcome.kind == 'effect' and outcome.body or '', '' }
     end
   end
-  return { 'overtaken' }
+  if kind == 'effect' or redis.call('EXISTS', RECORD, where) > 0 then
+    return { 'overtaken' }
+  end -- the store lost the record, and nobody has begun since: the work is done all the same
+  run = { run = message, print = '' }
 end
 
 --@effect

@@ -171,6 +171,8 @@ class Trouble:
             match self._error:
                 case "OOM":
                     client.config_set("maxmemory", "1")
+                case "NOREPLICAS":
+                    client.config_set("min-replicas-to-write", "1")
                 case "BUSY":
                     client.config_set("busy-reply-threshold", "10")
                     self._busy = threading.Thread(target=self._work)
@@ -188,6 +190,7 @@ class Trouble:
                 self._busy.join()
                 return
             client.config_set("maxmemory", "0")
+            client.config_set("min-replicas-to-write", "0")
 
 
 @pytest.mark.parametrize("error", ["OOM", "BUSY"])
@@ -214,6 +217,56 @@ def test_queued_work_outlives_a_server_of_records_that_answers_with_an_error(
         assert sent.get(timeout=SOON) == ["sent", 1]
     assert [once.runs(f"down-{number}") for number in range(5)] == [1] * 5
     assert (once.runs("refused"), once.runs("sent")) == (0, 1)
+
+
+@pytest.mark.parametrize("name", ["kept", "points"])
+@pytest.mark.parametrize("error", ["OOM", "NOREPLICAS"])
+def test_work_that_ends_while_its_records_refuse_it_is_done_once_and_kept(
+    once: OnceSide, start_valkey: Callable[..., ValkeyServer], error: str, name: str
+) -> None:
+    server, key, result = start_valkey(), f"end-{error}", {"kept": [f"end-{error}", 5], "points": 5}[name]
+    once.start(replace(once.setup, records=server.url, down_seconds=0.5))
+    with task_elsewhere(once, server.url) as app_task:
+        task = app_task.app.tasks[name]
+        handle = task.apply_async((key, 5, -1), link_error=once.task("compensate").si(key))
+        once.wait_for(lambda: once.runs(key))
+        trouble = Trouble(server, error)
+        trouble.begin()
+        once.enough()
+        if name == "kept":
+            assert handle.get(timeout=SOON) == result
+        else:  # nothing is done before the server does it
+            once.wait_for(lambda: once.ends_of(handle.id))
+        trouble.end()
+        assert handle.get(timeout=SOON) == result
+        once.wait_for(lambda: "\ndone: " in task.once.explain(key, 5, -1))
+        repeat = task.delay(key, 5, -1)
+        assert (repeat.is_repeat, repeat.get(timeout=SOON)) == (True, result)
+    assert once.lines(task="compensate", key=key) == []
+    assert once.lines(task="kept", key=key) == ["5"] * (name == "kept")
+    with redis.Redis.from_url(server.url) as client:
+        assert client.get(f"points:{key}") == (b"5" if name == "points" else None)
+
+
+def test_work_whose_worker_died_before_it_was_recorded_is_not_done_again(
+    once: OnceSide, start_valkey: Callable[..., ValkeyServer]
+) -> None:
+    server, key = start_valkey(), "end-killed"
+    worker = once.start(replace(once.changed(fail="before_ack"), records=server.url))
+    with task_elsewhere(once, server.url) as task:
+        handle = task.delay(key, 5, -1)
+        once.wait_for(lambda: once.runs(key))
+        trouble = Trouble(server, "NOREPLICAS")
+        trouble.begin()
+        once.enough()
+        worker.died()
+        trouble.end()
+        once.start(replace(once.setup, records=server.url))
+        repeat = once.app.send_task("kept", (key, 5, -1))
+        copy = once.app.send_task("kept", (key, 5, -1), task_id=handle.id)
+        assert [one.get(timeout=SOON) for one in (repeat, copy)] == [[key, 5]] * 2
+        once.wait_for(lambda: once.ends_of(copy.id))
+    assert once.runs(key) == 1
 
 
 @pytest.fixture(autouse=True)
