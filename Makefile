@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # Workers of the real ring: six for two cores, because its tests wait for servers. Quick tests only compute.
 WORKERS := 6
 
-.PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-parsers test-stacks test-pythons quick real explore fuzz setup sync lint docs locked coverage clean
+.PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-parsers test-stacks test-pythons quick real explore fuzz setup sync lint docs site locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -113,6 +113,10 @@ LOCK := pip compile --quiet --generate-hashes --no-annotate --no-emit-index-url 
 EVERYWHERE := --universal --python-version 3.11 --fork-strategy fewest
 IMAGE := --constraint requirements/dev.txt --python-platform linux --python-version 3.13
 WORKER := --extra cli --extra workers --extra postgres --extra fast
+
+site: $(STAMP) ## the pages as a site with search and an API reference: build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site: open build/site/index.html, or python3 -m http.server --bind 127.0.0.1 --directory build/site"
 
 locked: $(STAMP) ## write the lock files again, with the newest versions that pyproject.toml allows
 	@$(BIN)/uv $(LOCK) $(EVERYWHERE) --upgrade --extra dev pyproject.toml --output-file requirements/dev.txt >/dev/null
