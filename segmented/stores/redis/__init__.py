@@ -8,14 +8,12 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Dialect as Dialect
-    from segmented.stores.redis.asynchronous import AsyncRedisStore as AsyncRedisStore
-    from segmented.stores.redis.store import RedisStore as RedisStore
+    from segmented.stores.redis.store import AsyncRedisStore as AsyncRedisStore, RedisStore as RedisStore
 
 LATE: Final = from_modules(
     {
         "segmented.protocol.wire": "Dialect",
-        "segmented.stores.redis.asynchronous": "AsyncRedisStore",
-        "segmented.stores.redis.store": "RedisStore",
+        "segmented.stores.redis.store": "AsyncRedisStore RedisStore",
     }
 )
 """Names that are imported on first use, and their modules."""

@@ -29,7 +29,7 @@ FAILOVER_SOCKET_TIMEOUT: Final = 2.0
 SENTINEL_TIMEOUT: Final = 1.0
 
 
-def sync_client(address: Address) -> redis.Redis | redis.RedisCluster:
+def client_of(address: Address) -> redis.Redis | redis.RedisCluster:
     """Create a client for threads. A cluster client reads the cluster's slots immediately."""
     match address.deployment:
         case Deployment.SINGLE:
@@ -45,7 +45,7 @@ def sync_client(address: Address) -> redis.Redis | redis.RedisCluster:
             return redis.RedisCluster(startup_nodes=[ClusterNode(*host) for host in address.hosts], **options)
 
 
-def async_client(address: Address) -> redis_asyncio.Redis | redis_asyncio.RedisCluster:
+def async_client_of(address: Address) -> redis_asyncio.Redis | redis_asyncio.RedisCluster:
     """Create a client for an event loop, which does not connect yet."""
     match address.deployment:
         case Deployment.SINGLE:
@@ -64,14 +64,14 @@ def async_client(address: Address) -> redis_asyncio.Redis | redis_asyncio.RedisC
 
 
 def close_client(client: redis.Redis | redis.RedisCluster) -> None:
-    """Close a client from `sync_client`, and its clients for the Sentinels."""
+    """Close a client from `client_of`, and its clients for the Sentinels."""
     client.close()
     if not isinstance(client, redis.RedisCluster) and (watchers := _watchers(client)):
         close_watchers(watchers)
 
 
 async def close_async_client(client: redis_asyncio.Redis | redis_asyncio.RedisCluster) -> None:
-    """Close a client from `async_client`, and its clients for the Sentinels."""
+    """Close a client from `async_client_of`, and its clients for the Sentinels."""
     with suppress(RuntimeError):  # connections of an event loop that is closed have ended with it
         await client.aclose()
         if not isinstance(client, redis_asyncio.RedisCluster) and (watchers := _watchers(client)):

@@ -1,38 +1,359 @@
-"""The store for threads."""
+"""The stores on Redis or Valkey: operations on a link, hand-over of releases, a check of servers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import time
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from weakref import finalize
+
+import redis
+from redis import asyncio as redis_asyncio
+from redis.exceptions import RedisError
 
 from segmented.clock import Clock, checked_clock
-from segmented.errors import InvalidInput, StoreError
+from segmented.errors import InvalidInput, SegmentedError, StoreError
+from segmented.plans.store_kinds import NotPickled
+from segmented.plans.waiting import UNDO_SECONDS
+from segmented.protocol.base import has_taken
 from segmented.stores.redis.addresses import parse_address
-from segmented.stores.redis.clients import close_client, sync_client
+from segmented.stores.redis.async_listener import AsyncRedisWakeups
+from segmented.stores.redis.clients import async_client_of, client_of, close_async_client, close_client
 from segmented.stores.redis.edge import (
     CONNECT_TIMEOUT,
     Translated,
+    check_server,
     guarded,
     is_refusal,
+    our_error,
+    reading_info,
 )
 from segmented.stores.redis.eviction import Eviction
-from segmented.stores.redis.executing import Executing, check_masters
 from segmented.stores.redis.given_clients import usable_client
-from segmented.stores.redis.linking import PATIENCE, checked_seconds
+from segmented.stores.redis.linking import PATIENCE, async_linked, checked_seconds, linked
+from segmented.stores.redis.listener import RedisWakeups
+from segmented.stores.redis.rights import check_rights, probing_scripts
 
 if TYPE_CHECKING:
-    import redis
+    from collections.abc import Callable, Sequence
 
     from segmented.clock import Duration
+    from segmented.errors import PoolFrozen
+    from segmented.plans.line import Offer, Place
+    from segmented.protocol import Operation
     from segmented.protocol.wire import Dialect
 
+AnswerT = TypeVar("AnswerT")
 
-class RedisStore(Executing):
-    """Operations on Redis or Valkey, one round trip each: on one server, behind Sentinels, or on a cluster.
+
+def described(dialect: Dialect | None) -> str:
+    """Return how the server compares and deletes."""
+    return "not connected yet" if dialect is None else f"compare-and-delete by {dialect.value}"
+
+
+class AsyncRedisStore(NotPickled):
+    """A store on Redis or Valkey, for asyncio: on one server, behind Sentinels, or on a cluster.
 
     Pass your own client, or a URL: see `from_url`. It accepts clients of redis-py (RESP2 or RESP3, with or without
     `decode_responses`; one from a Sentinel's `master_for`; a `RedisCluster`) and of valkey-py. The store opens its own
     connections with the client's settings, credentials and TLS, up to the client's `max_connections`, and does its own
-    retries and deadlines. Threads can share a store.
+    retries and deadlines. An operation is one round trip. Threads can share a store.
+
+    With asyncio a store belongs to one event loop. Another loop may use it once the first one has stopped, as with
+    several `asyncio.run`; connections and waits begin again there. While two loops run, the second gets InvalidInput.
+    """
+
+    ends_before_cancelled: Final = True  # asyncio only: a cancellation is raised when the operation has ended
+
+    def __init__(
+        self,
+        client: redis_asyncio.Redis | redis_asyncio.RedisCluster | str,
+        *,
+        clock: Clock | None = None,
+        dialect: Dialect | None = None,
+        patience: Duration = PATIENCE,
+        allow_eviction: bool = False,
+    ) -> None:
+        """Use `client`, which the caller closes; or connect to a URL, as `from_url` does.
+
+        Raises InvalidInput for an unusable client or server, as `from_url` does. With asyncio, the server is checked
+        before the first operation; with threads now, or then if it does not answer now.
+
+        With a `maxmemory-policy` other than `noeviction` the server may evict keys: the store warns once, and takes no
+        pools unless `allow_eviction` (in a URL, `allow_eviction=yes`).
+
+        With a `dialect` the store does not ask the server how to compare and delete. `patience` is how many seconds
+        an operation is retried while Sentinels or a cluster replace a master, within the operation's deadline.
+        """
+        # threads: if isinstance(client, str):
+        # threads:     self._connect(client, checked_clock(clock), dialect, patience, allow_eviction=allow_eviction)
+        # threads:     return
+        where = ""  # asyncio only
+        if isinstance(client, str):  # asyncio only
+            address = parse_address(client)
+            where, allow_eviction = address.shown, allow_eviction or address.allows_eviction
+            with guarded(client):
+                client = async_client_of(address)
+        eviction = Eviction(is_allowed=allow_eviction)
+        given = usable_client(client, is_async=True)
+        self._start(given, clock, dialect, patience, owned_at=where, eviction=eviction)  # asyncio only
+        # threads: self._start(given, clock, dialect, patience, eviction=eviction)
+        # threads: try:
+        # threads:     with Translated(self._where):
+        # threads:         self._link.check(self.clock.now() + CONNECT_TIMEOUT)
+        # threads: except StoreError as error:  # an unreachable server is checked before the first operation
+        # threads:     if is_refusal(error):
+        # threads:         raise InvalidInput(str(error)) from error
+
+    @classmethod
+    async def from_url(
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        dialect: Dialect | None = None,
+        patience: Duration = PATIENCE,
+        timeout: Duration | None = None,
+    ) -> AsyncRedisStore:
+        """Connect and check the server, or every master of a cluster.
+
+        Raises InvalidInput if it is not usable, StoreUnavailable if it does not answer.
+
+        `redis://`, `rediss://` and `unix://` name one server, `redis+sentinel://HOST:PORT,.../SERVICE` a master behind
+        its Sentinels, `redis+cluster://HOST:PORT,...` a cluster; `rediss+...` uses TLS. `timeout` is how many seconds
+        this first contact may take; without one, each of two tries may take five.
+        """
+        store = cls.__new__(cls)
+        await store._connect(url, checked_clock(clock), dialect, patience, timeout)  # noqa: SLF001  # the second constructor
+        return store
+
+    # threads: @classmethod
+    # threads: def unchecked(cls, client: redis.Redis | redis.RedisCluster) -> RedisStore:
+    # threads:     """Use `client`; the first operation checks the server, within its own deadline."""
+    # threads:     store = cls.__new__(cls)
+    # threads:     usable = usable_client(client, is_async=False)
+    # threads:     cls._start(store, usable, None, None, PATIENCE, eviction=Eviction())
+    # threads:     return store
+
+    async def _connect(
+        self,
+        url: str,
+        clock: Clock,
+        dialect: Dialect | None,
+        patience: Duration,
+        timeout: Duration | None = None,
+        *,
+        allow_eviction: bool = False,
+    ) -> None:
+        seconds = None if timeout is None else checked_seconds(timeout, "timeout")
+        address = parse_address(url)
+        eviction = Eviction(is_allowed=allow_eviction or address.allows_eviction)
+        with guarded(url):
+            client = async_client_of(address)
+            try:
+                async with asyncio.timeout(seconds):  # asyncio only
+                    await async_check_masters(client, address.shown, eviction)
+                # threads: if seconds is None:
+                # threads:     check_masters(client, address.shown, eviction)
+                is_checked = True  # asyncio only
+                # threads: is_checked = seconds is None
+                at = address.shown
+                self._start(client, clock, dialect, patience, owned_at=at, is_checked=is_checked, eviction=eviction)
+                # threads: if seconds is not None:
+                # threads:     self._link.check(clock.now() + seconds)
+            except TimeoutError as error:  # asyncio only
+                await close_async_client(client)
+                message = f"it did not answer within {seconds or CONNECT_TIMEOUT:g} s"
+                raise TimeoutError(message) from error
+            except BaseException:
+                await close_async_client(client)
+                raise
+
+    def _start(
+        self,
+        client: Any,  # noqa: ANN401  # a client of redis-py
+        clock: Clock | None,
+        dialect: Dialect | None,
+        patience: Duration,
+        *,
+        owned_at: str = "",
+        is_checked: bool = False,
+        eviction: Eviction,
+    ) -> None:
+        """Create the link; the store closes a client of its own, for the servers `owned_at`."""
+        self.client = client
+        self.clock = checked_clock(clock)
+        found = async_linked(
+            client,
+            self.clock,
+            dialect=dialect,
+            patience=patience,
+            is_checked=is_checked,
+            owns_client=bool(owned_at),
+            eviction=eviction,
+        )
+        self._link, self._where = found.link, owned_at or found.where
+        self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
+        finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
+        self._owns_client = bool(owned_at)
+        self.is_closed = False
+
+    @property
+    def on_frozen(self) -> Callable[[PoolFrozen], None] | None:
+        """A function to call once for each pool that is found to have lost changes, in the thread that found it."""
+        return self._link.seen.on_frozen
+
+    @on_frozen.setter
+    def on_frozen(self, hook: Callable[[PoolFrozen], None] | None) -> None:
+        self._link.seen.on_frozen = hook
+
+    def require_pools(self) -> None:
+        """Raise InvalidInput if the store takes no pools, because a server that it has met may evict keys."""
+        if self._link.seen.eviction.refusal:
+            raise InvalidInput(self._link.seen.eviction.refusal)
+
+    async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation atomically; raises StoreUnavailable if the local time `deadline` passes first."""
+        woken = operation.wakes()
+        if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
+            return await self._release(operation, *woken, deadline)
+        try:
+            return await self._link.perform(operation, deadline=deadline)
+        except (RedisError, OSError) as error:
+            raise our_error(error, self._where) from error
+
+    async def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
+        # The next waiter of this process does not have to wait for the message, which another one delivers.
+        taken: list[Place] = []
+        try:
+            place = self.wakeups.take_offer(channel, taken)
+            if place is None:
+                self.wakeups.note_release(holder_id)
+                try:
+                    with Translated(self._where):
+                        return await self._link.perform(operation, deadline=deadline)
+                finally:
+                    self.wakeups.signal(channel)
+            answer = await self._hand_over(operation, taken, channel, holder_id, deadline)
+        except SegmentedError:
+            raise
+        except asyncio.CancelledError:  # asyncio only
+            raise
+        except BaseException:  # of a signal handler, at any point: also in the middle of what wakes the next waiter
+            await self._undo(self.wakeups.recover(channel, holder_id, taken))
+            if taken:
+                await self._announce(channel, holder_id)
+            raise
+        # threads: time.sleep(0)  # the waiter goes on first: until it does, nobody works under the lock
+        return answer
+
+    async def _hand_over(
+        self, operation: Operation[AnswerT], taken: list[Place], channel: str, holder_id: str, deadline: float
+    ) -> AnswerT:
+        """Release, and then make the attempt of the next waiter; waiters of other processes are not woken in vain."""
+        (place,) = taken
+        offer, asked_at = cast("Offer", place.offer), self.clock.now()
+        handed: tuple[object, float] | None = None
+        quiet = operation.quietly()
+        if quiet is None:
+            self.wakeups.note_release(holder_id)
+        release = operation if quiet is None else quiet
+        try:
+            with Translated(self._where):
+                answer, attempt = await self._link.free(release, offer.attempt, where=self._where, deadline=deadline)
+            if not isinstance(attempt, SegmentedError):  # on an error the waiter makes its own attempt
+                handed = attempt, asked_at
+        finally:
+            await self._undo(self.wakeups.hand(place, handed, taken))
+        if quiet is not None and not has_taken(offer.attempt, attempt):
+            await self._announce(channel, holder_id, deadline)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return cast("AnswerT", answer)
+
+    async def _announce(self, channel: str, holder_id: str, deadline: float = inf) -> None:
+        """Send the message of a release, which may have been a quiet one."""
+        with suppress(RedisError, OSError, SegmentedError):
+            await self._link.publish(channel, holder_id, deadline=deadline)
+
+    async def _undo(self, undoing: Sequence[Operation[object]]) -> None:
+        """Undo the attempt for a waiter that has left."""
+        for undo in undoing:
+            with suppress(SegmentedError):  # otherwise the lease of the attempt expires
+                await self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
+
+    async def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform independent operations, many per round trip; one answer or error each.
+
+        If the server is unreachable, every answer is that error; nothing is raised.
+        """
+        return await self._link.perform_all(operations, where=self._where, deadline=deadline)
+
+    async def close(self) -> None:
+        """Stop listening and close the connections of this store. Its leases are no longer renewed.
+
+        An operation that still runs, or begins later, ends as before; its connection is closed then. A wait that begins
+        later is not notified of releases by others, and checks again from time to time.
+        """
+        self.is_closed = True
+        await self.wakeups.close()
+        await self._link.close()
+        if self._owns_client:
+            await close_async_client(self.client)
+
+    async def __aenter__(self) -> Self:
+        """Return the store; the end of the `with` statement closes it."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    def __repr__(self) -> str:
+        """Return the server's address without secrets, and how it compares and deletes."""
+        return f"AsyncRedisStore({self._where}, {described(self._link.dialect)})"
+
+
+async def async_check_masters(
+    client: redis_asyncio.Redis | redis_asyncio.RedisCluster, where: str, eviction: Eviction
+) -> None:
+    """Raise InvalidInput unless the server, or each master of a cluster, is usable."""
+    if isinstance(client, redis_asyncio.RedisCluster):
+        await client.initialize()  # asyncio only
+        for node in client.get_primaries():
+            at = f"{where} (node {node.name})"
+            with reading_info(at):
+                found: Any = await client.info(target_nodes=node)
+            check_server(at, found, is_cluster=True, eviction=eviction)
+            with probing_scripts(at) as commands:
+                replies = [await client.execute_command(*command, target_nodes=node) for command in commands]
+                check_rights(at, replies[0])
+    else:
+        with reading_info(where):
+            found = await client.info()
+        check_server(where, found, is_cluster=False, eviction=eviction)
+        with probing_scripts(where) as commands:
+            replies = [await client.execute_command(*command) for command in commands]
+            check_rights(where, replies[0])
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class RedisStore(NotPickled):
+    """A store on Redis or Valkey, for threads: on one server, behind Sentinels, or on a cluster.
+
+    Pass your own client, or a URL: see `from_url`. It accepts clients of redis-py (RESP2 or RESP3, with or without
+    `decode_responses`; one from a Sentinel's `master_for`; a `RedisCluster`) and of valkey-py. The store opens its own
+    connections with the client's settings, credentials and TLS, up to the client's `max_connections`, and does its own
+    retries and deadlines. An operation is one round trip. Threads can share a store.
+
+    With asyncio a store belongs to one event loop. Another loop may use it once the first one has stopped, as with
+    several `asyncio.run`; connections and waits begin again there. While two loops run, the second gets InvalidInput.
     """
 
     def __init__(
@@ -46,8 +367,8 @@ class RedisStore(Executing):
     ) -> None:
         """Use `client`, which the caller closes; or connect to a URL, as `from_url` does.
 
-        Raises InvalidInput for an unusable client or server, as `from_url` does. A client's server that does not answer
-        now is checked before the first operation.
+        Raises InvalidInput for an unusable client or server, as `from_url` does. With asyncio, the server is checked
+        before the first operation; with threads now, or then if it does not answer now.
 
         With a `maxmemory-policy` other than `noeviction` the server may evict keys: the store warns once, and takes no
         pools unless `allow_eviction` (in a URL, `allow_eviction=yes`).
@@ -59,24 +380,14 @@ class RedisStore(Executing):
             self._connect(client, checked_clock(clock), dialect, patience, allow_eviction=allow_eviction)
             return
         eviction = Eviction(is_allowed=allow_eviction)
-        self._start(usable_client(client, is_async=False), clock, dialect, patience, eviction=eviction)
+        given = usable_client(client, is_async=False)
+        self._start(given, clock, dialect, patience, eviction=eviction)
         try:
-            self._check_now()
+            with Translated(self._where):
+                self._link.check(self.clock.now() + CONNECT_TIMEOUT)
         except StoreError as error:  # an unreachable server is checked before the first operation
             if is_refusal(error):
                 raise InvalidInput(str(error)) from error
-
-    @classmethod
-    def unchecked(cls, client: redis.Redis | redis.RedisCluster) -> RedisStore:
-        """Use `client`; the first operation checks the server, within its own deadline."""
-        store = cls.__new__(cls)
-        usable = usable_client(client, is_async=False)
-        store._start(usable, None, None, PATIENCE, eviction=Eviction())  # noqa: SLF001  # as in `from_url`
-        return store
-
-    def _check_now(self) -> None:
-        with Translated(self._where):
-            self._link.check(self.clock.now() + CONNECT_TIMEOUT)
 
     @classmethod
     def from_url(
@@ -100,6 +411,14 @@ class RedisStore(Executing):
         store._connect(url, checked_clock(clock), dialect, patience, timeout)  # noqa: SLF001  # the second constructor
         return store
 
+    @classmethod
+    def unchecked(cls, client: redis.Redis | redis.RedisCluster) -> RedisStore:
+        """Use `client`; the first operation checks the server, within its own deadline."""
+        store = cls.__new__(cls)
+        usable = usable_client(client, is_async=False)
+        cls._start(store, usable, None, None, PATIENCE, eviction=Eviction())
+        return store
+
     def _connect(
         self,
         url: str,
@@ -114,21 +433,179 @@ class RedisStore(Executing):
         address = parse_address(url)
         eviction = Eviction(is_allowed=allow_eviction or address.allows_eviction)
         with guarded(url):
-            client = sync_client(address)
+            client = client_of(address)
             try:
                 if seconds is None:
                     check_masters(client, address.shown, eviction)
-                self._start(
-                    client,
-                    clock,
-                    dialect,
-                    patience,
-                    owned_at=address.shown,
-                    is_checked=seconds is None,
-                    eviction=eviction,
-                )
+                is_checked = seconds is None
+                at = address.shown
+                self._start(client, clock, dialect, patience, owned_at=at, is_checked=is_checked, eviction=eviction)
                 if seconds is not None:
                     self._link.check(clock.now() + seconds)
             except BaseException:
                 close_client(client)
                 raise
+
+    def _start(
+        self,
+        client: Any,  # noqa: ANN401  # a client of redis-py
+        clock: Clock | None,
+        dialect: Dialect | None,
+        patience: Duration,
+        *,
+        owned_at: str = "",
+        is_checked: bool = False,
+        eviction: Eviction,
+    ) -> None:
+        """Create the link; the store closes a client of its own, for the servers `owned_at`."""
+        self.client = client
+        self.clock = checked_clock(clock)
+        found = linked(
+            client,
+            self.clock,
+            dialect=dialect,
+            patience=patience,
+            is_checked=is_checked,
+            owns_client=bool(owned_at),
+            eviction=eviction,
+        )
+        self._link, self._where = found.link, owned_at or found.where
+        self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
+        finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
+        self._owns_client = bool(owned_at)
+        self.is_closed = False
+
+    @property
+    def on_frozen(self) -> Callable[[PoolFrozen], None] | None:
+        """A function to call once for each pool that is found to have lost changes, in the thread that found it."""
+        return self._link.seen.on_frozen
+
+    @on_frozen.setter
+    def on_frozen(self, hook: Callable[[PoolFrozen], None] | None) -> None:
+        self._link.seen.on_frozen = hook
+
+    def require_pools(self) -> None:
+        """Raise InvalidInput if the store takes no pools, because a server that it has met may evict keys."""
+        if self._link.seen.eviction.refusal:
+            raise InvalidInput(self._link.seen.eviction.refusal)
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation atomically; raises StoreUnavailable if the local time `deadline` passes first."""
+        woken = operation.wakes()
+        if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
+            return self._release(operation, *woken, deadline)
+        try:
+            return self._link.perform(operation, deadline=deadline)
+        except (RedisError, OSError) as error:
+            raise our_error(error, self._where) from error
+
+    def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
+        # The next waiter of this process does not have to wait for the message, which another one delivers.
+        taken: list[Place] = []
+        try:
+            place = self.wakeups.take_offer(channel, taken)
+            if place is None:
+                self.wakeups.note_release(holder_id)
+                try:
+                    with Translated(self._where):
+                        return self._link.perform(operation, deadline=deadline)
+                finally:
+                    self.wakeups.signal(channel)
+            answer = self._hand_over(operation, taken, channel, holder_id, deadline)
+        except SegmentedError:
+            raise
+        except BaseException:  # of a signal handler, at any point: also in the middle of what wakes the next waiter
+            self._undo(self.wakeups.recover(channel, holder_id, taken))
+            if taken:
+                self._announce(channel, holder_id)
+            raise
+        time.sleep(0)  # the waiter goes on first: until it does, nobody works under the lock
+        return answer
+
+    def _hand_over(
+        self, operation: Operation[AnswerT], taken: list[Place], channel: str, holder_id: str, deadline: float
+    ) -> AnswerT:
+        """Release, and then make the attempt of the next waiter; waiters of other processes are not woken in vain."""
+        (place,) = taken
+        offer, asked_at = cast("Offer", place.offer), self.clock.now()
+        handed: tuple[object, float] | None = None
+        quiet = operation.quietly()
+        if quiet is None:
+            self.wakeups.note_release(holder_id)
+        release = operation if quiet is None else quiet
+        try:
+            with Translated(self._where):
+                answer, attempt = self._link.free(release, offer.attempt, where=self._where, deadline=deadline)
+            if not isinstance(attempt, SegmentedError):  # on an error the waiter makes its own attempt
+                handed = attempt, asked_at
+        finally:
+            self._undo(self.wakeups.hand(place, handed, taken))
+        if quiet is not None and not has_taken(offer.attempt, attempt):
+            self._announce(channel, holder_id, deadline)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return cast("AnswerT", answer)
+
+    def _announce(self, channel: str, holder_id: str, deadline: float = inf) -> None:
+        """Send the message of a release, which may have been a quiet one."""
+        with suppress(RedisError, OSError, SegmentedError):
+            self._link.publish(channel, holder_id, deadline=deadline)
+
+    def _undo(self, undoing: Sequence[Operation[object]]) -> None:
+        """Undo the attempt for a waiter that has left."""
+        for undo in undoing:
+            with suppress(SegmentedError):  # otherwise the lease of the attempt expires
+                self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform independent operations, many per round trip; one answer or error each.
+
+        If the server is unreachable, every answer is that error; nothing is raised.
+        """
+        return self._link.perform_all(operations, where=self._where, deadline=deadline)
+
+    def close(self) -> None:
+        """Stop listening and close the connections of this store. Its leases are no longer renewed.
+
+        An operation that still runs, or begins later, ends as before; its connection is closed then. A wait that begins
+        later is not notified of releases by others, and checks again from time to time.
+        """
+        self.is_closed = True
+        self.wakeups.close()
+        self._link.close()
+        if self._owns_client:
+            close_client(self.client)
+
+    def __enter__(self) -> Self:
+        """Return the store; the end of the `with` statement closes it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return the server's address without secrets, and how it compares and deletes."""
+        return f"RedisStore({self._where}, {described(self._link.dialect)})"
+
+
+def check_masters(client: redis.Redis | redis.RedisCluster, where: str, eviction: Eviction) -> None:
+    """Raise InvalidInput unless the server, or each master of a cluster, is usable."""
+    if isinstance(client, redis.RedisCluster):
+        for node in client.get_primaries():
+            at = f"{where} (node {node.name})"
+            with reading_info(at):
+                found: Any = client.info(target_nodes=node)
+            check_server(at, found, is_cluster=True, eviction=eviction)
+            with probing_scripts(at) as commands:
+                replies = [client.execute_command(*command, target_nodes=node) for command in commands]
+                check_rights(at, replies[0])
+    else:
+        with reading_info(where):
+            found = client.info()
+        check_server(where, found, is_cluster=False, eviction=eviction)
+        with probing_scripts(where) as commands:
+            replies = [client.execute_command(*command) for command in commands]
+            check_rights(where, replies[0])

@@ -36,18 +36,17 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         ),
         "a thread is asked to do other work between two requests, a task need not be": "AsyncLane.call",
         "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the "
-        "first operation": ("AsyncLink.check AsyncRedisStore.unchecked"),
+        "first operation": ("AsyncLink.check"),
     },
     "only async": {
         "the steps of its gate run in threads": "AsyncGate.gate",
-        "a store says how it treats a cancelled task": "AsyncRedisStore.ends_before_cancelled",
         "the tasks that ask end with the store; threads ask by way of the lanes, which end": (
             "AsyncQuorumWakeups.close"
         ),
     },
     "not awaited": {
         "it notes something in this process and asks no server": (
-            "AsyncKeeper.discard AsyncKeeper.watch AsyncLane.submit AsyncExecuting.require_pools"
+            "AsyncKeeper.discard AsyncKeeper.watch AsyncLane.submit"
         ),
         "it changes the lines of one event loop at once, so that no other task comes between": (
             "AsyncQuorumWakeups.leave"
