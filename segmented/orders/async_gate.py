@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
 from segmented.models.orders import decided_as
-from segmented.orders import sale, taking, within
+from segmented.orders import callers, sale, taking, within
 from segmented.orders.decided import decided_before
 from segmented.orders.gate import Gate
 from segmented.orders.verifying import compare_once, is_compared, verify
@@ -26,9 +26,8 @@ from segmented.stock.sold import Sold
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
-    from sqlalchemy.orm import Session
 
     from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.orders.answers import ConfirmAnswer
+    from segmented.orders.callers import Transaction
     from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold, ReturnUnits
     from segmented.stock import AsyncGrant, AsyncPool, Pool
     from segmented.stock.opening import Opening
@@ -165,8 +165,11 @@ class AsyncGate:
         """Store a reserved order within the caller's transaction. Raises as `within.decide` does."""
         run_sync: Any = getattr(transaction, "run_sync", None)
         if run_sync is None:
-            message = f"within={type(transaction).__name__} is not an AsyncSession or AsyncConnection of SQLAlchemy"
-            raise InvalidInput(message)
+            borrowed = callers.begun_beside(transaction, asyncio.get_running_loop())
+
+            def run_sync(work: Callable[..., AnswerT], *args: Any, **named: Any) -> Awaitable[AnswerT]:  # noqa: ANN401
+                return self._run(work, borrowed, *args, **named)
+
         beside, gate, is_stored = pool.in_threads(), self.gate, False
         for _ in range(sale.REBUILDS_MAX):
             asked = await self._run(within.wanted, beside, gate, order_id)
@@ -292,9 +295,9 @@ class AsyncGate:
 
 
 def _decided_within(
-    transaction: Session | Connection, gate: Gate, sku: str, asked: within.Wanted, *, is_stored: bool
+    transaction: Transaction, gate: Gate, sku: str, asked: within.Wanted, *, is_stored: bool
 ) -> within.Outcome | ConfirmAnswer | OrderMismatch:
-    return within.decide(within.begun(transaction), gate, sku, asked, is_stored=is_stored)
+    return within.decide(callers.begun(transaction), gate, sku, asked, is_stored=is_stored)
 
 
 def _asked_first(pool: Pool, gate: Gate, order: Order, asked: int | None) -> tuple[int, Settled | None]:

@@ -54,10 +54,15 @@ def _is_unknown(row: OrderRow, epoch: int, *, voided: bool) -> bool:
 
 def settled_by(row: OrderRow) -> Settled:
     """Return the database's decision as the pool's answer."""
-    state: OrderState = "confirmed"
-    if row.state == VOID:  # a void order has no segment, unless it was sold, and all of it returned
-        state = "cancelled" if row.segment is None else "returned"
+    state = stored_as(row.state, row.segment)
     return Settled(row.order_id, state, row.quantity, row.segment or 0, row.fence, 0, replay=True)
+
+
+def stored_as(state: str, segment: int | None) -> OrderState:
+    """Return how an order with this row has ended. A void order has no segment, unless all of it was returned."""
+    if state != VOID:
+        return "confirmed"
+    return "cancelled" if segment is None else "returned"
 
 
 def ended_before(pool: Pool, gate: OrderDatabase, order: Order, epoch: int) -> Settled | None:

@@ -1,4 +1,4 @@
-"""Confirm an order within the caller's own SQLAlchemy transaction: the caller's rows and the gate's are one commit.
+"""Confirm an order within the caller's own transaction: the caller's rows and the gate's are one commit.
 
 It takes three steps, so that asyncio can run the middle one on its own connection: read the pool's record of the order;
 take the units and insert the order in the transaction, or find how it was decided; tell the pool after the commit.
@@ -6,30 +6,29 @@ take the units and insert the order in the transaction, or find how it was decid
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, select
-from sqlalchemy.orm import Session
 
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolDiverged
 from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.models import Order, checked_id
 from segmented.orders import answers
+from segmented.orders.callers import connected
 from segmented.orders.database import lower_within
-from segmented.orders.decided import settled_by
-from segmented.orders.reading import read_orders
+from segmented.orders.decided import settled_by, stored_as
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
 from segmented.orders.standing import Claim
-from segmented.orders.tables import sales
+from segmented.orders.statements import given
+from segmented.orders.tables import orders, sales
 from segmented.orders.versions import check_version, known_revision
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
     from segmented.models import OrderRecord, Settled
+    from segmented.orders.callers import Transaction
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
     from segmented.stock.sold import SoldState
@@ -37,8 +36,12 @@ if TYPE_CHECKING:
 CLAIMED: Final = frozenset({"reserved", "confirmed"})
 """States of the pool's record for which the database is asked: it has the final say."""
 TABLES: Final = "segmented_orders by 'segmented orders migrate --database URL'"
-_CHECKED: Final[WeakKeyDictionary[Engine, set[tuple[str, str]]]] = WeakKeyDictionary()
-"""Engines whose database was found to be the gate's, by the gate's database and the sku."""
+SELECT_FATE: Final = select(orders.c.state, orders.c.quantity, orders.c.segment).where(
+    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
+)
+"""Without times, which each caller's connection converts in its own way."""
+_CHECKED: Final[WeakKeyDictionary[object, set[tuple[str, str]]]] = WeakKeyDictionary()
+"""Engines and connections whose database was found to be the gate's, by the gate's database and the sku."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def wanted(pool: Pool, gate: OrderDatabase, order_id: str) -> Wanted:
 
 
 def decide(
-    transaction: Session | Connection, gate: OrderDatabase, sku: str, asked: Wanted, *, is_stored: bool = False
+    transaction: Transaction, gate: OrderDatabase, sku: str, asked: Wanted, *, is_stored: bool = False
 ) -> Outcome | answers.ConfirmAnswer | OrderMismatch:
     """Confirm the order in the transaction, or find how it ended; other answers concern the pool as a whole.
 
@@ -89,12 +92,10 @@ def decide(
     aborted, TransactionConflict for one that lost a race, and StoreUnavailable.
     """
     what = f"order {asked.order_id!r} within a transaction"
-    connection = transaction if isinstance(transaction, Connection) else None
-    with translated(what, connection, table=TABLES):
-        if isinstance(transaction, Session):
-            connection = transaction.connection()
-        assert connection is not None  # noqa: S101  # it is one of the two
-        _check(connection, gate, sku, asked)
+    given = transaction if isinstance(transaction, Connection) else None
+    with ExitStack() as stack, translated(what, given, table=TABLES):
+        connection, owner = connected(transaction, stack)
+        _check(connection, owner, gate, sku, asked)
         claim = asked.claim(sku)
         if claim is not None:
             try:
@@ -107,11 +108,13 @@ def decide(
                 return Outcome("confirmed", claim.order.quantity, answer.replay and not is_stored)
             if not isinstance(answer, answers.Voided):
                 return answer
-        (row,) = read_orders(connection, sku=sku, order_ids=[asked.order_id]) or (None,)
+        values = {"given_sku": sku, "given_order_id": asked.order_id}
+        row = connection.execute(SELECT_FATE, values).one_or_none()
     if row is not None:
-        ended = settled_by(row)
-        is_known = ended.state == "cancelled" and claim is None and asked.record is not None
-        return Outcome(asked.record.state if is_known else ended.state, ended.quantity, replay=True)  # type: ignore[union-attr]  # as is_known says
+        state = stored_as(row.state, row.segment)
+        if state == "cancelled" and claim is None and asked.record is not None:
+            state = asked.record.state
+        return Outcome(state, row.quantity, replay=True)
     if asked.record is None:
         return Outcome("unknown", 0, replay=False)
     return Outcome(asked.record.state, asked.record.quantity, replay=True)
@@ -160,30 +163,12 @@ def overtaken(sku: str, order_id: str) -> PoolDiverged:
     return PoolDiverged(sku, order_id, f"it was rebuilt {REBUILDS_MAX} times in a row")
 
 
-def begun(transaction: Any) -> Session | Connection:  # noqa: ANN401  # whatever the caller passes
-    """Return the caller's transaction. Raises InvalidInput for anything else, and for a connection without one."""
-    found = transaction
-    if hasattr(found, "registry") and callable(found):  # a scoped session returns the current session
-        found = found()
-    if isinstance(found, Session):
-        return found
-    if isinstance(found, Connection):
-        if not found.in_transaction():
-            message = "within= needs a transaction that has begun: call it inside `with engine.begin() as connection`"
-            raise InvalidInput(message)
-        return found
-    message = f"within={type(transaction).__name__} is not a Session or Connection of SQLAlchemy"
-    if hasattr(found, "run_sync"):
-        message += ": with asyncio's, use AsyncPool and AsyncGate"
-    raise InvalidInput(message)
-
-
-def _check(connection: Connection, gate: OrderDatabase, sku: str, asked: Wanted) -> None:
-    """Raise InvalidInput unless the connection is in a transaction on the gate's database; reads once an engine."""
+def _check(connection: Connection, owner: object, gate: OrderDatabase, sku: str, asked: Wanted) -> None:
+    """Raise InvalidInput unless the connection is in a transaction on the gate's database; reads once an owner."""
     if is_in_autocommit(connection):
         message = "within= needs a transaction, and this connection commits each statement by itself"
         raise InvalidInput(message)
-    checked = _CHECKED.setdefault(connection.engine, set())
+    checked = _CHECKED.setdefault(owner, set())
     if (gate.where, sku) in checked:
         return
     check_version(connection, gate.where)

@@ -284,10 +284,10 @@ class Pool:
         is cancelled is still done; without a holder id, or with a gate, it is also repeated in the background while a
         server does not answer.
 
-        `within` is your own transaction on the gate's database: a Session or Connection of SQLAlchemy, with asyncio an
-        Session or Connection. The order is stored when it commits, together with your rows, and the answer is
-        a value for an order in every state: true if it is sold, with `state`, `replay`, and `tell` to tell the pool
-        after the commit.
+        `within` is your own transaction on the gate's database: a Session or Connection of SQLAlchemy, the connection
+        of Django or psycopg; with asyncio an Session or Connection, or psycopg's Connection. The order
+        is stored when it commits, together with your rows, and the answer is a value for an order in every state: true
+        if it is sold, with `state`, `replay`, and `tell` to tell the pool after the commit.
         """
         if within is not None:
             return self._decides.confirm_within(self.plain, order_id, within)

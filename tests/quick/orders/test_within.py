@@ -219,7 +219,10 @@ def test_what_is_no_transaction_of_the_gates_database_is_refused_in_one_sentence
     with engine.connect() as connection:
         for bad, said in (
             (connection, "needs a transaction that has begun"),
-            ("session", "within=str is not a Session or Connection of SQLAlchemy$"),
+            (
+                "session",
+                "within=str is not a Session or Connection of SQLAlchemy, or a connection of Django or psycopg$",
+            ),
             (connection.execution_options(isolation_level="AUTOCOMMIT"), "within= needs a transaction"),
         ):
             with pytest.raises(InvalidInput, match=said):

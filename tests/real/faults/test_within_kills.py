@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -25,15 +26,14 @@ SKU: Final = "mug"
 POINTS_MAX: Final = 40
 SHOP: Final = """
 import os, signal, sys
+import django.db, psycopg
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 from segmented import Pool, RedisStore
 from segmented.orders import Gate
 
-server, database, order_id, last = *sys.argv[1:4], int(sys.argv[4])
-engine = create_engine(database)
-pool = Pool(RedisStore.from_url(server), "mug", gate=Gate(engine))
-pool.reserve(order_id)
+server, database = sys.argv[1:]
+INVOICE = "INSERT INTO invoices (order_id) VALUES (%s)"
 points = 0
 
 def point(*_):
@@ -42,19 +42,83 @@ def point(*_):
     if points == last:
         os.kill(os.getpid(), signal.SIGKILL)
 
-for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
-    event.listen(Engine, name, point)
+for line in sys.stdin:
+    order_id, last = line.split()
+    last = int(last)
+    if os.fork() == 0:
+        break
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+else:
+    os._exit(0)
+
+def ready():
+    pool.reserve(order_id)
+    for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
+        event.listen(Engine, name, point)
+
+engine = create_engine(database)
+pool = Pool(RedisStore.from_url(server), "mug", gate=Gate(engine))
+"""
+"""A process that takes each payment in a child of its own, and says how that ended."""
+SESSION: Final = """
+ready()
 with Session(engine) as session, session.begin():
     sold = pool.confirm(order_id, within=session)
     session.execute(text("INSERT INTO invoices (order_id) VALUES (:id)"), {"id": order_id})
 point()
 sold.tell()
 """
+DJANGO: Final = """
+import django
+from django.conf import settings
+url = engine.url
+named = {"NAME": url.database, "USER": url.username or "", "HOST": url.query.get("host", "")}
+settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends." + url.get_backend_name()} | named})
+if url.get_backend_name() == "sqlite":
+    settings.DATABASES["default"]["ENGINE"] += "3"
+django.setup()
+from django.db import connection, transaction
+def each(execute, *words):
+    point()
+    try:
+        return execute(*words)
+    finally:
+        point()
+ready()
+with connection.execute_wrapper(each), transaction.atomic():
+    sold = pool.confirm(order_id, within=connection)
+    with connection.cursor() as cursor:
+        cursor.execute(INVOICE, [order_id])
+    transaction.on_commit(point)
+    transaction.on_commit(sold.tell)
+"""
+PSYCOPG: Final = """
+import psycopg
+ready()
+with psycopg.connect(database.replace("+psycopg", "")) as connection:
+    sold = pool.confirm(order_id, within=connection)
+    point()
+    connection.execute(INVOICE, [order_id])
+    point()
+    connection.commit()
+    point()
+    sold.tell()
+"""
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    ("kind", "shop"),
+    [
+        ("sqlite", SESSION),
+        ("postgresql", SESSION),
+        ("sqlite", DJANGO),
+        ("postgresql", DJANGO),
+        ("postgresql", PSYCOPG),
+    ],
+    ids=["sqlite", "postgresql", "django-sqlite", "django-postgresql", "psycopg"],
+)
 def test_a_kill_at_each_statement_leaves_both_rows_or_none(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, valkey: ValkeyServer
+    kind: str, shop: str, request: pytest.FixtureRequest, tmp_path: Path, valkey: ValkeyServer
 ) -> None:
     database = f"sqlite:///{tmp_path / 'orders.sqlite'}"
     if kind == "postgresql":
@@ -66,19 +130,24 @@ def test_a_kill_at_each_statement_leaves_both_rows_or_none(
         connection.execute(text("CREATE TABLE invoices (order_id VARCHAR(64) PRIMARY KEY)"))
     killed: dict[str, bool] = {}
     by_hand: list[str] = []
-    with RedisStore.from_url(valkey.url) as store, Gate(engine) as gate:
+    with RedisStore.from_url(valkey.url) as store, Gate(engine) as gate, ExitStack() as stack:
         gate.create()
         pool = Pool(store, SKU, gate=gate)
         pool.open(stock=POINTS_MAX, segments=2)
+        words = (sys.executable, "-c", SHOP + shop, valkey.url, own.render_as_string(hide_password=False))
+        process = stack.enter_context(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
         for point in range(1, POINTS_MAX):
             order_id = f"o-{point:02}"
-            words = (valkey.url, own.render_as_string(hide_password=False), order_id, str(point))
-            ended = subprocess.run((sys.executable, "-c", SHOP, *words), timeout=120, check=False)
-            assert ended.returncode in {0, -signal.SIGKILL}
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(f"{order_id} {point}\n")
+            process.stdin.flush()
+            ended = int(process.stdout.readline())
+            assert ended in {0, -signal.SIGKILL}
             stored = {one for (one,) in sql_rows(database, "SELECT order_id FROM invoices")}
             rows = {one for (one,) in sql_rows(database, "SELECT order_id FROM segmented_orders")}
             assert stored == rows - set(by_hand)
-            if ended.returncode == 0:
+            if ended == 0:
                 break
             killed[order_id] = order_id in rows
             assert pool.confirm(order_id).state == "confirmed"
@@ -86,6 +155,7 @@ def test_a_kill_at_each_statement_leaves_both_rows_or_none(
         else:
             pytest.fail("it never ended by itself")
         engine.dispose()
+        process.communicate(timeout=60)
         assert set(killed.values()) == {False, True}
         assert len(killed) >= 8
         assert judged(valkey.url, database) == (POINTS_MAX, len(killed) + 1, POINTS_MAX - len(killed) - 1)
