@@ -20,6 +20,7 @@ EXTRAS: Final = {
     "asyncmy": "mysql",
     "billiard": "workers",
     "celery": "workers",
+    "django": "django",
     "hiredis": "fast",
     "kazoo": "zookeeper",
     "kombu": "workers",

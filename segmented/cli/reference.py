@@ -33,6 +33,7 @@ MODULES: Final = (
     "segmented.dedup.celery",
     "segmented.dedup.web",
     "segmented.celery",
+    "segmented.django",
     "segmented.errors",
     "segmented.models",
     "segmented.stores.memory",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -65,11 +66,23 @@ def migrate(engine: Engine) -> Migrated:
 
 def run_revisions(connection: Connection) -> None:
     """Run the missing revisions in the transaction of this connection."""
-    config = Config()
+    command.upgrade(_config(connection=connection), HEAD)
+
+
+def revisions_as_sql(dialect: str, before: str | None, after: str) -> list[str]:
+    """Return the statements that bring tables from one revision to another; without a `before`, tables are made."""
+    written = StringIO()
+    with ONE_AT_A_TIME.lock:
+        command.upgrade(_config(written, dialect=dialect), f"{before or 'base'}:{after}", sql=True)
+    return [one.strip() for one in written.getvalue().split(";\n") if one.strip()]
+
+
+def _config(written: StringIO | None = None, **attributes: object) -> Config:
+    config = Config(output_buffer=written)
     config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    command.upgrade(config, HEAD)
+    config.attributes.update(attributes)
+    return config
 
 
 def _check_columns(connection: Connection, where: str) -> None:

@@ -1,0 +1,20 @@
+"""The app's configuration."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.core.checks import register
+
+from segmented.django.conf import check
+
+
+class SegmentedConfig(AppConfig):
+    """The app `segmented`: checks, a migration of the gate's tables, and a read-only admin."""
+
+    name = "segmented.django"
+    label = "segmented"
+    verbose_name = "Segmented"
+
+    def ready(self) -> None:
+        """Register the checks of the settings, which `manage.py check` and `runserver` run."""
+        register(check)
