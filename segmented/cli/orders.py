@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from segmented import protocol as op
+from segmented.cli import orders_data
 from segmented.cli.orders_view import (
     DEAD_HEADS,
     MESSAGE_HEADS,
@@ -260,6 +261,9 @@ def migrate(*, database: DatabaseOption = None, json_file: JsonOption = None) ->
     if json_file != STDOUT:
         change = f"created at {done.after}" if done.before is None else f"migrated from {done.before} to {done.after}"
         typer.echo(f"tables at revision {done.after} before: nothing is changed" if done.replay else f"tables {change}")
+
+
+orders.command()(orders_data.prune)
 
 
 @contextmanager

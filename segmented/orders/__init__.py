@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from segmented.orders.gate import Gate as Gate
     from segmented.orders.migrating import Migrated as Migrated, migrate as migrate
     from segmented.orders.opening import open_gated as open_gated, reopen_gated as reopen_gated
+    from segmented.orders.pruning import PruneReport as PruneReport, prune as prune
     from segmented.orders.rebuilding import rebuild as rebuild
     from segmented.orders.relaying import RelayReport as RelayReport, ShardRelay as ShardRelay, relay as relay
     from segmented.orders.sale import (
@@ -50,6 +51,7 @@ LATE: Final = from_modules(
         "segmented.orders.gate": "Gate",
         "segmented.orders.migrating": "Migrated migrate",
         "segmented.orders.opening": "open_gated reopen_gated",
+        "segmented.orders.pruning": "PruneReport prune",
         "segmented.orders.rebuilding": "rebuild",
         "segmented.orders.relaying": "RelayReport ShardRelay relay",
         "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order tell_pool",

@@ -120,6 +120,8 @@ class BothProgress:
     earlier: int = 0
     returned: int = -1
     """Units of all returns when the comparison was begun; -1: it was not."""
+    pruned: int = -1
+    """Units of all orders whose rows were deleted as old by then; -1: it was not."""
 
 
 class BothAudit:
@@ -143,19 +145,21 @@ class BothAudit:
         """Compare all orders, one page after the other; the progress is right after each of them."""
         if self._progress.returned < 0:
             self._progress.returned = self._gate.returns.units(self._pool.sku)
+            self._progress.pruned = self._gate.pruning.units(self._pool.sku)
         yield from self._read_pool()
         if self._progress.sold_before < 0:
             self._progress.sold_before = self._gate.totals(self._pool.sku).sold
         yield from self._read_database()
 
     def report(self) -> BothReport | None:
-        """Compare the sums, after all pages; None if the stock or the epoch changed, or orders were forgotten."""
+        """Compare the sums, after all pages; None if the stock or the epoch changed, or orders have left a side."""
         progress = self._progress
         before, begun = self._pool.state(), self._gate.unfinished_changes(self._pool.sku)
         totals, moved = self._totals()
         noted = self._noted(begun)
         after = self._pool.state()
         is_quiet = stock_of(before) == stock_of(after) and begun == self._gate.unfinished_changes(self._pool.sku)
+        is_quiet = is_quiet and progress.pruned == self._gate.pruning.units(self._pool.sku)
         if not is_quiet or (after.epoch, after.lost) != (progress.epoch, progress.lost):
             return None
         sums = Sums(progress.sold_before, progress.sold, progress.earlier - after.lost, self._returned())

@@ -31,6 +31,7 @@ from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, connect, shown
 from segmented.orders.ledger import LedgerRows
 from segmented.orders.postgresql import PostgresStatements
+from segmented.orders.prune_rows import PruneRows
 from segmented.orders.return_rows import ReturnRows
 from segmented.orders.sqlite import SqliteStatements
 from segmented.orders.standing import Claim, fate
@@ -88,6 +89,8 @@ class OrderDatabase(NotPickled):
         """The rows of two shards, when units go from one to the other."""
         self.returns = ReturnRows(self._statements.begin, self._run)
         """The rows of returns."""
+        self.pruning = PruneRows(self._statements.begin, self._run)
+        """Deletes old rows."""
         self.carts = CartRows(self._statements, self._run)
         """The rows of carts, which are stored together."""
         try:

@@ -49,6 +49,12 @@ _SELECT_AT: Final = (
     .order_by(ledger.c.sequence.desc(), ledger.c.line.desc())
     .limit(1)
 )
+_SELECT_FIRST: Final = (
+    select(ledger.c.sequence, ledger.c.changed_at)
+    .where(_OF_SHARD, ledger.c.epoch == given(ledger.c.epoch))
+    .order_by(ledger.c.sequence)
+    .limit(1)
+)
 _SELECT_FIRST_NOTES: Final = (
     select(ledger.c.kind, ledger.c.note)
     .where(_OF_SHARD, ledger.c.epoch == given(ledger.c.epoch))
@@ -109,7 +115,11 @@ class LedgerRows:
         values = {"given_sku": sku, "given_shard": shard, "given_epoch": last[0]}
 
         def work(connection: Connection) -> int:
-            low, high = 0, last[1]  # changes up to `low` are old enough, those after `high` are not
+            first = connection.execute(_SELECT_FIRST, values).one_or_none()
+            if first is None or in_utc(first[1]) > ended:
+                return 0
+            # Changes up to `low` are old enough, those after `high` are not.
+            low, high = min(int(first[0]), last[1]), last[1]
             while low < high:
                 middle = (low + high + 1) // 2
                 found = connection.execute(_SELECT_AT, values | {"given_sequence": middle}).one_or_none()
@@ -117,7 +127,7 @@ class LedgerRows:
                     high = (middle if found is None else found[0]) - 1
                 else:
                     low = middle
-            return max(low, 0)
+            return low
 
         return self._run(work)
 

@@ -1,0 +1,98 @@
+"""Old and personal data in orders: `segmented orders prune`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import typer
+
+from segmented.cli.output import (
+    DEFAULT_URL,
+    DatabaseOption,
+    JsonOption,
+    UrlOption,
+    YesOption,
+    require_somebody,
+    shown,
+    write_json,
+)
+from segmented.cli.pool_delete import DryRunOption
+from segmented.errors import InvalidInput
+from segmented.files import STDOUT
+from segmented.models.ids import counted
+from segmented.stores.redis import RedisStore
+
+EXIT_REFUSED: Final = 1
+MEGABYTE: Final = 1_000_000
+
+
+def prune(
+    *,
+    before: Annotated[
+        datetime,
+        typer.Option(
+            metavar="DATE", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M"], help="Rows from before this date go, UTC."
+        ),
+    ],
+    gone: Annotated[
+        bool, typer.Option("--gone", help="Also orders of pools that the stock server does not know.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    yes: YesOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Delete old rows of the order database: orders that no pool needs any more, and relayed ledger entries.
+
+    Orders of a pool that is there go once it has no record of them, which `pool forget` does; those of an archived or
+    deleted pool all go. Deletes 1,000 rows in a transaction, while pools sell. Run the same command again to finish an
+    interrupted run. The sold units stay as a sum, so that audits stay clean.
+    """
+    if database is None:
+        message = "prune needs --database URL: the order database whose old rows are deleted"
+        raise InvalidInput(message)
+    is_asked = not dry_run and require_somebody("prune", yes=yes)
+    from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    from segmented.orders import prune as prune_rows  # noqa: PLC0415  # as above
+
+    before = before.replace(tzinfo=UTC)
+    with RedisStore.from_url(url) as store, migrated_gate(database) as gate, _counting() as on_page:
+        if is_asked and not typer.confirm(f"Delete the orders and ledger entries from before {before:%Y-%m-%d %H:%M}?"):
+            raise typer.Exit(EXIT_REFUSED)
+        sizes = gate.pruning.sizes()
+        done = prune_rows(store, gate, before, gone=gone, dry_run=dry_run, on_page=on_page)
+    if json_file is not None:
+        content = asdict(done) | {"before": before.isoformat(), "sizes_before": sizes}
+        write_json(json_file, {"is_changed": not dry_run and bool(done.orders or done.entries)} | content)
+    if json_file == STDOUT:
+        return
+    what = f"{counted(done.orders, 'order')} and {counted(done.entries, 'ledger entry')}"
+    typer.echo(f"{'would be deleted' if dry_run else 'deleted'}: {what} from before {before:%Y-%m-%d %H:%M}")
+    for name, size in done.sizes.items():
+        typer.echo(f"{name}: {size / MEGABYTE:,.1f} MB")
+    if done.unknown:
+        names = ", ".join(map(shown, done.unknown[:3])) + (" ..." if len(done.unknown) > 3 else "")  # noqa: PLR2004  # enough to see
+        kept = f"orders of {counted(len(done.unknown), 'pool')} stay, which the stock server does not know: {names}"
+        typer.echo(f"{kept}; --gone deletes them, too", err=True)
+
+
+@contextmanager
+def _counting() -> Iterator[Callable[[int, int], None]]:
+    """Count the deleted rows on a terminal, on standard error."""
+    if not sys.stderr.isatty():
+        yield lambda _orders, _entries: None
+        return
+    from rich.progress import Progress as Bars, TextColumn  # noqa: PLC0415  # terminals only
+
+    from segmented.cli.console import Console  # noqa: PLC0415  # as above
+
+    columns = TextColumn("orders: {task.completed:,}, ledger entries: {task.fields[entries]:,}")
+    with Bars(columns, console=Console(stderr=True), transient=True) as bars:
+        line = bars.add_task("", total=None, entries=0)
+        yield lambda orders, entries: bars.update(line, completed=orders, entries=entries)

@@ -1,0 +1,162 @@
+"""Old rows: read in pages, and deleted a page in one transaction. A pool's deleted sold units stay in one row.
+
+That row has an id that no order can have, and epoch 0, as a sold order has that its pool does not know any more. So the
+sums of an audit stay right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import and_, delete, func, or_, select, text
+from sqlalchemy.dialects import postgresql, sqlite
+
+from segmented.orders.ledger_table import ledger
+from segmented.orders.reading import in_utc
+from segmented.orders.tables import CONFIRMED, orders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement, Connection, Select
+
+    from segmented.orders.stocking import Run
+
+PAGE: Final = 1_000
+PRUNED_ID: Final = "\tpruned"
+"""No order can have a tab in its id."""
+_LAST: Final = (ledger.c.epoch.desc(), ledger.c.sequence.desc())
+_FIRST: Final = (ledger.c.epoch, ledger.c.sequence, ledger.c.line)
+
+
+@dataclass(frozen=True, slots=True)
+class OldRow:
+    """An order's row, and when it was made."""
+
+    order_id: str
+    state: str
+    epoch: int | None
+    created_at: datetime
+
+
+class PruneRows:
+    """Deletes old rows. Created by a gate."""
+
+    def __init__(self, begin: str, run: Run) -> None:
+        """Create with the database's statement that opens a transaction."""
+        self._begin, self._run = begin, run
+
+    def names(self) -> Iterator[str]:
+        """Read the skus and shards that have orders, one after the other: the whole index would take too long."""
+        last: str | None = ""
+        while last is not None:
+            following = select(func.min(orders.c.sku)).where(orders.c.sku > last)
+            last = self._run(partial(_first_of, following))
+            if last is not None:
+                yield last
+
+    def page(self, sku: str, after: str) -> tuple[OldRow, ...]:
+        """Read the next orders behind an id, sorted by their ids' bytes."""
+        columns = (orders.c.order_id, orders.c.state, orders.c.epoch, orders.c.created_at)
+        chosen = select(*columns).where(orders.c.sku == sku, orders.c.order_id > max(after, PRUNED_ID))
+        page = chosen.order_by(orders.c.order_id).limit(PAGE)
+
+        def work(connection: Connection) -> tuple[OldRow, ...]:
+            return tuple(OldRow(*row[:-1], in_utc(row[-1])) for row in connection.execute(page))
+
+        return self._run(work)
+
+    def delete(self, sku: str, order_ids: Sequence[str]) -> tuple[int, int]:
+        """Delete up to 1,000 orders, add their sold units to the pool's row, and return both numbers."""
+        these = (orders.c.sku == sku, orders.c.order_id.in_(order_ids))
+        gone = delete(orders).where(*these).returning(orders.c.state, orders.c.quantity)
+
+        def work(connection: Connection) -> tuple[int, int]:
+            connection.exec_driver_sql(self._begin)
+            found = connection.execute(gone).all()
+            units = sum(row.quantity for row in found if row.state == CONFIRMED)
+            if units:
+                insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+                content = {"sku": sku, "order_id": PRUNED_ID, "state": CONFIRMED, "segment": 0, "epoch": 0}
+                added = insert(orders).values(quantity=units, **content)
+                key = (orders.c.sku, orders.c.order_id)
+                summed = {"quantity": orders.c.quantity + added.excluded.quantity}
+                connection.execute(added.on_conflict_do_update(index_elements=key, set_=summed))
+            connection.commit()
+            return len(found), units
+
+        return self._run(work)
+
+    def units(self, sku: str) -> int:
+        """Return the sold units of all orders of a sku that were deleted."""
+        pruned = select(orders.c.quantity).where(orders.c.sku == sku, orders.c.order_id == PRUNED_ID)
+        return self._run(lambda connection: connection.execute(pruned).scalar() or 0)
+
+    def ledgers(self) -> Iterator[tuple[str, int]]:
+        """Read the skus and the numbers of shards that have a relayed ledger, one after the other."""
+        sku, shard = "", 0
+        while True:
+            behind = or_(ledger.c.sku > sku, and_(ledger.c.sku == sku, ledger.c.shard > shard))
+            following = select(ledger.c.sku, ledger.c.shard).where(behind).order_by(ledger.c.sku, ledger.c.shard)
+            found = self._run(partial(_first_row_of, following.limit(1)))
+            if found is None:
+                return
+            sku, shard = found
+            yield sku, shard
+
+    def delete_entries(self, sku: str, shard: int, before: datetime, *, dry_run: bool) -> int:
+        """Delete about 1,000 of the oldest rows of a shard's ledger; 0 if none is left. A dry run counts all.
+
+        The last entry stays: the relay continues behind it.
+        """
+        of_it = (ledger.c.sku == sku, ledger.c.shard == shard)
+        last = select(ledger.c.epoch, ledger.c.sequence).where(*of_it).order_by(*_LAST).limit(1)
+        first = select(ledger.c.epoch, ledger.c.sequence, ledger.c.changed_at).where(*of_it).order_by(*_FIRST)
+
+        def work(connection: Connection) -> int:
+            connection.exec_driver_sql(self._begin)
+            end = connection.execute(last).one_or_none()
+            old = None
+            for row in connection.execute(first if dry_run else first.limit(PAGE)).yield_per(PAGE):
+                if in_utc(row.changed_at) >= before or (row.epoch, row.sequence) == tuple(end or ()):
+                    break
+                old = row
+            if old is None:
+                return 0
+            up_to: ColumnElement[bool] = or_(
+                ledger.c.epoch < old.epoch, and_(ledger.c.epoch == old.epoch, ledger.c.sequence <= old.sequence)
+            )
+            if dry_run:
+                counted = select(func.count()).select_from(ledger).where(*of_it, up_to)
+                return int(connection.execute(counted).scalar_one())
+            count = connection.execute(delete(ledger).where(*of_it, up_to)).rowcount
+            connection.commit()
+            return count
+
+        return self._run(work)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of both tables with their indexes; empty on SQLite, which does not say."""
+        size = text(
+            "SELECT relname, pg_total_relation_size(oid) FROM pg_class WHERE oid IN (to_regclass(:a), to_regclass(:b))"
+        )
+
+        def work(connection: Connection) -> dict[str, int]:
+            if connection.dialect.name != "postgresql":
+                return {}
+            found = connection.execute(size, {"a": orders.name, "b": ledger.name})
+            return {row[0]: row[1] for row in found}
+
+        return self._run(work)
+
+
+def _first_of(wanted: Select[str | None], connection: Connection) -> str | None:
+    return connection.execute(wanted).scalar()
+
+
+def _first_row_of(wanted: Select[str, int], connection: Connection) -> tuple[str, int] | None:
+    found = connection.execute(wanted).one_or_none()
+    return None if found is None else (found[0], found[1])
