@@ -167,7 +167,7 @@ class AsyncGate:
         if run_sync is None:
             borrowed = callers.begun_beside(transaction, asyncio.get_running_loop())
 
-            def run_sync(work: Callable[..., AnswerT], *args: Any, **named: Any) -> Awaitable[AnswerT]:  # noqa: ANN401
+            def run_sync(work: Callable[..., AnswerT], *args: Any, **named: Any) -> Awaitable[AnswerT]:  # noqa: ANN401  # of any work
                 return self._run(work, borrowed, *args, **named)
 
         beside, gate, is_stored = pool.in_threads(), self.gate, False

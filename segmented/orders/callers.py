@@ -138,7 +138,7 @@ def begun_beside(transaction: object, loop: asyncio.AbstractEventLoop) -> Borrow
         )
         raise InvalidInput(message)
     from psycopg import AsyncCursor  # noqa: PLC0415  # it is optional, and imported by now
-    from psycopg.rows import tuple_row  # noqa: PLC0415
+    from psycopg.rows import tuple_row  # noqa: PLC0415  # as above
 
     connection: Any = transaction
     return _lent_by(connection, lambda: _OnLoop(AsyncCursor(connection, row_factory=tuple_row), loop))
@@ -175,7 +175,7 @@ def _lent_by(connection: Any, cursor: Callable[[], Any]) -> Borrowed:  # noqa: A
 def _cursor_of(connection: Any) -> Callable[[], Any]:  # noqa: ANN401  # as above
     """Return what makes a plain cursor, whatever cursors and rows the caller's connection makes."""
     from psycopg import Cursor  # noqa: PLC0415  # it is optional, and imported by now
-    from psycopg.rows import tuple_row  # noqa: PLC0415
+    from psycopg.rows import tuple_row  # noqa: PLC0415  # as above
 
     return lambda: Cursor(connection, row_factory=tuple_row)
 

@@ -160,7 +160,7 @@ def test_the_last_units_move_to_the_segment_that_needs_them_in_django(
     assert judged(valkey.url, every_database) == (8, 8, 0)
 
 
-def test_what_is_no_transaction_of_django_on_the_gates_database_is_refused_in_one_sentence(
+def test_what_is_no_django_transaction_of_the_gates_database_is_refused(
     pool: Pool, every_database: str, tmp_path: Path
 ) -> None:
     pool.reserve("a")
