@@ -56,7 +56,7 @@ class AsyncNoGate:
         self._store = store
         self._settings = settings
         self._mark = mark
-        self._calls = Coalescing(store, settings.sku, settings.hold_ms, mark)  # asyncio only
+        self._calls = Coalescing(store, settings.sku, mark)  # asyncio only
 
     def enter_loop(self) -> None:  # asyncio only
         """Note the running event loop. Raises InvalidInput if the pool serves another one."""
@@ -64,7 +64,7 @@ class AsyncNoGate:
 
     async def reserve(self, operation: op.Reserve) -> Taken:
         """Reserve units; with asyncio, in one batch with concurrent calls."""
-        return await self._calls.reserve(operation.order, partial=operation.partial)  # asyncio only
+        return await self._calls.reserve(operation.order, operation.hold_ms, partial=operation.partial)  # asyncio only
         # threads: return run_sync(reserve_marked(self._mark, operation), self._store)
 
     async def open_pool(self, _: object, opening: Opening) -> Opened | AlreadyOpen:

@@ -229,15 +229,23 @@ class AsyncPool:
         )
 
     async def reserve(
-        self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
+        self,
+        order: Order | str,
+        *,
+        quantity: int = 1,
+        customer_id: str | None = None,
+        partial: bool = False,
+        hold: Duration | None = None,
     ) -> Taken:
-        """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
+        """Reserve units for `hold` seconds, without a lock; with `partial`, fewer units if fewer are left.
+
+        Without `hold`, they stay reserved for the pool's hold time.
 
         If an asyncio call is cancelled, the pool tries for a short time in the background to cancel its order; the
         order id can be used again then. The order is kept if another call for it is under way in this pool or was
         granted it. The pool does not see a repeat that another process makes in that short time.
         """
-        operation = self._settings.reserve(order, quantity, customer_id, partial=partial)
+        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial, hold=hold)
 
         async def ask(_: tuple[Order, ...]) -> list[Taken]:
             return [await self._own.reserve(operation)]

@@ -37,6 +37,8 @@ AnswerT = TypeVar("AnswerT")
 
 GATHERED_MAX: Final = 500
 """Maximum number of calls in a batch: more would cost the server no less each, while this process has nothing to do."""
+LANES_MAX: Final = 16
+"""Holds of different length that are reserved in batches of their own, before idle lanes are dropped."""
 UNDER_WAY_MAX: Final = 2
 """Maximum number of batches of one lane in flight: one on the server, and one, if full, being encoded or read here."""
 
@@ -76,6 +78,11 @@ class Lane(Generic[AskedT, AnswerT]):
         if count == 0 or (count < UNDER_WAY_MAX and len(self._asked) >= GATHERED_MAX):
             self._begin()
         return future
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no call waits or is in flight."""
+        return not self._asked and not self._under_way
 
     def _begin(self) -> None:
         self._under_way += 1
@@ -204,20 +211,18 @@ ALONE: Final = _Asked()
 class Coalescing:
     """The calls of one pool in one event loop: a lane for each operation that can serve many orders."""
 
-    def __init__(self, store: AsyncStore, sku: str, hold_ms: int, mark: SoldOutMark) -> None:
+    def __init__(self, store: AsyncStore, sku: str, mark: SoldOutMark) -> None:
         """Create the lanes. The sold-out mark may refuse a reserve here, and is cleared when units were returned."""
         self._store = store
         self._sku = sku
-        self._hold_ms = hold_ms
         self._mark = mark
         self._loop: asyncio.AbstractEventLoop | None = None
         self._begin()
 
     def _begin(self) -> None:
         """Reset all calls: at creation, or after the previous loop was closed, when its callers are gone."""
-        self._reserving: dict[bool, Lane[Order, Taken]] = {
-            partial: Lane(self._reserver(partial=partial), self._note_unheard) for partial in (False, True)
-        }
+        self._reserving: dict[tuple[int, bool], Lane[Order, Taken]] = {}
+        """By the length of the hold in milliseconds, and whether fewer units will do."""
         self._confirming: Lane[str, Settled] = Lane(self._settler("confirmed"), store=self._store)
         self._cancelling: Lane[str, Settled] = Lane(self._settler("cancelled"), store=self._store)
         self._asked: dict[str, _Asked] = {}
@@ -238,7 +243,7 @@ class Coalescing:
         self._loop = loop
         return loop
 
-    async def reserve(self, order: Order, *, partial: bool) -> Taken:
+    async def reserve(self, order: Order, hold_ms: int, *, partial: bool) -> Taken:
         """Reserve units. If the caller is cancelled, its units are returned, unless another caller has the order.
 
         Another caller is detected if it reserves through this object, or if the server's record shows a grant, a
@@ -260,7 +265,7 @@ class Coalescing:
             self._join(order_id)
         else:
             self._asked[order_id] = ALONE
-        future = self._reserving[partial].ask(order, loop)
+        future = self._lane(hold_ms, partial=partial).ask(order, loop)
         try:
             answer = await future
         except asyncio.CancelledError:
@@ -277,6 +282,15 @@ class Coalescing:
         if mark.seconds:
             mark.note(order_id, answer, asked_at)
         return answer
+
+    def _lane(self, hold_ms: int, *, partial: bool) -> Lane[Order, Taken]:
+        lane = self._reserving.get((hold_ms, partial))
+        if lane is None:
+            if len(self._reserving) >= LANES_MAX:
+                self._reserving = {key: one for key, one in self._reserving.items() if not one.is_idle}
+            lane = Lane(self._reserver(hold_ms, partial=partial), self._note_unheard)
+            self._reserving[hold_ms, partial] = lane
+        return lane
 
     def _join(self, order_id: str) -> None:
         """Count one more call of an order that others ask for, or whose units are owed."""
@@ -302,9 +316,11 @@ class Coalescing:
         """Request to return an order's units."""
         return self._cancelling.ask(order_id, self.enter_loop())
 
-    def _reserver(self, *, partial: bool) -> Callable[[list[Order]], Awaitable[Sequence[Taken | SegmentedError]]]:
+    def _reserver(
+        self, hold_ms: int, *, partial: bool
+    ) -> Callable[[list[Order]], Awaitable[Sequence[Taken | SegmentedError]]]:
         async def perform(orders: list[Order]) -> Sequence[Taken | SegmentedError]:
-            operation = op.ReserveMany(self._sku, tuple(orders), self._hold_ms, partial)
+            operation = op.ReserveMany(self._sku, tuple(orders), hold_ms, partial)
             answers = await self._store.execute(operation)
             if Busy in {*map(type, answers)}:
                 return await run_async(while_busy_plan(operation, [*answers]), self._store)

@@ -158,13 +158,10 @@ class PoolSettings:
             repeatable=holder_id is not None,
         )
 
-    def reserve(
-        self, order: Order | str, quantity: int = 1, customer_id: str | None = None, *, partial: bool
-    ) -> op.Reserve:
-        """Build a reservation of units."""
-        return op.Reserve(
-            self.sku, as_order(order, quantity, customer_id), self.hold_ms, checked_flag(partial, "partial")
-        )
+    def reserve(self, order: Order, *, partial: bool, hold: Duration | None) -> op.Reserve:
+        """Build a reservation of units, for the pool's hold time or another one."""
+        hold_ms = self.hold_ms if hold is None else milliseconds(hold, "hold")
+        return op.Reserve(self.sku, order, hold_ms, checked_flag(partial, "partial"))
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool) -> op.ReserveMany:
         """Check that all items are orders, before any is reserved."""

@@ -220,20 +220,26 @@ class AsyncShardedPool:
         # threads: return self._granted(operation, seconds, keep_on, fair=fair)
 
     async def reserve(
-        self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
+        self,
+        order: Order | str,
+        *,
+        quantity: int = 1,
+        customer_id: str | None = None,
+        partial: bool = False,
+        hold: Duration | None = None,
     ) -> Taken:
-        """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
+        """Reserve units for `hold` seconds, without a lock; with `partial`, fewer units if fewer are left.
 
         Takes one command if the order's home has enough. See `Pool.reserve`, also for an asyncio call that is
         cancelled; if it is cancelled while units are brought from other shards, or in a pool with a gate, it may keep
         them until the hold expires, and a repeat gets them.
         """
-        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial)
+        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial, hold=hold)
         if self.gate is None:  # asyncio only
-            return await self._reserve_in_batch(operation)
+            return await self._reserve_in_batch(operation, hold)
         return await run_async(self._plans.reserve(operation), self.store)
 
-    async def _reserve_in_batch(self, operation: op.Reserve) -> Taken:  # asyncio only
+    async def _reserve_in_batch(self, operation: op.Reserve, hold: Duration | None) -> Taken:  # asyncio only
         """Reserve; the home shard sends concurrent calls together."""
         mark, order = self._plans.mark, operation.order
         refused = mark.refusal(order, partial=operation.partial) if mark.seconds else None
@@ -241,7 +247,7 @@ class AsyncShardedPool:
             return refused
         home = await self.shard_of(order.order_id, customer_id=order.customer_id)
         asked_at = mark.now()
-        answer = await home.reserve(order)
+        answer = await home.reserve(order, hold=hold)
         answer, asked_at = await run_async(self._plans.reserve_on(operation, (answer, asked_at)), self.store)
         if mark.seconds:
             mark.note(order.order_id, answer, asked_at)

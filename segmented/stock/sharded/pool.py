@@ -217,15 +217,21 @@ class ShardedPool:
         return self._granted(operation, seconds, keep_on, fair=fair)
 
     def reserve(
-        self, order: Order | str, *, quantity: int = 1, customer_id: str | None = None, partial: bool = False
+        self,
+        order: Order | str,
+        *,
+        quantity: int = 1,
+        customer_id: str | None = None,
+        partial: bool = False,
+        hold: Duration | None = None,
     ) -> Taken:
-        """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
+        """Reserve units for `hold` seconds, without a lock; with `partial`, fewer units if fewer are left.
 
         Takes one command if the order's home has enough. See `Pool.reserve`, also for an asyncio call that is
         cancelled; if it is cancelled while units are brought from other shards, or in a pool with a gate, it may keep
         them until the hold expires, and a repeat gets them.
         """
-        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial)
+        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial, hold=hold)
         return run_sync(self._plans.reserve(operation), self.store)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:

@@ -41,6 +41,16 @@ def test_calls_that_begin_together_are_one_batch_and_have_their_own_answers(run:
     run(scenario)
 
 
+def test_calls_with_equal_holds_are_one_batch_however_many_holds_there_are(run: Run) -> None:
+    async def scenario(pool: AsyncPool, store: Watched) -> None:
+        holds = [60.0 + index // 2 for index in range(40)]
+        answers = await asyncio.gather(*(pool.reserve(f"o{index}", hold=hold) for index, hold in enumerate(holds)))
+        assert store.batches == [2] * 20
+        assert [type(answer) for answer in answers] == [Reserved] * 10 + [SoldOut] * 30
+
+    run(scenario)
+
+
 def test_an_idle_call_goes_out_at_once_and_the_next_gather_behind_it(run: Run) -> None:
     async def scenario(pool: AsyncPool, store: Watched) -> None:
         store.hold()

@@ -439,3 +439,18 @@ def test_a_confirmation_is_refused_when_the_pool_was_gated_meanwhile(redis_side:
         with pytest.raises(PoolGated):
             call()
     assert [type(answer) for answer in pool.confirm_many(["a"])] == [PoolGated]
+
+
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_an_order_may_have_a_hold_of_its_own(side: Side, *, is_sharded: bool) -> None:
+    name = side.name()
+    if is_sharded:
+        sharded(side, name).open(stock=8, segments=2, shards=2)
+    else:
+        side.pool(name).open(stock=8, segments=2)
+    pool: Any = sharded(side, name) if is_sharded else side.pool(name)
+    before = pool.reserve("a").hold_until_ms
+    assert pool.reserve("b", hold=1_200).hold_until_ms >= before + 600_000
+    assert pool.reserve("c", hold=0.5).hold_until_ms < before - 500_000
+    with pytest.raises(InvalidInput):
+        pool.reserve("d", hold=0)
