@@ -17,8 +17,7 @@ from segmented.plans.store_kinds import NotPickled
 from segmented.plans.tasks import Alarm, begun
 from segmented.process import THIS, BeginsAnew
 from segmented.protocol import ReleaseVote
-from segmented.stores.quorum.async_lane import AsyncLane
-from segmented.stores.quorum.lane import ThreadLane
+from segmented.stores.quorum.lane import AsyncLane, ThreadLane
 from segmented.stores.quorum.request_queue import Errand
 from segmented.stores.quorum.voting import Ask, Await, Membership, Pause, Rules, Steps, voting
 from segmented.stores.quorum.wakeups import AsyncQuorumWakeups, ThreadQuorumWakeups
@@ -108,8 +107,7 @@ class AsyncQuorumStore(NotPickled, BeginsAnew):
             AsyncLane(server, store, self.clock, pause=self._answer_timeout, tell=self._told)
             for server, store in enumerate(self._stores)
         ]
-        self._wakeups = AsyncQuorumWakeups(self.clock, self._stores, grace=self._answer_timeout)  # asyncio only
-        # threads: self._wakeups = ThreadQuorumWakeups(self.clock, self._lanes, grace=self._answer_timeout)
+        self._wakeups = AsyncQuorumWakeups(self.clock, self._lanes, grace=self._answer_timeout)
 
     @property
     def wakeups(self) -> AsyncQuorumWakeups:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from segmented.cli.lock_kinds import page
-from segmented.protocol.kinds import LOCK_KINDS
+from tests.support.lock_kinds import LOCK_KINDS, page
 from tests.support.paths import ROOT
 
 NAMED: Final = re.compile(r"^  name = '(\w+)',$", re.MULTILINE)

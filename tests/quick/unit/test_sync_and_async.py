@@ -34,32 +34,21 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncGate.returns AsyncGate.stocking AsyncGate.totals AsyncGate.transaction AsyncGate.transfers "
             "AsyncGate.unfinished_changes AsyncGate.void AsyncGate.void_many AsyncGate.where"
         ),
-        "a thread is asked to do other work between two requests, a task need not be": "AsyncLane.call",
         "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the "
         "first operation": ("AsyncLink.check"),
     },
     "only async": {
         "the steps of its gate run in threads": "AsyncGate.gate",
-        "the tasks that ask end with the store; threads ask by way of the lanes, which end": (
-            "AsyncQuorumWakeups.close"
-        ),
     },
     "not awaited": {
-        "it notes something in this process and asks no server": (
-            "AsyncKeeper.discard AsyncKeeper.watch AsyncLane.submit"
-        ),
-        "it changes the lines of one event loop at once, so that no other task comes between": (
-            "AsyncQuorumWakeups.leave"
-        ),
+        "it notes something in this process and asks no server": ("AsyncKeeper.discard AsyncKeeper.watch"),
     },
     "signature": {
         "a socket that is closed without waiting is asyncio's": "AsyncWire.close",
         "only a task can be cancelled while it waits for a connection": "AsyncLink.run",
-        "threads listen by way of the lanes, tasks with the stores": "AsyncQuorumWakeups.__init__",
     },
     "sentence": {
         "its steps run in threads, and it ends them": "AsyncGate AsyncGate.close",
-        "threads listen by way of the lanes, tasks with the stores": "AsyncQuorumWakeups.__init__",
     },
 }
 """Differences on purpose: their kind, their reason, and their place."""

@@ -12,7 +12,7 @@ from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.models import Lost, Released
 from segmented.servers import ValkeyServer
-from segmented.stores.quorum import async_lane, lane
+from segmented.stores.quorum import lane
 from tests.fixtures.stores_quorum import standing_still
 from tests.support.contract.parking import scripts_run, wait_until
 from tests.support.rings import require_module
@@ -57,8 +57,7 @@ def servers(fleet: list[ValkeyServer]) -> list[ValkeyServer]:
 @pytest.fixture(autouse=True)
 def _unhurried_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no request fail because the machine stood still for a second."""
-    for module in (lane, async_lane):
-        monkeypatch.setattr(module, "PATIENCE", SOON)
+    monkeypatch.setattr(lane, "PATIENCE", SOON)
 
 
 def met(quorum: Quorum) -> str:

@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.protocol import Operation
-from segmented.protocol.kinds import LOCK_KINDS
+from tests.support.lock_kinds import LOCK_KINDS
 
 if TYPE_CHECKING:
     from segmented.models.locks import HolderMode
-    from segmented.protocol.kinds import Kind
+    from tests.support.lock_kinds import Kind
 
 Make = Callable[..., Any]
 """Makes a handle of a store, a name and options."""

@@ -1,7 +1,8 @@
-"""The kinds of lock: the reference page, and the tests and tables of kinds, derive from these records."""
+"""The kinds of lock: tests and tables of kinds, and the page of all kinds (`make docs`), derive from these records."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,3 +51,31 @@ LOCK_KINDS: Final = (
     Kind("semaphore", "Semaphore", "up to N at a time", _folder("semaphore")),
 )
 """All kinds, by name."""
+HEAD: Final = """\
+# Kinds of lock
+
+Written by `make docs` from the records of the kinds (`LOCK_KINDS`). `segmented lock list`, `show` and
+`revoke` know all of these kinds. A name belongs to one kind at a time. Which one fits: [Choose a
+lock](../how-to/choose-a-lock.md).
+
+Each class of `segmented.locks` has an asyncio form with `Async` before its name. Waiters are those that `segmented lock
+show` counts in a queue.
+
+| kind | class | holders | fencing token | waiters | folder |
+| --- | --- | --- | --- | --- | --- |
+"""
+SAID: Final = {True: "yes", False: "no"}
+
+
+def page() -> str:
+    """Return the page in Markdown."""
+    rows = (
+        f"| `{kind.name}` | `{kind.handle}` | {kind.holders} | {SAID[kind.has_token]} | {SAID[kind.counts_waiters]} "
+        f"| `{kind.folder}` |\n"
+        for kind in LOCK_KINDS
+    )
+    return f"{HEAD}{''.join(rows)}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
