@@ -372,6 +372,28 @@ def due_keys() -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class BeatKeys:
+    """Keys of a schedule of periodic tasks; none expires."""
+
+    leader: str
+    """Hash: fencing `token` of the newest leader, `version` of the entries."""
+    entries: str
+    """Hash: name -> definition, of entries that were added at runtime."""
+    runs: str
+    """Hash: name -> the state of an entry: its last slot, and whether that was sent."""
+
+    def listed(self) -> list[str]:
+        """Return KEYS of every script about a schedule."""
+        return [self.leader, self.entries, self.runs]
+
+
+def beat_keys(namespace: str) -> BeatKeys:
+    """Build the keys of a schedule."""
+    tag = f"seg:beat:{{{encoded(namespace)}}}"
+    return BeatKeys(leader=f"{tag}:leader", entries=f"{tag}:entries", runs=f"{tag}:runs")
+
+
+@dataclass(frozen=True, slots=True)
 class MessageKeys:
     """Keys of messages that no worker could read."""
 

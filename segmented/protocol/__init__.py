@@ -14,6 +14,7 @@ from segmented.protocol.base import Effect as Effect, Operation as Operation
 if TYPE_CHECKING:
     from segmented.protocol.archive import *
     from segmented.protocol.audit import *
+    from segmented.protocol.beat import *
     from segmented.protocol.cache import *
     from segmented.protocol.carts import *
     from segmented.protocol.dedup import *
@@ -40,6 +41,7 @@ LATE: Final = from_modules(
             "AbandonArchive ArchiveDirectory BeginArchive CompleteExport ForgetOrders NoteRelayed "
             "RemovePool RemoveRecords ScanLedger ScanRecords TrimLedger"
         ),
+        "segmented.protocol.beat": "ChangeEntry LeadBeat MoveEntry ReadBeat",
         "segmented.protocol.cache": "ForgetCached ReadCached ReadOrAcquire WriteCached",
         "segmented.protocol.carts": (
             "DecideCart FinishCart InspectCarts ListCarts ListDueCarts OpenCart PinOrder ReadCart ScanCarts ScanPinned"

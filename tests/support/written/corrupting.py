@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented.dedup import Dedup
 from segmented.locks import FairLock, Lock, ReadWriteLock, ReentrantLock, Semaphore, single_flight
 from segmented.models import Order
+from segmented.protocol import LeadBeat, ReadBeat
 from segmented.stock import Carts, Pool
 from tests.support.written.stories import ONE
 
@@ -112,6 +113,8 @@ def asked_of(story: str, store: RedisStore) -> dict[str, Callable[[], object]]:
             return {"single_flight": flight}
         case "once":
             return _of_once(store)
+        case "beat":
+            return {"read": partial(store.execute, ReadBeat("app")), "lead": partial(store.execute, LeadBeat("app", 6))}
         case _:
             return _of_pool(store, ONE if story == "shards" else "poster")
 

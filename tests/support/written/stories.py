@@ -91,6 +91,18 @@ CACHES: Final[Story] = (
     op.ForgetCached("c"),
 )
 
+BEAT: Final[Story] = (
+    op.ChangeEntry("app", "e", "keep", "{}"),
+    op.LeadBeat("app", 5),
+    op.MoveEntry("app", 5, "e", "", "a"),
+    op.MoveEntry("app", 5, "e", "a", "b"),
+    op.ChangeEntry("app", "e", "reset"),
+    op.MoveEntry("app", 5, "e", "", "a"),
+    op.MoveEntry("app", 5, "e", "a", ""),
+    op.MoveEntry("app", 5, "e", "", "a"),
+    op.ChangeEntry("app", "e", "remove"),
+)
+
 POOL: Final[Story] = (
     op.OpenPool("poster", 40, 4, gated=False, limit_per_customer=20),
     op.Reserve("poster", Order("a", 2, "ann"), LONG),
@@ -244,4 +256,5 @@ STORIES: Final[dict[str, Story]] = {
     "shards": SHARDS,
     "archive": ARCHIVE,
     "once": ONCE,
+    "beat": BEAT,
 }
