@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from segmented.clock import Duration
     from segmented.dedup.outcomes import OutcomeForm
     from segmented.dedup.plans import Begun, StoreEffect
-    from segmented.dedup.terms import RunClaim
+    from segmented.dedup.terms import NextAttempt, RunClaim
     from segmented.models.dedup import OutcomeKind
     from segmented.plans import Plan
     from segmented.plans.drivers import Store
@@ -74,9 +74,9 @@ class Run(RunState, HeldLease):
         """End the run in the unknown state. Nobody runs the key again until it is settled, or freed by an operator."""
         self._ended(self._doubting())
 
-    def put_off(self, next_attempt: int, *, wait_ms: int, delay_ms: int) -> None:
+    def put_off(self, following: NextAttempt) -> None:
         """End the run; its message keeps its holds until its next attempt arrives."""
-        self._ended(self._putting_off(next_attempt, wait_ms, delay_ms))
+        self._ended(self._putting_off(following))
 
     def _finish(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> str:
         return self._ended(self._finishing(kind, body, effect))

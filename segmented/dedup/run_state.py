@@ -15,7 +15,7 @@ from segmented.plans import Within, perform
 if TYPE_CHECKING:
     from segmented.dedup.outcomes import OutcomeForm
     from segmented.dedup.plans import StoreEffect
-    from segmented.dedup.terms import RunClaim
+    from segmented.dedup.terms import NextAttempt, RunClaim
     from segmented.errors import SegmentedError
     from segmented.models.dedup import OutcomeKept, OutcomeKind
     from segmented.plans import Plan
@@ -124,9 +124,9 @@ class RunState(LeaseState):
         _log.warning("%s is done, and its outcome is kept when the store can: %s", self.claim.terms.task, error)
         return True
 
-    def _putting_off(self, next_attempt: int, wait_ms: int, delay_ms: int) -> Plan[None]:
+    def _putting_off(self, following: NextAttempt) -> Plan[None]:
         self.note_release_asked()
-        operation = self.claim.abandoning(next_attempt=next_attempt, wait_ms=wait_ms, delay_ms=delay_ms)
+        operation = self.claim.abandoning(following)
         self.note_release((yield from perform(Within(operation, self.release_deadline()))))
 
     def _doubting(self) -> Plan[None]:

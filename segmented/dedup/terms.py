@@ -46,8 +46,23 @@ class RunTerms:
     seat_end: SeatEnd = "end"
     run_on: RunOn = "key"
     on_lapse: OnLapse = "again"
+    resend_ms: int = 0
+    """Time after which a message that waits may be lost, and is sent again; 0: never."""
     at_once: int = 0
     """With `run_on` message: maximum number of messages of the key that run at a time; 0: no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextAttempt:
+    """The next attempt of a message, which keeps its holds for `wait_ms` beyond `delay_ms`."""
+
+    attempt: int | None
+    wait_ms: int = 0
+    delay_ms: int = 0
+    expires_ms: int = 0
+    """Time until it expires; 0: never."""
+    text: str = ""
+    """What is published if it is lost; "" if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +100,7 @@ class RunClaim(LeaseClaim):
             round=round_number,
             at_once=self.terms.at_once,
             text=text,
+            resend_ms=self.terms.resend_ms,
         )
 
     def renewing(self, ttl_ms: int) -> RenewRun:
@@ -97,8 +113,9 @@ class RunClaim(LeaseClaim):
         """Return the operation that ends the run without an outcome."""
         return self.abandoning()
 
-    def abandoning(self, *, next_attempt: int | None = None, wait_ms: int = 0, delay_ms: int = 0) -> AbandonRun:
-        """Return the operation that ends the run without an outcome; its holds stay until a `next_attempt`."""
+    def abandoning(self, following: NextAttempt | None = None) -> AbandonRun:
+        """Return the operation that ends the run without an outcome; its holds stay until a next attempt."""
+        following = following or NextAttempt(None)
         return AbandonRun(
             self.record,
             self.message,
@@ -106,9 +123,11 @@ class RunClaim(LeaseClaim):
             self.terms.remember_ms,
             seat_end=self.terms.seat_end,
             run_on=self.terms.run_on,
-            next_attempt=next_attempt,
-            wait_ms=wait_ms,
-            delay_ms=delay_ms,
+            next_attempt=following.attempt,
+            wait_ms=following.wait_ms,
+            delay_ms=following.delay_ms,
+            expires_ms=following.expires_ms,
+            text=following.text,
         )
 
     def doubting(self) -> DoubtRun:

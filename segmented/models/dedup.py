@@ -52,7 +52,9 @@ class KeyHeld:
     """Milliseconds until it expires unless it is renewed; None: it does not expire."""
     attempt: int = 0
     resend: bool = False
-    """For the publisher: the message has waited so long that this publisher should send it again."""
+    """The message has waited so long that whoever gets this answer should send it again."""
+    text: str = ""
+    """With `resend`: what to publish, as its publisher gave it; "" if that is not known."""
     goes_round: bool = False
     """For a worker: send this copy again for later. If False, a newer copy has arrived, and this one may be dropped."""
     next_round: int = 0
@@ -161,6 +163,8 @@ class Seat:
     sent_ago_ms: int
     """Milliseconds since it was last sent; negative while it is not due yet."""
     attempt: int = 0
+    is_outlived: bool = False
+    """Whether it was published with an expiry, and a call that waits for it has not expired."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from celery import Signature
 from celery.exceptions import Ignore, Reject, Retry
 from celery.states import READY_STATES, STARTED, SUCCESS
 from kombu.utils import json
 
-from segmented.dedup.celery.message import OnceHeader, header_of, waits_ms
+from segmented.dedup.celery.message import OnceHeader, due_in_ms, header_of, publish_text
 from segmented.dedup.celery.repeats import once_repeated
 from segmented.dedup.plans import StoreEffect
 from segmented.dedup.run import Run
@@ -42,7 +41,6 @@ from segmented.errors import (
     StoreUnavailable,
     WrongKind,
 )
-from segmented.locks.durations import milliseconds_or_none
 from segmented.models.dedup import (
     KeyHeld,
     MessageCancelled,
@@ -54,9 +52,11 @@ from segmented.models.dedup import (
 from segmented.protocol import CallNext, ReadRecord
 
 if TYPE_CHECKING:
+    from celery import Signature
     from celery.app.task import Context, Task
 
     from segmented.dedup.celery.plan import OncePlan
+    from segmented.dedup.terms import NextAttempt
     from segmented.plans.drivers import Store
 
 COPY_SECONDS: Final = 0.1
@@ -136,6 +136,9 @@ class Execution:
         is_same_work = before in {header.message, header.follows} or self.plan.terms.keep_ms
         if before and is_same_work and self._state_of(before) == SUCCESS:
             return self._finished(run, self.task.backend.get_result(before))
+        expires: Any = self.request.expires
+        if expires and not due_in_ms(self.plan.app, expires, None):
+            self.request.expires = None  # a call that waits for it has a later one, and so do further attempts
         return self._with(answer.call).work(run)
 
     def _store(self, header: OnceHeader) -> Store:
@@ -200,9 +203,9 @@ class Execution:
             case _ if self._is_put_off(run):
                 return
             case Retry() if self.request.is_eager:
-                self._put_off(run, attempt + 1, 0, None)
+                self._put_off(run, self.plan.next_attempt(attempt + 1, 0, None))
             case Reject() if error.requeue:  # type: ignore[attr-defined]  # its stubs do not know of it
-                self._put_off(run, attempt, 0, self.request.expires)
+                self._put_off(run, self.plan.next_attempt(attempt, 0, self.request.expires))
             case Retry() | Reject() | Ignore():  # it never returns to the queue
                 self._abandon(run)
             case _:
@@ -257,30 +260,25 @@ class Execution:
             self._publish(self.plan.store.execute(CallNext(run.claim.record)))
 
     def _publish(self, text: str) -> None:
-        """Publish a message whose turn it is. If that fails, it comes back by itself when a lease could have ended."""
+        """Publish a message whose turn it is, or that may be lost. If that fails, somebody does it later."""
         if not text:
             return
         try:
-            Signature.from_dict(json.loads(text), app=self.plan.app).apply_async()
+            publish_text(self.plan.app, text)
         except Exception:  # a broker may raise anything
             log.warning("the next message of task %s cannot be published", self.plan.name, exc_info=True)
 
     def _is_put_off(self, run: Run) -> bool:
         """Return whether the next attempt was published; the claim is then kept for it, whatever this one returned."""
-        noted: tuple[int, int, Any] | None = getattr(self.request, "once_next", None)
-        if noted is None:
-            return False
-        attempt, delay_ms, expires = noted
-        self._put_off(run, attempt, delay_ms, expires)
-        return True
+        following: NextAttempt | None = getattr(self.request, "once_next", None)
+        if following is not None:
+            self._put_off(run, following)
+        return following is not None
 
-    def _put_off(self, run: Run, attempt: int, delay_ms: int, expires: Any) -> None:  # noqa: ANN401  # Celery's signature
+    def _put_off(self, run: Run, following: NextAttempt) -> None:
         """Keep the claim for the next attempt, or for this one again if it is requeued."""
-        wait_ms = waits_ms(
-            self.plan.app, milliseconds_or_none(self.plan.rule.queue_for, "queue_for"), expires, delay_ms
-        )
         with suppress(SegmentedError):  # the next attempt takes over from this one, or the claim expires
-            run.put_off(attempt, wait_ms=wait_ms, delay_ms=delay_ms)
+            run.put_off(following)
             self._call_next(run)
 
     # --- this message does not have the run ---
@@ -308,6 +306,7 @@ class Execution:
             return ""
 
     def _waited(self, header: OnceHeader, held: KeyHeld) -> Any:  # noqa: ANN401  # nothing, or an exception
+        self._publish(held.text)
         if held.message == header.message:
             if not held.goes_round:
                 raise Ignore

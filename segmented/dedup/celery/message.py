@@ -1,4 +1,4 @@
-"""The header of a message: its record, its due time and its expiry.
+"""The header of a message: its record, its due time and its expiry; and the text that publishes it again.
 
 A message without a record is from a foreign publisher.
 """
@@ -6,19 +6,24 @@ A message without a record is from a foreign publisher.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
+
+from celery import Signature
+from kombu.utils import json
 
 from segmented.errors import InvalidInput
 from segmented.locks.durations import is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from celery import Celery
 
 HEADER: Final = "segmented_once"
+OF_THIS_PROCESS: Final = {"connection", "countdown", "producer", "publisher", "router"}
+"""Options of `apply_async` that mean nothing in another process, or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,35 @@ def due_in_ms(app: Celery, eta: datetime | str | None, countdown: float | None) 
 
 def waits_ms(app: Celery, at_most_ms: int, expires: datetime | str | float | None, delay_ms: int) -> int:
     """Return for how long a message keeps its key beyond its delay: an expired message has no outcome for a repeat."""
+    expires_ms = expires_in_ms(app, expires)
+    return max(1, min(at_most_ms, expires_ms - delay_ms)) if expires_ms else at_most_ms
+
+
+def expires_in_ms(app: Celery, expires: datetime | str | float | None) -> int:
+    """Return the milliseconds until a message expires, at least 1; 0: never."""
     if expires is None:
-        return at_most_ms
-    expires_ms = due_in_ms(app, None, expires) if isinstance(expires, int | float) else due_in_ms(app, expires, None)
-    return max(1, min(at_most_ms, expires_ms - delay_ms))
+        return 0
+    return max(1, due_in_ms(app, None, expires) if isinstance(expires, int | float) else due_in_ms(app, expires, None))
+
+
+def text_of(
+    app: Celery, name: str, arguments: tuple[Sequence[Any] | None, Mapping[str, Any] | None], options: Mapping[str, Any]
+) -> str:
+    """Return what publishes a message again as it is, in any process; "" if it has no form in JSON."""
+    sent = {name: value for name, value in options.items() if value is not None and name not in OF_THIS_PROCESS}
+    countdown, expires = options.get("countdown"), options.get("expires")
+    if countdown and "eta" not in sent:
+        sent["eta"] = app.now() + timedelta(seconds=countdown)
+    if isinstance(expires, int | float):
+        sent["expires"] = app.now() + timedelta(seconds=expires)
+    form = {"task": name, "args": arguments[0] or (), "kwargs": arguments[1] or {}, "options": sent}
+    try:
+        text: str = json.dumps({**form, "subtask_type": None, "immutable": False})
+    except Exception:  # noqa: BLE001  # an encoder may raise anything
+        return ""
+    return text
+
+
+def publish_text(app: Celery, text: str) -> None:
+    """Publish what `text_of` wrote, or the text of a signature. It is no child of the task that does it."""
+    Signature.from_dict(json.loads(text), app=app).apply_async(add_to_parent=False)

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from kombu.utils import json
 
+from segmented.dedup.celery.message import expires_in_ms, text_of, waits_ms
 from segmented.dedup.celery.models import ModelArguments
 from segmented.dedup.celery.rule import OnceRule, latest, per, serial, unique
 from segmented.dedup.celery.settings import OnceSettings, namespace_of, runs_when_down, store_of, timeout_of
 from segmented.dedup.identity import CallIdentity, Identity
 from segmented.dedup.outcomes import OutcomeForm
-from segmented.dedup.terms import RunClaim
+from segmented.dedup.terms import NextAttempt, RunClaim
 from segmented.errors import InvalidInput, OtherPayload
 from segmented.locks.claim import new_holder_id
+from segmented.locks.durations import milliseconds_or_none
 from segmented.locks.hints import ONCE_HINTS
 from segmented.models.dedup import RecordName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from celery import Celery
 
@@ -89,6 +92,23 @@ class OncePlan:
     def record_of(self, header: OnceHeader) -> RecordName:
         """Return the record of a message, in the namespace in which it was published, whatever the name of this app."""
         return RecordName(header.namespace, header.key) if header.namespace else self.record(header.key)
+
+    def text(self, arguments: tuple[Sequence[Any] | None, Mapping[str, Any] | None], options: Mapping[str, Any]) -> str:
+        """Return what publishes a message of the task again, if it may be lost; else ""."""
+        if not self.terms.resend_ms:
+            return ""
+        return text_of(self.app, self.name, self._arguments.as_sent(arguments[0] or (), arguments[1] or {}), options)
+
+    def waits_ms(self, expires: datetime | str | float | None, delay_ms: int) -> int:
+        """Return for how long a message keeps its key beyond its delay."""
+        return waits_ms(self.app, milliseconds_or_none(self.rule.queue_for, "queue_for"), expires, delay_ms)
+
+    def next_attempt(
+        self, attempt: int, delay_ms: int, expires: datetime | str | float | None, text: str = ""
+    ) -> NextAttempt:
+        """Return the next attempt of a message."""
+        wait_ms = self.waits_ms(expires, delay_ms)
+        return NextAttempt(attempt, wait_ms, delay_ms, expires_in_ms(self.app, expires), text)
 
     def claim(self, header: OnceHeader) -> RunClaim:
         """Return a new claim to the run of a message, with a new holder id."""

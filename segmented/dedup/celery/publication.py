@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 from celery.utils import uuid
 from kombu.utils import json
 
-from segmented.dedup.celery.message import OnceHeader, due_in_ms, waits_ms
+from segmented.dedup.celery.message import OnceHeader, due_in_ms, expires_in_ms, publish_text
 from segmented.dedup.celery.repeats import once_repeated
 from segmented.errors import InvalidInput, OtherPayload, SegmentedError, StoreError, StoreUnavailable, WrongKind
-from segmented.locks.durations import milliseconds_or_none
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
 from segmented.protocol import CancelMessage, ClaimKey
 
@@ -52,7 +51,7 @@ class Publication:
     identity: Identity
     options: dict[str, Any]
     """The options given to `apply_async`, including links."""
-    arguments: tuple[object, object]
+    arguments: tuple[Any, Any]
     """The positional and the named arguments of the call."""
     send: Callable[[dict[str, Any]], AsyncResult[Any]]
     """Publishes with options; everything else stays the same."""
@@ -118,18 +117,20 @@ class Publication:
         rule, terms = self.plan.rule, self.plan.terms
         is_latest = rule.kind == "latest"
         delay_ms = rule.quiet_ms if is_latest else self._delay_ms()
-        queue_ms = milliseconds_or_none(rule.queue_for, "queue_for")
+        expires = self.options.get("expires")
         return ClaimKey(
             self.plan.record(self.identity.key),
             message,
             self.identity.payload_print,
             self.plan.name,
-            waits_ms(self.plan.app, queue_ms, self.options.get("expires"), delay_ms),
+            self.plan.waits_ms(expires, delay_ms),
             terms.remember_ms,
             delay_ms=delay_ms,
             delay_max_ms=rule.at_most_ms,
-            resend_ms=milliseconds_or_none(rule.resend_after, "resend_after"),
+            resend_ms=terms.resend_ms,
             is_blocked_by_run=not is_latest,
+            expires_ms=expires_in_ms(self.plan.app, expires),
+            text=self.plan.text(self.arguments, self._changed(self._header(message, is_claimed=True))),
             call_text=self._call_text() if is_latest else "",
         )
 
@@ -175,9 +176,12 @@ class Publication:
             serializer=str(self.options.get("serializer") or ""),
         )
 
-    def _sent(self, header: OnceHeader, **changed: object) -> AsyncResult[Any]:
+    def _changed(self, header: OnceHeader, **changed: object) -> dict[str, Any]:
         headers = header.carried(self.options.get("headers"))
-        sent: Any = self.send({**self.options, **changed, "task_id": header.message, "headers": headers})
+        return {**self.options, **changed, "task_id": header.message, "headers": headers}
+
+    def _sent(self, header: OnceHeader, **changed: object) -> AsyncResult[Any]:
+        sent: Any = self.send(self._changed(header, **changed))
         sent.is_repeat, sent.first_id = bool(header.follows), header.follows or header.message
         return self._known(sent)
 
@@ -201,6 +205,9 @@ class Publication:
         return first.ended(header.key, answer, self.plan.form) if isinstance(answer, OutcomeKept) else first
 
     def _resend(self, answer: KeyHeld) -> None:
+        if answer.text:
+            publish_text(self.plan.app, answer.text)
+            return
         header = self._header(answer.message, is_claimed=True)
         own = dict.fromkeys(CANVAS)  # callers that wait for the repeat's id do not wait for this one
         self._sent(header, **own, retries=answer.attempt, countdown=None, eta=None)

@@ -75,8 +75,8 @@ class OnceRule:
     queue_for: Duration = DAY
     """Seconds for which the key is kept for a message that has not begun, beyond its countdown."""
     resend_after: Duration = DEFAULT_RESEND
-    """A message that has been queued for this many seconds may be lost: it is published again, under its own id, when a
-    repeat is published. 0: never."""
+    """A message that has been queued for this many seconds may be lost: it is published again as it was when a repeat is
+    published, or reaches a worker. 0: never."""
     remember: Duration = DEFAULT_REMEMBER
     """Seconds for which a copy of a message is recognised. More than the broker's visibility timeout."""
     size_max: int = DEFAULT_SIZE_MAX
@@ -94,7 +94,6 @@ class OnceRule:
         """Refuse what makes no sense, in one sentence."""
         _ = self.terms(""), self.quiet_ms, self.at_most_ms, OutcomeForm(size_max=self.size_max)
         milliseconds_or_none(self.queue_for, "queue_for")
-        milliseconds_or_none(self.resend_after, "resend_after")
         if self.at_most is not None and self.at_most_ms < self.quiet_ms:
             message = f"at_most of {self.at_most!r} is less than quiet of {self.quiet!r}: give quiet or more"
             raise InvalidInput(message)
@@ -141,6 +140,7 @@ class OnceRule:
             keep_ms,
             failures_ms,
             seat_end=SEAT_ENDS[self.kind],
+            resend_ms=0 if self.kind == "serial" else milliseconds_or_none(self.resend_after, "resend_after"),
             run_on="message" if self.kind == "serial" else "key",
             at_once=self.at_once if self.kind == "serial" else 0,
         )

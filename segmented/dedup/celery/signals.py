@@ -5,12 +5,13 @@ A worker's parent process also learns when a run was ended from outside, and fre
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from billiard.einfo import ExceptionWithTraceback  # type: ignore[attr-defined]  # its stubs do not know of it
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery.signals import task_revoked, worker_process_shutdown, worker_shutdown
 from celery.worker.request import Request
+from celery.worker.state import revoked
 
 from segmented.dedup.celery.settings import close_stores
 from segmented.dedup.celery.task import Once
@@ -44,6 +45,15 @@ class OnceRequest(Request):
     """The request of a deduplicated task. A message that will not return frees its key before its end is announced."""
 
     task: Any  # a `Once`, with attributes that Celery's stubs lack, and some that came with Celery 5.6 and 5.7
+
+    def maybe_expire(self) -> Literal[True] | None:
+        """Return whether the message has expired for all calls that wait for it."""
+        if not super().maybe_expire():
+            return None
+        if not self.task.once_is_outlived(self.id, self.request_dict):
+            return True
+        revoked.discard(self.id)
+        return None
 
     def on_failure(self, exc_info: Any, send_failed_event: Any = True, return_ok: Any = False) -> Any:  # noqa: ANN401, FBT002  # Celery's signature
         """Free the key of a task whose process died, or is about to be ended at its hard time limit."""

@@ -15,7 +15,7 @@ from segmented.dedup.celery.publication import Publication
 from segmented.dedup.celery.result import OnceResult
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.process import Guard
-from segmented.protocol import CancelMessage
+from segmented.protocol import CancelMessage, ReadRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -182,7 +182,8 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         plan = self._plan_if_any
         if plan is None or is_sent_before:  # an attempt, or a republished copy, keeps its claim
             sent = send(given)
-            self._note_attempt(given)
+            if plan is not None:
+                self._note_attempt(plan, given, (args, kwargs))
             return sent
         identity = plan.identity(args, kwargs, given=uuid() if is_off or plan.is_off else once_key)
         given.setdefault("expires", self.expires)
@@ -192,12 +193,13 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         """Return the handle of a message id."""
         return OnceResult(task_id, backend=self.backend, task_name=self.name, app=self.app, **passed_on)
 
-    def _note_attempt(self, sent: Mapping[str, Any]) -> None:
+    def _note_attempt(self, plan: OncePlan, sent: Mapping[str, Any], arguments: tuple[Any, Any]) -> None:
         """Record on the current message that its next attempt was published, also by `retry(throw=False)`."""
         request, attempt = self.request, sent.get("retries") or 0
         if request.id == sent["task_id"] and attempt > (request.retries or 0):
             due_ms = due_in_ms(self.app, sent.get("eta"), sent.get("countdown"))
-            request.once_next = attempt, due_ms, sent.get("expires")  # type: ignore[attr-defined]  # a request carries what its task needs
+            following = plan.next_attempt(attempt, due_ms, sent.get("expires"), plan.text(arguments, sent))
+            request.once_next = following  # type: ignore[attr-defined]  # a request carries what its task needs
 
     def once_free(
         self,
@@ -224,3 +226,16 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
             )
         except (SegmentedError, TypeError):  # it expires on its own; arguments that do not fit the task have no key
             _log.warning("once.not_freed", extra={"task": self.name, "message_id": message}, exc_info=True)
+
+    def once_is_outlived(self, message: str, fields: Mapping[str, Any]) -> bool:
+        """Return whether a call waits for an expired message that has not expired itself. Called by the worker."""
+        plan, header = self._plan_if_any, header_of(fields, message)
+        if plan is None or header is None:
+            return False
+        try:
+            state = plan.store.execute(ReadRecord(plan.record_of(header)))
+        except SegmentedError:
+            _log.warning("once.expiry_unread", extra={"task": self.name, "message_id": message}, exc_info=True)
+            return False
+        seat = None if state is None else state.seat
+        return seat is not None and seat.message == message and seat.is_outlived

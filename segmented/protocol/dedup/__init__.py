@@ -97,6 +97,10 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
     """Whether the key is taken while one of its messages runs."""
     call_text: str = ""
     """The arguments, if a message that waits is to run with those of the latest call, `delay_ms` after it."""
+    expires_ms: int = 0
+    """Time until the call expires; 0: never. A message that waits for several calls expires with the last of them."""
+    text: str = ""
+    """What is published if the message is lost; "" if that has no form."""
 
     def call(self) -> Call:
         return _call(
@@ -112,6 +116,8 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
             self.resend_ms,
             int(self.is_blocked_by_run),
             self.call_text,
+            self.expires_ms,
+            self.text,
         )
 
     def answer(self, reply: Reply) -> KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers:
@@ -121,8 +127,7 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
             case "differs":
                 return PayloadDiffers(text(reply[1]))
             case "held":
-                found = _held(reply)
-                return KeyHeld(found.message, found.state, found.free_in_ms, found.attempt, resend=found.goes_round)
+                return _held(reply)
         return KeyClaimed(text(reply[1]) == "1", int(reply[2]))
 
 
@@ -152,6 +157,8 @@ class BeginRun(
     """With `run_on` message: maximum number of messages of the key that run at a time; 0: no limit."""
     text: str = ""
     """With `at_once`: what a worker publishes to call this message when it is its turn; "" if it cannot be called."""
+    resend_ms: int = 0
+    """After this time, whoever meets a waiting message sends it again; 0: never."""
 
     def call(self) -> Call:
         return _call(
@@ -171,6 +178,7 @@ class BeginRun(
             self.at_once,
             self.round,
             self.text,
+            self.resend_ms,
         )
 
     def answer(
@@ -285,12 +293,15 @@ class AbandonRun(LeaseRelease):
     next_attempt: int | None = None
     wait_ms: int = 0
     delay_ms: int = 0
+    expires_ms: int = 0
+    text: str = ""
+    """As in `ClaimKey`, of the next attempt."""
 
     def call(self) -> Call:
         who = (self.message, self.holder_id, self.seat_end, self.run_on)
         following = "" if self.next_attempt is None else self.next_attempt
-        times = (self.wait_ms, self.delay_ms)
-        return _call("abandon_run", self.record, *who, self.remember_ms, following, *times)
+        times = (self.wait_ms, self.delay_ms, self.expires_ms)
+        return _call("abandon_run", self.record, *who, self.remember_ms, following, *times, self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +426,7 @@ class ReadRecord(Operation[RecordState | None]):
         if not reply:
             return None
         now, task, *values = (text(value) for value in reply)
-        return read_state(int(now), task, values[:8], values[8:18], values[18:])
+        return read_state(int(now), task, values[:10], values[10:20], values[20:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,9 +474,9 @@ def _call(script: str, record: RecordName, *arguments: str | int) -> Call:
 def _held(reply: Reply) -> KeyHeld:
     state = cast("HeldState", text(reply[2]))
     free_in_ms, attempt, goes_round = optional_number(reply[3]), int(reply[4]), text(reply[5]) == "1"
-    next_round, wait_ms = int(reply[6]), int(reply[7])
     held = KeyHeld(text(reply[1]), state, free_in_ms, attempt, goes_round=goes_round)
-    return replace(held, next_round=next_round, wait_ms=wait_ms)
+    held = replace(held, next_round=int(reply[6]), wait_ms=int(reply[7]))
+    return replace(held, text=text(reply[8]), resend=text(reply[9]) == "1")
 
 
 def _outcome(reply: Reply) -> OutcomeKept:
@@ -488,7 +499,8 @@ def read_state(now: int, task: str, seat: list[str], run: list[str], outcome: li
         is_unknown = run[7] == "unknown" and (is_lapsed or run[8] == "1")
         ages = (now - int(run[5]), int(run[6]) - now)
         living = LivingRun(run[0], run[2], int(run[3]), int(run[4]), *ages, is_unknown=is_unknown)
-    waiting = Seat(seat[0], int(seat[2]) - now, now - int(seat[5]), int(seat[4])) if seat[0] else None
+    is_outlived = seat[8] == "0" or int(seat[8] or 0) > now
+    waiting = Seat(seat[0], int(seat[2]) - now, now - int(seat[5]), int(seat[4]), is_outlived) if seat[0] else None
     ended: OutcomeKept | None = None
     if outcome[0]:
         age = max(0, now - int(outcome[3]))

@@ -2,7 +2,8 @@
 -- uses shared/once.lua
 -- End a run without an outcome; with a next attempt the message keeps its claims until that arrives. Safe to run twice.
 -- ARGV     1 key   2 message   3 holder   4 seat_end (start, end, none)   5 run_on (key, message)   6 remember_ms
---          7 next attempt or ""   8 wait_ms   9 delay_ms
+--          7 next attempt or ""   8 wait_ms   9 delay_ms   10 expires_ms of that attempt (0: never)   11 text: what is
+--          published if it is lost, or ""
 -- answers  {"released"}   {"lost"}   the run is not the holder's
 local key, message, remember_ms, following = ARGV[1], ARGV[2], ARGV[6], ARGV[7]
 local is_on_key = ARGV[5] == 'key'
@@ -28,6 +29,12 @@ if following ~= '' then
     drop(RECORD, SEAT_FIELDS)
     redis.call('HSET', RECORD, 'seat', message, 'seat_print', run.print, 'seat_until', digits(last),
       'seat_since', digits(now), 'seat_attempt', following, 'sent_at', digits(due))
+    if tonumber(ARGV[10]) > 0 then
+      redis.call('HSET', RECORD, 'expires_at', digits(now + tonumber(ARGV[10])))
+    end
+    if ARGV[11] ~= '' then
+      redis.call('HSET', RECORD, 'seat_text', ARGV[11])
+    end
     if run.call then
       redis.call('HSET', RECORD, 'seat_call', run.call, 'due_at', digits(due))
     end

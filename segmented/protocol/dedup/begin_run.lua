@@ -8,10 +8,11 @@
 --          7 seat_end (start, end, none)   8 run_on (key, message)   9 ttl_ms   10 on_lapse (again, unknown)
 --          11 remember_ms   12 task   13 at_once: maximum number of runs, with run_on message (0: no limit)   14 round
 --          15 text: what a worker publishes to call this message when it is its turn, or ""
+--          16 resend_ms: a message that has waited for that long may be lost (0: never)
 -- answers  {"finished", message, kind, body, age_ms}   of this message, of the one it follows, or kept for the key
 --          {"cancelled"}   {"outdated", attempt}   {"differs", message}
 --          {"held", message, state, free_in_ms or -1, attempt, "1" if this copy is to be sent again, its next round,
---          wait_ms}
+--          wait_ms, text of the other message or "", "1" to publish that one again}
 --          {"early", due_in_ms}   a later call has put it off
 --          {"begun", token, "1" for a replay, arguments of the latest call or "", text of the next
 --          message to publish or "", message of the run before that has no outcome or ""}
@@ -157,8 +158,8 @@ if seat_end ~= 'none' and seat.is_live and seat.seat ~= message and not has_begu
   if differs(seat.seat_print, print) then
     return { 'differs', seat.seat }
   end
-  return held_for_now(held(seat.seat, 'waiting', seat.seat_until, seat.seat_attempt), seat.seat_until,
-    wait_for_end(seat.sent_at))
+  local since = seat.sent_at
+  return held_for_now(held_by_seat(seat, seat.text ~= '' and tonumber(ARGV[16]) or 0), seat.seat_until, wait_for_end(since))
 end
 
 if seat.seat == message and seat.due_at and seat.due_at > now then

@@ -3,15 +3,16 @@
 -- Take the seat of a key for a message that is about to be published. Safe to run twice: the same message gets a replay.
 -- ARGV     1 key   2 message   3 print   4 task   5 wait_ms   6 remember_ms   7 delay_ms   8 delay_max_ms (0: no limit)
 --          9 resend_ms (0: never)   10 is_blocked_by_run ("1")   11 call: the arguments, of a rule whose waiting message
---          runs with those of the latest call, or ""
+--          runs with those of the latest call, or ""   12 expires_ms: when the call expires (0: never)   13 text: what is
+--          published if the message is lost, or ""
 -- answers  {"claimed", "1", delay_ms}   a replay: the seat is the message's
 --          {"finished", message, kind, body, age_ms}   an outcome is kept for publishers
 --          {"differs", message}   the key is held, or its outcome kept, for another payload
---          {"held", message, state, free_in_ms or -1, attempt, "1" if it is to be sent again, "0"}
+--          {"held", message, state, free_in_ms or -1, attempt, "0", "0", "0", text to publish or "", "1" to publish it}
 --          {"claimed", "0", delay_ms}
 local key, message, print, remember_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 local wait_ms, delay_ms, delay_max_ms, resend_ms = tonumber(ARGV[5]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local is_blocked_by_run, call = ARGV[10] == '1', ARGV[11]
+local is_blocked_by_run, call, expires_ms = ARGV[10] == '1', ARGV[11], tonumber(ARGV[12])
 
 local seat = read_seat(RECORD)
 if seat.is_live and seat.seat == message then
@@ -38,9 +39,10 @@ if seat.is_live then
   if differs(seat.seat_print, print) then
     return { 'differs', seat.seat }
   end
-  local is_late = resend_ms > 0 and now - tonumber(seat.sent_at) >= resend_ms
-  if is_late then
-    redis.call('HSET', RECORD, 'sent_at', digits(now))
+  local ends = digits(math.max(tonumber(seat.seat_until), now + delay_ms + wait_ms))
+  if seat.expires_at and seat.expires_at > 0 and (expires_ms == 0 or now + expires_ms > seat.expires_at) then
+    redis.call('HSET', RECORD, 'expires_at', expires_ms == 0 and '0' or digits(now + expires_ms), 'seat_until', ends)
+    keep(RECORD, key, remember_ms)
   end
   if call ~= '' then
     local due = now + delay_ms
@@ -50,7 +52,7 @@ if seat.is_live then
     redis.call('HSET', RECORD, 'seat_call', call, 'due_at', digits(due), 'seat_until', digits(due + wait_ms))
     keep(RECORD, key, remember_ms)
   end
-  return held(seat.seat, 'waiting', seat.seat_until, seat.seat_attempt, is_late)
+  return held_by_seat(seat, resend_ms)
 end
 
 if is_blocked_by_run then
@@ -61,6 +63,12 @@ redis.call('HSET', RECORD, 'seat', message, 'seat_print', print, 'seat_until', d
   'seat_since', digits(now), 'seat_attempt', '0', 'sent_at', digits(now + delay_ms), 'task', ARGV[4])
 if call ~= '' then
   redis.call('HSET', RECORD, 'seat_call', call, 'due_at', digits(now + delay_ms))
+end
+if expires_ms > 0 then
+  redis.call('HSET', RECORD, 'expires_at', digits(now + expires_ms))
+end
+if ARGV[13] ~= '' then
+  redis.call('HSET', RECORD, 'seat_text', ARGV[13])
 end
 keep(RECORD, key, remember_ms)
 return { 'claimed', '0', digits(delay_ms) }

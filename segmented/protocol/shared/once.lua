@@ -11,7 +11,8 @@
 --       6 line (zset: message -> server us at which it first had to wait for one of those runs)
 -- Fields of a record
 --   seat     seat (message), seat_print, seat_until, seat_since, seat_attempt, sent_at; of a rule that runs the latest
---            call: seat_call (its arguments), due_at (it does not begin before)
+--            call: seat_call (its arguments), due_at (it does not begin before); expires_at (of the call that expires
+--            last; 0: a repeat does not), seat_text (what is published if the message is lost)
 --   run      run (message), print, holder, fence, attempt, begun_at, run_until, on_lapse, doubt (1: unknown state),
 --            run_call (the arguments of seat_call)
 --   outcome  done (message), done_fence, done_print, done_at, kind, body, keep_until
@@ -19,7 +20,8 @@
 --            back
 local RECORD, MESSAGES, CLAIMS, FREED, RUNS, LINE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local RUN_FIELDS = { 'run', 'print', 'holder', 'fence', 'attempt', 'begun_at', 'run_until', 'on_lapse', 'doubt', 'run_call' }
-local SEAT_FIELDS = { 'seat', 'seat_print', 'seat_until', 'seat_since', 'seat_attempt', 'sent_at', 'seat_call', 'due_at' }
+local SEAT_FIELDS = { 'seat', 'seat_print', 'seat_until', 'seat_since', 'seat_attempt', 'sent_at', 'seat_call', 'due_at',
+  'expires_at', 'seat_text' }
 local OUTCOME_FIELDS = { 'done', 'done_fence', 'done_print', 'done_at', 'kind', 'body', 'keep_until' }
 
 local time = redis.call('TIME')
@@ -77,6 +79,8 @@ local function read_seat(key)
     sent_at = v[6] or nil,
     call = v[7] or nil,
     due_at = v[8] and moment(v[8]) or nil,
+    expires_at = tonumber(v[9] or ''),
+    text = v[10] or '',
     is_live = ends and ends > now,
   }
 end
@@ -125,7 +129,18 @@ end
 -- Return the answer for a seat or run that is in the way.
 local function held(message, state, ends, attempt, again)
   local free_in = state == 'unknown' and '-1' or digits(math.max(0, tonumber(ends) - now))
-  return { 'held', message, state, free_in, attempt or '0', again and '1' or '0', '0', '0' }
+  return { 'held', message, state, free_in, attempt or '0', again and '1' or '0', '0', '0', '', '0' }
+end
+
+-- Return the answer for a message that waits. One that has waited for `resend_ms` (0: never) may be lost, and is published
+-- again by the process that gets this answer.
+local function held_by_seat(seat, resend_ms)
+  local answer = held(seat.seat, 'waiting', seat.seat_until, seat.seat_attempt, false)
+  if resend_ms > 0 and now - tonumber(seat.sent_at) >= resend_ms then
+    redis.call('HSET', RECORD, 'sent_at', digits(now))
+    answer[9], answer[10] = seat.text, '1'
+  end
+  return answer
 end
 
 local function held_by_run(run)

@@ -13,6 +13,7 @@ RULES: Final[dict[str, OnceRule]] = {
     "plain": unique("{key}", ttl=2.0),
     "kept": unique("{key}", keep=60, keep_failures=60, ttl=1.0),
     "resent": unique("{key}", resend_after=0.2, keep=60),
+    "lost": unique("{key}", resend_after=0.2, payload=False),
     "unique": unique("{key}"),
     "renewed": unique("{key}", ttl=15.0),
     "daily": per("day", "{key}", tz="Europe/Berlin"),
