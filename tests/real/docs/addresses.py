@@ -6,7 +6,7 @@
 | `localhost:26379` | a Sentinel; the service is `stock` |
 | `localhost:7001`, `localhost:7002`, `localhost:7003` | the masters of a cluster |
 | `localhost:2181` | a ZooKeeper |
-| `localhost:8000`, `localhost:8001`, `localhost:8002` | a free port, for a server of the page's own |
+| `localhost:8000`, `localhost:8001`, `localhost:8002`, `localhost:8003` | a free port, for a server of the page's own |
 | `postgresql://postgres@localhost/shop` | an empty database |
 """
 
@@ -29,7 +29,7 @@ SINGLE: Final = ("6379", "6380", "6381")
 SENTINEL: Final = "26379"
 CLUSTER: Final = ("7001", "7002", "7003")
 ZOOKEEPER: Final = "2181"
-FREE: Final = ("8000", "8001", "8002")
+FREE: Final = ("8000", "8001", "8002", "8003")
 DATABASE: Final = re.compile(r"postgresql(?:\+psycopg)?://postgres@localhost/shop")
 DEFAULT: Final = "6379"
 OWN_SERVER: Final = "segmented server --no-password"

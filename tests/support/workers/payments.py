@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import urllib.error
@@ -38,8 +39,13 @@ PROGRAMS: Final = ROOT / "docs" / "how-to" / "examples" / "payments"
 SERVED: Final = {
     "flask_shop": ("-m", "flask", "--app", "flask_shop", "run", "--port"),
     "fastapi_shop": ("-m", "uvicorn", "fastapi_shop:shop", "--log-level", "warning", "--port"),
+    "django_shop": ("-m", "django", "runserver", "--noreload"),
 }
-CALLS: Final = {"flask_shop": {"orders", "change", "return"}, "fastapi_shop": {"orders", "extend"}}
+CALLS: Final = {
+    "flask_shop": {"orders", "change", "return"},
+    "fastapi_shop": {"orders", "extend"},
+    "django_shop": {"orders", "change"},
+}
 """What customers can ask of each shop."""
 SKUS: Final = ("poster", "mug")
 SOON: Final = 60.0
@@ -184,6 +190,7 @@ def market(name: str, folder: Path, server: str, database: str, *, stock: int) -
     url = make_url(database).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     provider = f"http://localhost:{provider_port}"
     settings = {"SHOP_REDIS": server, "SHOP_DATABASE": url, "SHOP_PROVIDER": provider}
+    settings["DJANGO_SETTINGS_MODULE"] = "django_shop.settings"
     environment = clean_environment(folder, settings)
     with ExitStack() as stack:
         words = (sys.executable, "provider.py", provider, f"http://127.0.0.1:{port}/webhooks")
@@ -192,6 +199,9 @@ def market(name: str, folder: Path, server: str, database: str, *, stock: int) -
         wait_until(lambda: "ready" in started.said(), seconds=SOON)
         made = Market(name, home, server, database, port, provider, folder / "shop-said", environment)
         stack.callback(made.end)
+        if name == "django_shop":
+            tables = (sys.executable, "-m", "django", "migrate", "--run-syncdb", "--verbosity", "0")
+            subprocess.run(tables, cwd=home, env=environment, check=True, timeout=SOON)
         made.start_shop()
         yield made
 
