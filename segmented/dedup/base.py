@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 from segmented.dedup.identity import CallIdentity, Identity, explicit_key, payload_print
@@ -15,6 +17,8 @@ from segmented.protocol import SettleRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from segmented.clock import Duration
 
 WHO: Final = "a Dedup"
 NOTHING: Final = object()
@@ -29,6 +33,13 @@ class DedupBase:
         self._options = options
         self._terms = options.terms(namespace)
         self._form = options.form
+
+    def with_times(self, keep: Duration | None = None, ttl: Duration | None = None) -> Self:
+        """Return the same deduplication, but for how long results are kept and how long a dead process holds a key."""
+        other, options = copy(self), self._options
+        times = options.keep if keep is None else keep, options.ttl if ttl is None else ttl
+        DedupBase.__init__(other, self.namespace, replace(options, keep=times[0], ttl=times[1]))
+        return other
 
     def __repr__(self) -> str:
         """Return the class name and the namespace."""

@@ -8,9 +8,16 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.django.conf import gate as gate, store as store
+    from segmented.django.middleware import IdempotencyMiddleware as IdempotencyMiddleware
     from segmented.django.task import Once as Once
 
-LATE: Final = from_modules({"segmented.django.conf": "gate store", "segmented.django.task": "Once"})
+LATE: Final = from_modules(
+    {
+        "segmented.django.conf": "gate store",
+        "segmented.django.middleware": "IdempotencyMiddleware",
+        "segmented.django.task": "Once",
+    }
+)
 """Names that are imported on first use, and their modules: Django imports the package before its settings are ready."""
 
 if not TYPE_CHECKING:  # a type checker would otherwise accept any name

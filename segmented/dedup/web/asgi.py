@@ -11,9 +11,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from segmented.dedup.run_state import Replay
-from segmented.dedup.web.guard import Guard
+from segmented.dedup.web.guard import Collected, Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
-from segmented.dedup.web.options import WebOptions
+from segmented.dedup.web.options import MEBIBYTE
+from segmented.dedup.web.route import UNSAFE, serving
 from segmented.errors import DedupError, SegmentedError, StoreError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from segmented.dedup.async_dedup import AsyncDedup
     from segmented.dedup.async_run import AsyncRun
+    from segmented.dedup.web.options import WebOptions
+    from segmented.dedup.web.route import Idempotent
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -45,10 +48,13 @@ class IdempotencyMiddleware:
     """
 
     def __init__(self, app: App, dedup: AsyncDedup, options: WebOptions | None = None) -> None:
-        """Wrap `app`. If `scope` asks who the client is, put the middleware behind the authentication."""
+        """Wrap `app`; without options, only routes with `@idempotent`.
+
+        If `scope` asks who the client is, put the middleware behind the authentication.
+        """
         self._app = app
         self._dedup = dedup
-        self._guard = Guard(options or WebOptions())
+        self._guard = None if options is None else Guard(options)
 
     def __repr__(self) -> str:
         """Return the class and the dedup that it uses."""
@@ -59,50 +65,94 @@ class IdempotencyMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = _request(scope)
-        found = self._guard.looked_at(request)
-        if found is None:
-            await self._app(scope, receive, send)
-        elif isinstance(found, Answer):
-            await _answer(send, found)
-        else:
-            intake = Intake(receive, self._guard.options.request_max)
-            with suppress(ClientGone):  # the request was incomplete: nothing has happened
-                await self._serve(found, request, intake, send)
+        exchange = AsgiExchange(self._dedup, self._guard, scope, receive, send)
+        with suppress(ClientGone), serving(exchange):  # the request was incomplete: nothing has happened
+            answer = None if self._guard is None else await exchange.begun(self._guard, self._dedup)
+            if answer is None:
+                await exchange.served(self._app)
+            else:
+                await exchange.answer(answer)
 
-    async def _serve(self, key: str, request: WebRequest, intake: Intake, send: Send) -> None:
-        scope: Scope = request.raw  # type: ignore[assignment]  # it is the scope, which applications write to
-        body = await intake.read(request.header("content-length"))
-        if body is None:
-            refusal = self._guard.too_large()
-        else:
-            found = await self._begun(key, self._guard.payload(request, body))
-            if found is not None and not isinstance(found, Answer):
-                await self._run(found, key, scope, intake, send)
-                return
-            refusal = found
-        if refusal is None:
-            await self._app(scope, intake.receive, send)
-        else:
-            await _answer(send, refusal)
 
-    async def _begun(self, key: str, payload: object) -> AsyncRun | Answer | None:
+class Answered(Exception):
+    """Ends a handler whose request has its answer: the middleware sends that. It passes through the framework."""
+
+    def __init__(self, exchange: AsgiExchange, answer: Answer) -> None:
+        """Create the end of the handler of `exchange`."""
+        super().__init__("the request was answered by its idempotency key")
+        self.exchange, self.answer = exchange, answer
+
+
+class AsgiExchange:
+    """One request, its run and its answer."""
+
+    def __init__(self, dedup: AsyncDedup, guard: Guard | None, scope: Scope, receive: Receive, send: Send) -> None:
+        """Create an exchange without a run. `guard` is the middleware's own."""
+        self.run: AsyncRun | None = None
+        self._dedup, self._send = dedup, send
+        self._is_for_routes = guard is None and scope["method"].upper() in UNSAFE
+        self._scope = _own(scope) if guard is not None or self._is_for_routes else scope
+        self._request = _request(self._scope)
+        self._intake = Intake(receive, MEBIBYTE if guard is None else guard.options.request_max)
+        self._outlet: Outlet | None = None
+
+    async def begun(self, guard: Guard, dedup: AsyncDedup) -> Answer | None:
+        """Begin the run of the request, unless it has begun or has no key. Returns the answer if it must not run."""
+        if self.run is not None or not guard.may_have_key(self._request):
+            return None
+        body = await self._intake.read(self._request.header("content-length"))
+        found = guard.asked(self._request, body)
+        if found is None or isinstance(found, Answer):
+            return found
+        key, payload = found
         try:
-            begun = await self._dedup.begin(key, payload=payload, timeout=self._guard.options.timeout)
+            begun = await dedup.begin(key, payload=payload, timeout=guard.options.timeout)
         except (DedupError, StoreError) as error:
-            return self._guard.refused(key, error)
-        return self._guard.repeated(begun) if isinstance(begun, Replay) else begun
+            return guard.refused(key, error)
+        if isinstance(begun, Replay):
+            return guard.repeated(begun)
+        self.run = self._scope["state"]["once"] = begun
+        self._outlet = Outlet(begun, key, guard, self._send)
+        return None
 
-    async def _run(self, run: AsyncRun, key: str, scope: Scope, intake: Intake, send: Send) -> None:
-        outlet = Outlet(run, key, self._guard, send)
-        scope["state"] = {**scope.get("state", {}), "once": run}  # a server may share its own among requests
-        scope["headers"] = [one for one in scope["headers"] if one[0].lower() != b"accept-encoding"]  # as for WSGI
+    async def async_turned(self, route: Idempotent) -> None:
+        """Begin the run of a route. Raises Answered if it must not run."""
+        answer = await self.begun(route.guard, route.dedup(self._dedup))
+        if answer is not None:
+            raise Answered(self, answer)
+
+    def turned(self, route: Idempotent) -> None:
+        """Do the same in a thread of the framework, which runs a handler that is not a coroutine function."""
+        from anyio.from_thread import run  # noqa: PLC0415  # frameworks that call handlers in threads have it
+
+        run(self.async_turned, route)
+
+    async def served(self, app: App) -> None:
+        """Run the application. Its answer ends the run, if there is one."""
+        if self._outlet is not None or self._is_for_routes:  # a kept answer is for clients that read no encoding, too
+            left = [one for one in self._scope["headers"] if one[0].lower() != b"accept-encoding"]
+            self._scope["headers"] = left
         try:
-            await self._app(_without_shortcuts(scope), intake.receive, outlet.send)
+            await app(self._scope, self._intake.receive, self._sent)
+        except Answered as found:
+            if found.exchange is not self:
+                raise
+            await self.answer(found.answer)
         except BaseException as error:
-            await outlet.failed(error)
+            if self._outlet is not None:
+                await self._outlet.failed(error)
             raise
-        await outlet.left()
+        else:
+            if self._outlet is not None:
+                await self._outlet.left()
+
+    async def _sent(self, message: Message) -> None:
+        await (self._send(message) if self._outlet is None else self._outlet.send(message))
+
+    async def answer(self, answer: Answer) -> None:
+        """Send an answer."""
+        for message in answer_messages(answer):
+            await self._send(message)
 
 
 def _request(scope: Scope) -> WebRequest:
@@ -115,16 +165,15 @@ def _request(scope: Scope) -> WebRequest:
     return WebRequest(scope["method"].upper(), scope["path"], query, headers, scope, undecoded)
 
 
-def _without_shortcuts(scope: Scope) -> Scope:
-    """Remove extensions that let the application answer past the middleware, such as a file sent by its path."""
+def _own(scope: Scope) -> Scope:
+    """Return a scope for this request alone: a server may share its state among requests.
+
+    It lacks extensions that let the application answer past the middleware, such as a file sent by its path.
+    """
     extensions: Mapping[str, Any] = scope.get("extensions") or {}
     left = {name: value for name, value in extensions.items() if not name.startswith("http.response.")}
-    return scope if len(left) == len(extensions) else {**scope, "extensions": left}
-
-
-async def _answer(send: Send, answer: Answer) -> None:
-    for message in answer_messages(answer):
-        await send(message)
+    own = {**scope, "state": {**scope.get("state", {})}}
+    return {**own, "extensions": left} if extensions else own
 
 
 class ClientGone(Exception):
@@ -132,35 +181,39 @@ class ClientGone(Exception):
 
 
 class Intake:
-    """Reads a request's body ahead, and replays it to the application."""
+    """Reads a request's body ahead, and replays it to the application; or notes what the application has read."""
 
     def __init__(self, receive: Receive, size_max: int) -> None:
-        """Create a reader of at most `size_max` bytes, plus the rest of the last message."""
-        self._receive = receive
-        self._size_max = size_max
-        self._read: deque[Message] = deque()
+        """Create a reader of bodies of at most `size_max` bytes."""
+        self._receive, self._size_max = receive, size_max
+        self._unseen: deque[Message] = deque()
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._is_whole = False
 
     async def read(self, length: str) -> bytes | None:
         """Return the body; None if it is too large. `length` is the length in its header."""
         if (length_of(length) or 0) > self._size_max:
             return None
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await self._receive()
+        while not self._is_whole and self._size <= self._size_max:
+            message = await self._received()
             if message["type"] == "http.disconnect":
                 raise ClientGone
-            self._read.append(message)
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self._size_max:
-                return None
-            if not message.get("more_body", False):
-                return b"".join(parts)
+            self._unseen.append(message)
+        return None if self._size > self._size_max else b"".join(self._parts)
 
     async def receive(self) -> Message:
         """Return the messages that were read, then new ones."""
-        return self._read.popleft() if self._read else await self._receive()
+        return self._unseen.popleft() if self._unseen else await self._received()
+
+    async def _received(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request" and not self._is_whole:
+            part = message.get("body", b"")
+            self._size += len(part)
+            self._is_whole = not message.get("more_body", False)
+            self._parts = [*self._parts, part] if self._size <= self._size_max else []
+        return message
 
 
 class Outlet:
@@ -169,25 +222,33 @@ class Outlet:
     def __init__(self, run: AsyncRun, key: str, guard: Guard, send: Send) -> None:
         """Create a collector whose answer ends the run."""
         self._run, self._key, self._guard, self._send = run, key, guard, send
-        self._held: list[Message] = []
-        """The start of the answer, and its body so far."""
-        self._size = 0
-        self._is_passing = False
-        self._outcome_if_passing: Unkept | None = None
+        self._answer = Collected(guard)
+        self._held: deque[Message] = deque()
         self._is_over = False
         self._is_client_gone = False
 
     async def send(self, message: Message) -> None:
         """Handle a message of the application."""
         kind = message["type"]
-        if kind == "http.response.start" and not self._is_over:
-            self._held.append(message)
-            if not self._guard.options.keeps(message["status"]):
-                await self._pass()
-        elif kind == "http.response.body" and self._held and not self._is_over:
-            await self._take(message)
-        else:
+        if self._is_over or not (kind == "http.response.start" or (kind == "http.response.body" and self._is_begun)):
             await self._forward(message)
+            return
+        self._held.append(message)
+        is_last = False
+        if kind == "http.response.start":
+            headers = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in message.get("headers", ()))
+            self._answer.start(message["status"], tuple(headers))
+        else:
+            self._answer.add(message.get("body", b""))
+            is_last = not message.get("more_body", False)
+        if is_last:
+            await self._end(self._answer.outcome)
+        if is_last or self._answer.is_passing:
+            await self._pass()
+
+    @property
+    def _is_begun(self) -> bool:
+        return self._answer.status is not None
 
     async def failed(self, error: BaseException) -> None:
         """Record that the application raised: the next request with the key runs again, or gets the failure."""
@@ -197,35 +258,12 @@ class Outlet:
         """Record that the application returned. If its answer is incomplete, its server reports that."""
         if not self._is_over:
             await self._end(None)
-            if not self._is_passing:
-                await self._pass()
-
-    async def _take(self, message: Message) -> None:
-        self._size += len(message.get("body", b""))
-        if not self._is_passing and self._size > self._guard.options.answer_max:
-            self._outcome_if_passing = Unkept(self._held[0]["status"])
             await self._pass()
-        is_last = not message.get("more_body", False)
-        if self._is_passing:
-            if is_last:
-                await self._end(self._outcome_if_passing)
-            await self._forward(message)
-            return
-        self._held.append(message)
-        if is_last:
-            await self._end(self._answer())
-            await self._pass()
-
-    def _answer(self) -> Answer:
-        start, *parts = self._held
-        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in start.get("headers", ()))
-        return Answer(start["status"], headers, b"".join(part.get("body", b"") for part in parts))
 
     async def _pass(self) -> None:
-        self._is_passing = True
-        for message in self._held:
-            await self._forward(message)
-        del self._held[1:]
+        self._answer.parts.clear()
+        while self._held:
+            await self._forward(self._held.popleft())
 
     async def _forward(self, message: Message) -> None:
         if self._is_client_gone:
@@ -249,7 +287,7 @@ class Outlet:
 
 
 def answer_messages(answer: Answer) -> Iterator[dict[str, Any]]:
-    """Send an answer as ASGI messages."""
+    """Yield an answer as ASGI messages."""
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     yield {"type": "http.response.start", "status": answer.status, "headers": headers}
     yield {"type": "http.response.body", "body": answer.body, "more_body": False}

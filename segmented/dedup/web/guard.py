@@ -1,6 +1,6 @@
-"""Decisions that both middlewares share: which requests have a key, how a refusal looks in HTTP, what is kept.
+"""Decisions that all middlewares share: which requests have a key, how a refusal looks in HTTP, what is kept.
 
-The header `Idempotency-Key` holds what IETF draft-ietf-httpapi-idempotency-key-header allows.
+A header such as `Idempotency-Key` holds what IETF draft-ietf-httpapi-idempotency-key-header allows.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.dedup.run_state import Replay
-    from segmented.dedup.web.messages import WebRequest
+    from segmented.dedup.web.messages import Headers, WebRequest
     from segmented.dedup.web.options import WebOptions
 
 _log: Final = logging.getLogger("segmented.dedup.web")
-NAME: Final = "idempotency-key"
 HEADERS_MAX: Final = 16_384
 """Maximum characters of the headers of an answer to keep."""
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"[ \t]*(?:;.*)?')
@@ -54,33 +53,55 @@ class Guard:
         """Create a guard with these options."""
         self.options = options
 
-    def looked_at(self, request: WebRequest) -> str | Answer | None:
-        """Return the record's key, the refusal of the request, or None if the middleware does not handle it."""
+    def may_have_key(self, request: WebRequest) -> bool:
+        """Return whether a request may have a key, or needs one. Its body is then read ahead."""
+        header = self.options.header
         if not self.options.covers(request.method, request.path):
-            return None
+            return False
+        return self.options.is_required or not isinstance(header, str) or header.lower() in request.headers
+
+    def asked(self, request: WebRequest, body: bytes | None) -> tuple[str, object] | Answer | None:
+        """Return the record's key of a request and what a repeat must have in common with it, or its refusal.
+
+        Returns None if it runs unprotected. `body` is None if it is larger than `request_max`.
+        """
+        if body is None and not isinstance(self.options.header, str):
+            return self._too_large()
         try:
-            key = key_of(request.headers.get(NAME, ()))
+            key = self._key(request, body or b"")
         except InvalidInput as error:
             return problem(HTTPStatus.BAD_REQUEST, "malformed_key", str(error))
-        if key is not None:
-            scope = self.options.owner(request)
-            if scope is None and self.options.scope is not all_clients:
-                what = "the request does not say to whom its idempotency key belongs"
-                return problem(HTTPStatus.BAD_REQUEST, "missing_scope", what)
-            return request_key(key, method=request.method, path=request.place, scope=scope)
-        if self.options.is_required:
-            what = f"{request.method} requests need the header Idempotency-Key here"
-            return problem(HTTPStatus.BAD_REQUEST, "missing_key", what)
-        return None
+        if key is None:
+            return self._missing(request) if self.options.is_required else None
+        scope = self.options.owner(request)
+        if scope is None and self.options.scope is not all_clients:
+            what = "the request does not say to whom its idempotency key belongs"
+            return problem(HTTPStatus.BAD_REQUEST, "missing_scope", what)
+        if body is None:
+            return self._too_large()
+        payload = self.options.payload
+        seen = [*_content(request.header("content-type"), body), request.query] if payload is None else None
+        name = request_key(key, method=request.method, path=request.place, scope=scope)
+        return name, seen if payload is None else payload(request, body)
 
-    def payload(self, request: WebRequest, body: bytes) -> object:
-        """Return what a repeat must have in common with the first request."""
-        if self.options.payload is not None:
-            return self.options.payload(request, body)
-        return [*_content(request.header("content-type"), body), request.query]
+    def _key(self, request: WebRequest, body: bytes) -> str | None:
+        header = self.options.header
+        if isinstance(header, str):
+            return key_of(request.headers.get(header.lower(), ()), header)
+        try:
+            found = header(request, body)
+        except (ValueError, LookupError, TypeError) as error:
+            message = "the request has no id that tells its repeats: send it as the provider's documentation says"
+            raise InvalidInput(message) from error
+        return None if found is None or found == "" else str(found)
 
-    def too_large(self) -> Answer | None:
-        """Return the refusal of a request whose body is too large to compare; None if it runs unprotected."""
+    def _missing(self, request: WebRequest) -> Answer:
+        header = self.options.header
+        what = f"the header {header}" if isinstance(header, str) else "an id that tells repeats"
+        text = f"{request.method} {request.path} needs {what}: send the same value when you send the request again"
+        return problem(HTTPStatus.BAD_REQUEST, "missing_key", text)
+
+    def _too_large(self) -> Answer | None:
         if self.options.large_requests == "run":
             return None
         what = f"a request with an idempotency key has a body of at most {self.options.request_max} bytes here"
@@ -155,7 +176,7 @@ def _content(content_type: str, body: bytes) -> tuple[str, str]:
     return media, hashlib.sha256(body).hexdigest()
 
 
-def key_of(values: Sequence[str]) -> str | None:
+def key_of(values: Sequence[str], header: str) -> str | None:
     """Return the key in these values of the header, quoted or not; None if there is none.
 
     Raises InvalidInput for a header that is malformed, empty, too long or given twice.
@@ -163,15 +184,49 @@ def key_of(values: Sequence[str]) -> str | None:
     if not values:
         return None
     if len(values) > 1:
-        message = "the header Idempotency-Key is given more than once"
+        message = f"the header {header} is given more than once"
         raise InvalidInput(message)
     text = values[0].strip(" \t")
     quoted = _QUOTED.fullmatch(text)
     key = _ESCAPED.sub(r"\1", quoted[1]) if quoted else text
     if not key.strip() or len(key) > KEY_LENGTH_MAX or not (quoted or _PLAIN.fullmatch(text)):
         message = (
-            f"the header Idempotency-Key holds one key of 1 to {KEY_LENGTH_MAX} printable ASCII characters, "
+            f"the header {header} holds one key of 1 to {KEY_LENGTH_MAX} printable ASCII characters, "
             'in double quotes as in "8e03978e-40d5-43dd" or without'
         )
         raise InvalidInput(message)
     return key
+
+
+class Collected:
+    """An answer as it comes: held until it is whole and kept, or passed on at once if it is not to be kept."""
+
+    def __init__(self, guard: Guard) -> None:
+        """Create an answer that has not begun."""
+        self._options = guard.options
+        self._size = 0
+        self._is_large = False
+        self._headers: Headers = ()
+        self.status: int | None = None
+        self.parts: list[bytes] = []
+        """The body so far, unless it is passed on."""
+        self.is_passing = False
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Note status and headers. They may come again, as long as nothing was passed on."""
+        self.status, self._headers = status, headers
+        self.is_passing = not self._options.keeps(status)
+
+    def add(self, part: bytes) -> None:
+        """Note a part of the body."""
+        self.parts.append(part)
+        self._size += len(part)
+        if self._size > self._options.answer_max and not self.is_passing:
+            self.is_passing = self._is_large = True
+
+    @property
+    def outcome(self) -> Answer | Unkept | None:
+        """What is kept of the whole answer; None if a repeat runs again."""
+        if self.status is None or (self.is_passing and not self._is_large):
+            return None
+        return Unkept(self.status) if self._is_large else Answer(self.status, self._headers, b"".join(self.parts))

@@ -17,6 +17,7 @@ from segmented.dedup.canonical import canonical, digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
 Headers = tuple[tuple[str, str], ...]
 REPLAYED: Final = ("idempotency-replayed", "true")
@@ -38,8 +39,8 @@ class WebRequest:
     """Undecoded."""
     headers: Mapping[str, tuple[str, ...]]
     """Values by lower-case name."""
-    raw: Mapping[str, Any]
-    """The ASGI scope or the WSGI environ, with what an authentication middleware stored there."""
+    raw: Any
+    """The ASGI scope, the WSGI environ or Django's request, with what an authentication layer stored there."""
     undecoded: str = ""
     """The path as the client sent it; "" if the server does not tell."""
 
@@ -85,6 +86,11 @@ class Answer:
             return f"{self.status} {HTTPStatus(self.status).phrase}"
         except ValueError:  # a status that the application defines
             return f"{self.status} Status"
+
+    def __call__(self, _: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        """Answer, as a WSGI application does."""
+        start_response(self.line, list(self.headers))
+        return [self.body]
 
     def measured(self) -> Answer:
         """Return the answer with the length of its body, if it may have one."""

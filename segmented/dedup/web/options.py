@@ -70,6 +70,9 @@ def all_clients(_: WebRequest) -> None:
 class WebOptions:
     """Which requests run once, and what is kept of their answers. All options are checked when they are given."""
 
+    header: str | Callable[[WebRequest, bytes], object] = "Idempotency-Key"
+    """The header with the key; or a callable that returns the key of a request and its body, such as the id of a
+    webhook's event, or None for a request without one. A ValueError, LookupError or TypeError of it is a 400."""
     methods: Collection[str] = ("POST", "PATCH")
     paths: Collection[str] | Callable[[str], bool] | None = None
     """Patterns such as `"/orders"` and `"/orders/*"` (a star matches anything), or a callable; None: all paths."""
@@ -110,6 +113,7 @@ class WebOptions:
                 "other's answers"
             )
             raise InvalidInput(message)
+        _check_header(self.header)
         for what, function in (("scope", self.scope), ("payload", self.payload or all_clients), ("keeps", self.keeps)):
             if not callable(function):
                 message = f"{what} is a callable, not {function!r:.80}"
@@ -148,6 +152,12 @@ class WebOptions:
         if callable(self.paths):
             return self.paths(path)
         return any(fnmatchcase(path, pattern) for pattern in self.paths)
+
+
+def _check_header(header: object) -> None:
+    if not callable(header) and not (isinstance(header, str) and header.strip()):
+        message = f"header is the name of a header or a callable, not {header!r:.80}"
+        raise InvalidInput(message)
 
 
 def _check_texts(what: str, found: object) -> None:

@@ -11,9 +11,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.run_state import Replay
-from segmented.dedup.web.guard import Guard
-from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of, problem
-from segmented.dedup.web.options import WebOptions
+from segmented.dedup.web.guard import Collected, Guard
+from segmented.dedup.web.messages import Answer, WebRequest, length_of, problem
+from segmented.dedup.web.route import UNSAFE, serving
 from segmented.errors import DedupError, SegmentedError, StoreError
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from segmented.dedup.dedup import Dedup
     from segmented.dedup.run import Run
+    from segmented.dedup.web.messages import Unkept
+    from segmented.dedup.web.options import WebOptions
+    from segmented.dedup.web.route import Idempotent
 
 UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")
 CHUNK: Final = 65_536
@@ -38,10 +41,13 @@ class WsgiIdempotencyMiddleware:
     """
 
     def __init__(self, app: WSGIApplication, dedup: Dedup, options: WebOptions | None = None) -> None:
-        """Wrap `app`. If `scope` asks who the client is, put the middleware behind the authentication."""
+        """Wrap `app`; without options, only routes with `@idempotent`.
+
+        If `scope` asks who the client is, put the middleware behind the authentication.
+        """
         self._app = app
         self._dedup = dedup
-        self._guard = Guard(options or WebOptions())
+        self._guard = None if options is None else Guard(options)
 
     def __repr__(self) -> str:
         """Return the class and the dedup that it uses."""
@@ -49,38 +55,142 @@ class WsgiIdempotencyMiddleware:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
-        request = _request(environ)
-        looked = self._guard.looked_at(request)
-        found = self._begun(looked, request, environ, start_response) if isinstance(looked, str) else looked
-        if found is None:
-            return self._app(environ, start_response)
-        if isinstance(found, Outlet):
-            return found.collected(self._app, environ)
-        start_response(found.line, list(found.headers))
-        return [found.body]
+        exchange = WsgiExchange(self._dedup, environ, start_response)
+        with serving(exchange):
+            if self._guard is not None:
+                answer = exchange.begun(self._guard, self._dedup)
+                if answer is not None:
+                    return answer(environ, start_response)
+            elif environ["REQUEST_METHOD"].upper() in UNSAFE:
+                environ.pop("HTTP_ACCEPT_ENCODING", None)  # a kept answer is for clients that read no encoding, too
+            return exchange.served(self._app)
 
-    def _begun(
-        self, key: str, request: WebRequest, environ: WSGIEnvironment, start_response: StartResponse
-    ) -> Outlet | Answer | None:
+
+class WsgiExchange:
+    """One request, its run and its answer."""
+
+    def __init__(self, dedup: Dedup, environ: WSGIEnvironment, start_response: StartResponse) -> None:
+        """Create an exchange without a run."""
+        self.run: Run | None = None
+        self._dedup, self._environ, self._start = dedup, environ, start_response
+        self._guard: Guard | None = None
+        self._key = ""
+        self._refusal: Answer | None = None
+        self._answer: Collected | None = None
+        self._head: tuple[str, list[tuple[str, str]]] | None = None
+        self._is_over = False
+        self._is_sent = False
+
+    def begun(self, guard: Guard, dedup: Dedup) -> Answer | None:
+        """Begin the run of the request, unless it has begun or has no key. Returns the answer if it must not run."""
+        request = _request(self._environ)
+        if self.run is not None or not guard.may_have_key(request):
+            return None
         try:
-            body = read_body(environ, self._guard.options.request_max)
+            body = read_body(self._environ, guard.options.request_max)
         except BodyCut:
             return problem(HTTPStatus.BAD_REQUEST, "incomplete", "the request's body is shorter than its length")
-        if body is None:
-            return self._guard.too_large()
-        found = self._run(key, self._guard.payload(request, body))
+        found = guard.asked(request, body)
         if found is None or isinstance(found, Answer):
             return found
-        environ["segmented.once"] = found
-        environ.pop("HTTP_ACCEPT_ENCODING", None)  # a kept answer is for clients that read no such encoding, too
-        return Outlet(found, key, self._guard, start_response)
-
-    def _run(self, key: str, payload: object) -> Run | Answer | None:
+        self._key, payload = found
         try:
-            begun = self._dedup.begin(key, payload=payload, timeout=self._guard.options.timeout)
+            begun = dedup.begin(self._key, payload=payload, timeout=guard.options.timeout)
         except (DedupError, StoreError) as error:
-            return self._guard.refused(key, error)
-        return self._guard.repeated(begun) if isinstance(begun, Replay) else begun
+            return guard.refused(self._key, error)
+        if isinstance(begun, Replay):
+            return guard.repeated(begun)
+        self.run = self._environ["segmented.once"] = begun
+        self._guard, self._answer = guard, Collected(guard)
+        self._environ.pop("HTTP_ACCEPT_ENCODING", None)
+        return None
+
+    def turned(self, route: Idempotent) -> Answer | None:
+        """Begin the run of a route. Returns the answer if it must not run; Flask takes a WSGI application for one."""
+        self._refusal = self.begun(route.guard, route.dedup(self._dedup))
+        return self._refusal
+
+    async def async_turned(self, route: Idempotent) -> Answer | None:
+        """Do the same for a coroutine function, which the framework runs in a thread of its own."""
+        return self.turned(route)
+
+    def served(self, app: WSGIApplication) -> Iterable[bytes]:
+        """Run the application. Returns its answer once it is kept, or the rest of an answer that is not kept."""
+        stream = None
+        try:
+            items = app(self._environ, self._note)
+            if self._is_sent:  # without a run, or an answer: nothing is held back
+                return items
+            stream = Stream(self, items)
+            if not self._collect(stream):
+                return stream
+        except BaseException as error:
+            self.failed(error)
+            if stream is not None:
+                stream.close()
+            raise
+        if self._refusal is not None or self._answer is None:
+            stream.close()
+            return [] if self._refusal is None else self._refusal(self._environ, self._start)
+        self.end(self._answer.outcome)
+        self._pass()
+        return Whole(stream, b"".join(self._answer.parts))
+
+    def failed(self, error: BaseException) -> None:
+        """Record that the application raised."""
+        self.end(None if self._guard is None else self._guard.crashed(error))
+
+    def end(self, outcome: Answer | Unkept | None) -> None:
+        """End the run, if there is one: keep the answer, if it is to be kept."""
+        if self._is_over or self.run is None or self._guard is None:
+            return
+        self._is_over = True
+        try:
+            if outcome is None:
+                self.run.abandon()
+            else:
+                self.run.finish(self._guard.form(outcome))
+        except SegmentedError as error:
+            self._guard.not_ended(self._key, error)
+
+    def _collect(self, stream: Stream) -> bool:
+        """Collect the whole answer; False if it is streamed from here on."""
+        for part in stream.items:
+            answer = self._answer
+            if self._refusal is not None:
+                return True
+            if answer is None:
+                stream.begin([part], None)
+                return False
+            answer.add(part)
+            if answer.is_passing:
+                stream.begin(answer.parts, answer.outcome)
+                self._pass()
+                return False
+        return True
+
+    def _note(
+        self,
+        status: str,
+        headers: list[tuple[str, str]],
+        exc_info: Any = None,  # noqa: ANN401  # the signature in PEP 3333
+        /,
+    ) -> Callable[[bytes], object]:
+        if self._answer is None and self._refusal is None:
+            self._is_sent = True
+            return self._start(status, headers, exc_info) if exc_info else self._start(status, headers)
+        if exc_info is not None and self._is_sent:
+            raise exc_info[1].with_traceback(exc_info[2])
+        self._head = status, list(headers)
+        if self._answer is None:
+            return bytes  # of the handler that was not called
+        self._answer.start(int(status.split(" ", 1)[0]), tuple(headers))
+        return self._answer.add
+
+    def _pass(self) -> None:
+        self._is_sent = True
+        if self._head is not None:
+            self._start(*self._head)
 
 
 def _request(environ: WSGIEnvironment) -> WebRequest:
@@ -146,108 +256,19 @@ def _read(source: Any, wanted: int) -> bytes:  # noqa: ANN401  # as in Rest
     return b"".join(parts)
 
 
-class Outlet:
-    """Collects an answer and returns it once it is kept. An answer that is not kept is streamed."""
-
-    def __init__(self, run: Run, key: str, guard: Guard, start_response: StartResponse) -> None:
-        """Create a collector whose answer ends the run."""
-        self._run, self._key, self._guard, self._start = run, key, guard, start_response
-        self._head: tuple[str, list[tuple[str, str]]] | None = None
-        self._parts: list[bytes] = []
-        self._is_over = False
-        self._is_passing = False
-
-    def collected(self, app: WSGIApplication, environ: WSGIEnvironment) -> Iterable[bytes]:
-        """Run the application. Returns its answer once it is kept, or the rest of an answer that is not kept."""
-        stream = None
-        try:
-            stream = Stream(self, app(environ, self._note))
-            if not self._collect(stream):
-                return stream
-        except BaseException as error:
-            self.end(self._guard.crashed(error))
-            if stream is not None:
-                stream.close()
-            raise
-        self.end(self._answer())
-        self._pass()
-        return Whole(stream, b"".join(self._parts))
-
-    def end(self, outcome: Answer | Unkept | None) -> None:
-        """Keep the answer once, if it is to be kept."""
-        if self._is_over:
-            return
-        self._is_over = True
-        try:
-            if outcome is None:
-                self._run.abandon()
-            else:
-                self._run.finish(self._guard.form(outcome))
-        except SegmentedError as error:
-            self._guard.not_ended(self._key, error)
-
-    def crashed(self, error: BaseException) -> Answer | None:
-        """Return what is kept of a request whose handler raised."""
-        return self._guard.crashed(error)
-
-    def _collect(self, stream: Stream) -> bool:
-        """Collect the whole answer; False if it is streamed from here on."""
-        options, counted, size = self._guard.options, 0, 0
-        for part in stream.items:
-            self._parts.append(part)
-            status = self._status()
-            if status is None:
-                continue
-            size += sum(map(len, self._parts[counted:]))
-            counted = len(self._parts)  # the application may have written parts itself
-            is_kept = options.keeps(status)
-            if not is_kept or size > options.answer_max:
-                stream.begin(self._parts, Unkept(status) if is_kept else None)
-                self._pass()
-                return False
-        return True
-
-    def _note(
-        self,
-        status: str,
-        headers: list[tuple[str, str]],
-        exc_info: Any = None,  # noqa: ANN401  # the signature in PEP 3333
-        /,
-    ) -> Callable[[bytes], object]:
-        if exc_info is not None and self._is_passing:
-            raise exc_info[1].with_traceback(exc_info[2])
-        self._head = status, list(headers)
-        return self._parts.append
-
-    def _status(self) -> int | None:
-        return None if self._head is None else int(self._head[0].split(" ", 1)[0])
-
-    def _answer(self) -> Answer | Unkept | None:
-        status, options = self._status(), self._guard.options
-        if status is None or self._head is None or not options.keeps(status):
-            return None
-        body = b"".join(self._parts)
-        return Unkept(status) if len(body) > options.answer_max else Answer(status, tuple(self._head[1]), body)
-
-    def _pass(self) -> None:
-        self._is_passing = True
-        if self._head is not None:
-            self._start(*self._head)
-
-
 class Stream:
     """The application's iterable, which is always closed exactly once."""
 
-    def __init__(self, outlet: Outlet, items: Iterable[bytes]) -> None:
+    def __init__(self, exchange: WsgiExchange, items: Iterable[bytes]) -> None:
         """Create a wrapper of `items`."""
         self.items: Iterator[bytes] = iter(items)
         self._source = items
-        self._outlet = outlet
+        self._exchange = exchange
         self._collected: deque[bytes] = deque()
-        self._outcome: Unkept | None = None
+        self._outcome: Answer | Unkept | None = None
         self._is_closed = False
 
-    def begin(self, collected: list[bytes], outcome: Unkept | None) -> None:
+    def begin(self, collected: list[bytes], outcome: Answer | Unkept | None) -> None:
         """Create an iterable of the collected parts and the rest; at its end the run has this outcome."""
         self._collected, self._outcome = deque(collected), outcome
 
@@ -262,10 +283,10 @@ class Stream:
         try:
             return next(self.items)
         except StopIteration:
-            self._outlet.end(self._outcome)
+            self._exchange.end(self._outcome)
             raise
         except BaseException as error:
-            self._outlet.end(self._outlet.crashed(error))
+            self._exchange.failed(error)
             raise
 
     def close(self) -> None:
@@ -277,7 +298,7 @@ class Stream:
                 if close is not None:
                     close()
             finally:
-                self._outlet.end(self._outcome)
+                self._exchange.end(self._outcome)
 
 
 class Whole(list[bytes]):

@@ -320,9 +320,9 @@ def _kinds(kind: type[SegmentedError]) -> Iterator[type[SegmentedError]]:
 
 
 def _all_kinds() -> list[type[SegmentedError]]:
-    """Return all errors but those of the Celery tasks, whose import has every worker of the process connect."""
+    """Return all errors but those of the Celery tasks, whose import has every worker connect, and of Django's app."""
     for module in pkgutil.walk_packages(segmented.__path__, "segmented."):
-        if not re.search(r"__main__$|\.migrations\.|\.celery|\.testing|\.cli", module.name):
+        if not re.search(r"__main__$|\.migrations\.|\.celery|\.django|\.testing|\.cli", module.name):
             importlib.import_module(module.name)
     return sorted({kind for kind in _kinds(SegmentedError) if kind.__module__.startswith("segmented.")}, key=str)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 PROGRAMS: Final = (
-    *("segmented.celery", "segmented.cli", "segmented.servers", "segmented.testing"),
+    *("segmented.celery", "segmented.cli", "segmented.django", "segmented.servers", "segmented.testing"),
     "segmented.orders.migrations",
 )
 """Packages without a shell for asyncio: programs, what starts or controls servers and processes, Alembic's scripts."""

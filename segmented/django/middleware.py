@@ -1,0 +1,167 @@
+"""The middleware: it serves views with `@idempotent`, or all views with `SEGMENTED["IDEMPOTENCY"]`.
+
+The answer is kept after the view has returned, and so after the transaction of `ATOMIC_REQUESTS` has committed.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpResponse
+
+from segmented.dedup import Dedup
+from segmented.dedup.run_state import Replay
+from segmented.dedup.web.guard import Guard
+from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
+from segmented.dedup.web.options import MEBIBYTE
+from segmented.dedup.web.route import UNSAFE, serving
+from segmented.django.conf import setting, store
+from segmented.errors import DedupError, SegmentedError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django.http import HttpRequest
+
+    from segmented.dedup.run import Run
+    from segmented.dedup.web.route import Idempotent
+
+
+class IdempotencyMiddleware:
+    """Runs a request once per key, and gives repeats its answer. Put it below Django's authentication.
+
+    A view finds its run in `request.once`. Works under WSGI and ASGI, for views of both kinds.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        """Create the middleware from the settings. Raises InvalidInput if they are wrong."""
+        self._get_response = get_response
+        self._dedup = Dedup(store, setting("NAMESPACE"))
+        options = setting("IDEMPOTENCY")
+        self._guard = None if options is None else Guard(options)
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> Any:  # noqa: ANN401  # a response, or under ASGI a coroutine
+        """Serve one request."""
+        exchange = DjangoExchange(self._dedup, self._guard, request)
+        if iscoroutinefunction(self):
+            return self._served_async(exchange, request)
+        with serving(exchange), exchange.ended():
+            response = exchange.answered_first()
+            return exchange.kept(self._get_response(request)) if response is None else response
+
+    async def _served_async(self, exchange: DjangoExchange, request: HttpRequest) -> HttpResponse:
+        with serving(exchange), exchange.ended():
+            response = await sync_to_async(exchange.answered_first)()
+            if response is not None:
+                return response
+            return await sync_to_async(exchange.kept)(await self._get_response(request))
+
+
+class DjangoExchange:
+    """One request, its run and its response."""
+
+    def __init__(self, dedup: Dedup, guard: Guard | None, request: HttpRequest) -> None:
+        """Create an exchange without a run. `guard` is the middleware's own."""
+        self.run: Run | None = None
+        self._dedup, self._guard, self._request = dedup, guard, request
+        self._key = ""
+        if guard is None and request.method in UNSAFE:
+            # A kept answer is for clients that read no encoding, too.
+            request.META.pop("HTTP_ACCEPT_ENCODING", None)
+
+    def answered_first(self) -> HttpResponse | None:
+        """Begin the run if the middleware has options of its own. Returns the response if the view must not run."""
+        if self._guard is not None:
+            return self._begun(self._guard, self._dedup)
+        if self._request.method in UNSAFE:
+            self._body(MEBIBYTE)  # before a form is read from the stream, which leaves no body
+        return None
+
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """End the run at the end of the request, whatever happens: a repeat of one that was cancelled runs again."""
+        try:
+            yield
+        finally:
+            if self.run is not None and self._guard is not None and not self.run.has_ended:
+                self._end(self.run, self._guard, None)
+
+    def turned(self, route: Idempotent) -> HttpResponse | None:
+        """Begin the run of a view. Returns the response if it must not run."""
+        return self._begun(route.guard, route.dedup(self._dedup))
+
+    async def async_turned(self, route: Idempotent) -> HttpResponse | None:
+        """Do the same for a view that is a coroutine function."""
+        found: HttpResponse | None = await sync_to_async(self.turned)(route)
+        return found
+
+    def _begun(self, guard: Guard, dedup: Dedup) -> HttpResponse | None:
+        request = _seen(self._request)
+        if self.run is not None or not guard.may_have_key(request):
+            return None
+        found = guard.asked(request, self._body(guard.options.request_max))
+        if isinstance(found, Answer):
+            return _response(found)
+        if found is None:
+            return None
+        self._key, payload = found
+        try:
+            begun = dedup.begin(self._key, payload=payload, timeout=guard.options.timeout)
+        except (DedupError, StoreError) as error:
+            refusal = guard.refused(self._key, error)
+            return None if refusal is None else _response(refusal)
+        if isinstance(begun, Replay):
+            return _response(guard.repeated(begun))
+        self.run = self._request.once = begun
+        self._guard = guard
+        self._request.META.pop("HTTP_ACCEPT_ENCODING", None)
+        return None
+
+    def _body(self, size_max: int) -> bytes | None:
+        length = length_of(str(self._request.META.get("CONTENT_LENGTH", "")))
+        try:
+            body: bytes | None = None if length is not None and length > size_max else self._request.body
+        except RequestDataTooBig:
+            return None
+        return None if body is None or len(body) > size_max else body
+
+    def kept(self, response: Any) -> Any:  # noqa: ANN401  # Django's response
+        """Keep the response of a view, if it had a run, and return it."""
+        run, guard = self.run, self._guard
+        if run is not None and guard is not None:
+            status = response.status_code
+            outcome: Answer | Unkept | None = None
+            if guard.options.keeps(status):
+                is_large = response.streaming or len(response.content) > guard.options.answer_max
+                outcome = Unkept(status) if is_large else Answer(status, tuple(response.items()), response.content)
+            self._end(run, guard, outcome)
+        return response
+
+    def _end(self, run: Run, guard: Guard, outcome: Answer | Unkept | None) -> None:
+        try:
+            if outcome is None:
+                run.abandon()
+            else:
+                run.finish(guard.form(outcome))
+        except SegmentedError as error:
+            guard.not_ended(self._key, error)
+
+
+def _seen(request: HttpRequest) -> WebRequest:
+    headers = {name.lower(): (value,) for name, value in request.headers.items()}
+    return WebRequest(request.method or "", request.path, request.META.get("QUERY_STRING", ""), headers, request)
+
+
+def _response(answer: Answer) -> HttpResponse:
+    headers = {name: value for name, value in answer.headers if name.lower() != "content-length"}
+    reason = None if answer.status in set(HTTPStatus) else "Status"
+    return HttpResponse(answer.body, status=answer.status, reason=reason, headers=headers)
