@@ -91,7 +91,7 @@ lint: $(STAMP)
 	@report=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$report"; exit 1; }; echo "$$report" | tail -n 1
 
 docs: $(STAMP) ## write the generated pages and charts, then check every link
-	@for page in command-line python worker-settings; do \
+	@for page in command-line metrics python worker-settings; do \
 	  $(BIN)/python -m segmented.cli.reference $$page > docs/reference/$$page.new && \
 	  mv docs/reference/$$page.new docs/reference/$$page.md || exit 1; \
 	done

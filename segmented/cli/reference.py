@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code itself (`make docs`): the command line, Python names, worker settings.
+"""Writes the reference pages from the code itself (`make docs`): commands, Python names, settings, metrics.
 
 `python -m segmented.cli.reference PAGE` writes one of them, `command-line` without a name.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
 from segmented.celery.settings_rules import PREFIX
 from segmented.cli.main import NAME, build, run
+from segmented.events.table import METRICS, OTHER, VALUES_MAX, prometheus_name
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -34,6 +35,7 @@ MODULES: Final = (
     "segmented.dedup.web",
     "segmented.celery",
     "segmented.django",
+    "segmented.events",
     "segmented.errors",
     "segmented.models",
     "segmented.stores.memory",
@@ -75,6 +77,32 @@ says so, or neither `SEGMENTED_URL` nor `SEGMENTED_BROKER` is set. The same data
 
 Where `segmented server` runs for the same account (and with the same `TMPDIR`), its two servers take the place of the
 defaults of `SEGMENTED_URL` and `SEGMENTED_DATABASE`.
+"""
+METRICS_HEAD: Final = f"""\
+# Metrics
+
+Written by `make docs` from the code. How to use them: [metrics and traces](../how-to/metrics-and-traces.md).
+
+## Of the processes that sell
+
+Each process counts what happens in it. Attributes of OpenTelemetry are the labels with `segmented.` before them,
+without those that are empty. Labels have few values: of skus and tasks, the first {VALUES_MAX} in a process are
+themselves, and further ones are `{OTHER}`. No order, customer, key, lock or holder is named.
+
+| OpenTelemetry | Prometheus | kind | unit | labels | meaning |
+| --- | --- | --- | --- | --- | --- |
+"""
+METRICS_MIDDLE: Final = """
+Values of `outcome`: `reserved`, `granted` (with a segment's lock), `queued`, `begun` (by a worker), `confirmed`,
+`cancelled`, `expired`, `returned`, `refused`, `repeated`, `dead` and `failed`; of a wait: `acquired`, `gave_up` and
+`refused`. Values of `reason`: `sold_out`, `busy`, `limit`, `closed` and `decided`, or the name of the error.
+
+## Of `segmented exporter`
+
+Read from the stock server at each scrape, of all pools or those that it is given. All are gauges.
+
+| Prometheus | labels | meaning |
+| --- | --- | --- |
 """
 DEFAULTS: Final = {
     "url": f"`{LOCAL_URL}`",
@@ -226,7 +254,29 @@ def _default(name: str, field: FieldInfo) -> str:
     return f"`{value}`" if value else "none"
 
 
-PAGES: Final = {"command-line": command_line_page, "python": python_page, "worker-settings": settings_page}
+def metrics_page() -> str:
+    """Return the page in Markdown: the metrics of the processes that sell, and those of the exporter."""
+    from segmented.watch.metrics import METRICS as READ  # noqa: PLC0415  # its package may be missing for other pages
+
+    events = (
+        f"| `{name}` | `{prometheus_name(name)}` | {metric.kind} | `{metric.unit}` "
+        f"| {_listed(metric.labels)} | {metric.text} |\n"
+        for name, metric in METRICS.items()
+    )
+    read = (f"| `{name}` | {_listed(labels)} | {text} |\n" for name, (text, labels) in READ.items())
+    return f"{METRICS_HEAD}{''.join(events)}{METRICS_MIDDLE}{''.join(read)}"
+
+
+def _listed(labels: tuple[str, ...]) -> str:
+    return ", ".join(f"`{label}`" for label in labels)
+
+
+PAGES: Final = {
+    "command-line": command_line_page,
+    "metrics": metrics_page,
+    "python": python_page,
+    "worker-settings": settings_page,
+}
 
 if __name__ == "__main__":
     sys.stdout.write(PAGES["".join(sys.argv[1:]) or "command-line"]())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from segmented import events
 from segmented.errors import LeaseLost, SegmentedError, StockError, StoreUnavailable
 from segmented.locks.hints import LEASE_HINTS, Hinted
 from segmented.locks.lease_manners import StaysInItsProcess
@@ -300,6 +301,8 @@ class LeaseState(Hinted, StaysInItsProcess):
         return False
 
     def _lose(self) -> None:
+        if not self._is_lost:
+            events.count("segmented.lease.losses", 1, (self.claim.kind,))
         self._is_lost = True
         callbacks, self._on_lost = self._on_lost, []
         for callback in callbacks:

@@ -12,7 +12,9 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from segmented import events
 from segmented.errors import SegmentedError, StockError, StoreUnavailable
+from segmented.events.table import LEASE_KINDS
 from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
 from segmented.plans.line import AT_ONCE
 from segmented.protocol.lock import NEWCOMER
@@ -135,6 +137,11 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
         due = AT_ONCE  # a refusal, such as SoldOut: everyone behind can be refused at once
     is_last = yield from perform(Leave(place, due))
     yield from _leave_line(place, if_so=is_last and (not took or place.line.may_be_in_line(place)))
+    has_given_up = answer is None or is_busy(answer)
+    waited = (trying.timeout or 0.0) if has_given_up else asked_at - trying.asked_at
+    outcome = "gave_up" if has_given_up else "acquired" if took else "refused"
+    kind = LEASE_KINDS.get(type(operation).__name__, "other")
+    events.observe("segmented.lock.wait.duration", waited, (kind, outcome))
     return answer, asked_at
 
 

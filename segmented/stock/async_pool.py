@@ -50,7 +50,7 @@ from segmented.stock.settings import (
     checked_flag,
     checked_verdicts,
 )
-from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
+from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, new_mark, reserve_many_marked, returning
 from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class AsyncPool:
         self.gate: AsyncPoolGate[Any, Any] | None = None
         """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._decision: Callable[[str], Awaitable[Settled | None]] | None = None  # the gate's, on unknown orders
-        self.share(settings, SoldOutMark(sold_out_mark, store.clock))
+        self.share(settings, new_mark(settings.sku, sold_out_mark, store.clock))
         self._beside: tuple[asyncio.AbstractEventLoop, Pool] | None = None  # asyncio only
         # threads: self._plain: Any = None
         if gate is not None:

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
+from segmented import events
 from segmented.errors import InvalidInput, LeaseLost, NotGranted, SegmentedError, StoreBusy, StoreUnavailable
 from segmented.locks.claim import LeaseClaim
 from segmented.locks.dropped import WarnsWhenDropped
@@ -165,6 +166,7 @@ class GrantState(WarnsWhenDropped):
     def note_renewal(self, answer: Renewed | Lost, asked_at: float) -> None:
         """Trust the lease as long as a renewal, requested at local time `asked_at`, says."""
         if isinstance(answer, Lost):
+            events.count("segmented.lease.losses", 1, ("segment",))
             self.trusted_until = asked_at
         else:
             self.trusted_until = trusted_until(asked_at, answer.ttl_ms)

@@ -45,7 +45,7 @@ from segmented.stock.settings import (
     checked_flag,
     checked_verdicts,
 )
-from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
+from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, new_mark, reserve_many_marked, returning
 from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Pool:
         self.gate: PoolGate[Any, Any] | None = None
         """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._decision: Callable[[str], Settled | None] | None = None  # the gate's, on unknown orders
-        self.share(settings, SoldOutMark(sold_out_mark, store.clock))
+        self.share(settings, new_mark(settings.sku, sold_out_mark, store.clock))
         self._plain: Any = None
         if gate is not None:
             self._plain = copy(self)

@@ -12,8 +12,10 @@ from math import ceil
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from segmented import events
 from segmented.clock import in_seconds
 from segmented.errors import InvalidInput
+from segmented.events.table import sku_label
 from segmented.models import Closed, LimitReached, SoldOut, shortened
 from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
 
@@ -105,6 +107,28 @@ class SoldOutMark:
                 self._found, self._returned_at = None, self._clock.now()
         if self.on_clear is not None:
             self.on_clear()
+
+
+class CountedMark(SoldOutMark):
+    """A mark that reports its refusals, which no store sees, to the sinks of `segmented.events`."""
+
+    sku = ""
+
+    def refusal(self, order: Order, *, partial: bool) -> SoldOut | None:
+        """Return the local refusal of an order, and report it."""
+        refused = super().refusal(order, partial=partial)
+        if refused is not None:
+            events.count("segmented.order.answers", 1, (sku_label(self.sku), "refused", "sold_out"))
+        return refused
+
+
+def new_mark(sku: str, lasts: Duration, clock: Clock) -> SoldOutMark:
+    """Create the mark of a pool, which reports its refusals if a sink is installed."""
+    if not events.is_on():
+        return SoldOutMark(lasts, clock)
+    mark = CountedMark(lasts, clock)
+    mark.sku = sku
+    return mark
 
 
 # --- the plans of the pool, with its mark ---

@@ -12,6 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
+from segmented import events
 from segmented.plans.tasks import Alarm, OfOneLoop, begun, to_the_end, until_loop_ends
 from segmented.protocol.acknowledging import bounded
 from segmented.stores.redis.batches import TRANSPORT_ERRORS, AsyncRequests
@@ -57,6 +58,7 @@ class AsyncWire:
             self.connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
             with Alarm(min(2 * self._connect_seconds, seconds_left)):  # covers the handshake too
                 await self.connection.connect()
+            events.count("segmented.store.connections", 1, ())
         if self.peer is None or check is not None:
             replies = await self.ask(greeting(check, self._wanted), min(self._seconds, seconds_left))
             self.peer = greeted(replies, check, self._wanted)
@@ -194,6 +196,7 @@ class AsyncLink(AsyncRequests, OfOneLoop):
                 await self.disconnect()  # the other idle connections probably broke too
                 if attempt == self._tries or now() >= deadline:
                     raise
+                events.count("segmented.store.retries", 1, ())
             finally:
                 wire.idle_since = now()
                 free.append(wire)

@@ -18,7 +18,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError, TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
+from segmented import events
 from segmented.errors import PoolArchived, PoolFrozen, SegmentedError
+from segmented.events.table import sku_label
 from segmented.keys import shard_keys
 from segmented.models.profiles import is_profile, parse_profile
 from segmented.process import after_fork_in_child
@@ -177,6 +179,7 @@ class Seen:
             if (one.sku, one.seen) in self._reported:
                 return
             self._reported.add((one.sku, one.seen))
+        events.count("segmented.pool.freezes", 1, (sku_label(one.sku),))
         LOGGER.error("pool.frozen sku=%s found=%s seen=%s missing=%s", one.sku, one.found, one.seen, one.missing)
         try:
             if self.on_frozen is not None:
@@ -341,6 +344,7 @@ class Wire:
             raise RedisTimeoutError(TOO_LATE)
         if self.peer is None:
             self._connect(seconds_left)
+            events.count("segmented.store.connections", 1, ())
         if self.peer is None or check is not None:
             replies = self.ask(greeting(check, self._wanted), min(self._seconds, seconds_left))
             self.peer = greeted(replies, check, self._wanted)

@@ -19,6 +19,7 @@ from weakref import ref
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from segmented import events
 from segmented.errors import StoreBusy
 from segmented.process import BeginsAnew
 from segmented.stores.redis.batches import TRANSPORT_ERRORS, Requests
@@ -94,6 +95,7 @@ class Link(BeginsAnew, Requests):
                 self.disconnect()  # the other idle connections probably broke too
                 if attempt == self._tries or now() >= deadline:
                     raise
+                events.count("segmented.store.retries", 1, ())
             finally:
                 self._free.append(wire)  # first: an exception of a signal handler may follow any call
                 self._note_returned(wire)

@@ -13,6 +13,7 @@ import redis
 from redis import asyncio as redis_asyncio
 from redis.exceptions import RedisError
 
+from segmented import events
 from segmented.clock import Clock, checked_clock
 from segmented.errors import InvalidInput, SegmentedError, StoreError
 from segmented.plans.store_kinds import NotPickled
@@ -195,6 +196,10 @@ class AsyncRedisStore(NotPickled):
             eviction=eviction,
         )
         self._link, self._where = found.link, owned_at or found.where
+        if events.is_on():
+            from segmented.stores.observed import AsyncObservedLink  # noqa: PLC0415  # only for those who listen
+
+            self._link = cast("Any", AsyncObservedLink(self._link))
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
         finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
         self._owns_client = bool(owned_at)
@@ -470,6 +475,10 @@ class RedisStore(NotPickled):
             eviction=eviction,
         )
         self._link, self._where = found.link, owned_at or found.where
+        if events.is_on():
+            from segmented.stores.observed import ObservedLink  # noqa: PLC0415  # only for those who listen
+
+            self._link = cast("Any", ObservedLink(self._link))
         self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
         finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
         self._owns_client = bool(owned_at)

@@ -1,0 +1,182 @@
+"""Events of real sales and locks, as metrics of prometheus-client and of OpenTelemetry."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from segmented import AsyncLock, AsyncPool, AsyncRedisStore, Lock, Pool, RedisStore, events
+from segmented.cli.reference import metrics_page
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
+from segmented.events.table import METRICS, OTHER, VALUES_MAX, Bounded, prometheus_name
+from segmented.keys import lock_keys
+from segmented.models import Order, SoldOut
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+SKU = "concert"
+ANSWERS = "segmented_order_answers_total"
+
+
+@pytest.fixture
+def registry() -> Iterator[CollectorRegistry]:
+    """A registry that events go to during the test."""
+    registry = CollectorRegistry()
+    events.install(events.PrometheusSink(registry))
+    yield registry
+    events.install()
+
+
+def answers(registry: CollectorRegistry) -> dict[tuple[str, str], float]:
+    """Return how many answers had each outcome and reason."""
+    events.flush()
+    samples = [one for family in registry.collect() for one in family.samples if one.name == ANSWERS]
+    return {(one.labels["outcome"], one.labels["reason"]): one.value for one in samples}
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    events.flush()
+    return registry.get_sample_value(name, labels)
+
+
+def test_a_sale_is_counted_by_outcome_and_reason(registry: CollectorRegistry, valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, SKU, sold_out_mark=0)
+        pool.open(stock=3, segments=1)
+        pool.reserve("a", quantity=2)
+        pool.reserve("a", quantity=2)
+        pool.reserve("b", quantity=2)
+        pool.confirm("a")
+        with pool.grant(Order("c"), timeout=0):
+            assert not pool.grant(Order("d"), timeout=0)
+        pool.close()
+        pool.reserve("e")
+    assert answers(registry) == {
+        ("reserved", ""): 1,
+        ("repeated", ""): 1,
+        ("refused", "sold_out"): 2,
+        ("confirmed", ""): 2,
+        ("granted", ""): 1,
+        ("refused", "closed"): 1,
+    }
+    assert value(registry, "segmented_order_units_total", sku=SKU, outcome="confirmed") == 3
+    assert (value(registry, "segmented_lock_held_seconds_total", kind="segment") or 0) > 0
+    assert value(registry, "segmented_store_connections_total") == 1
+
+
+def test_refusals_by_the_local_mark_are_counted(registry: CollectorRegistry, valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, SKU, sold_out_mark=60.0)
+        pool.open(stock=1, segments=1)
+        pool.reserve("a")
+        refusals = [pool.reserve(f"b{number}") for number in range(3)]
+    assert [one.by_mark for one in refusals if isinstance(one, SoldOut)] == [False, True, True]
+    assert answers(registry)["refused", "sold_out"] == 3
+
+
+def test_an_asyncio_sale_and_its_locks_are_counted(registry: CollectorRegistry, valkey: ValkeyServer) -> None:
+    async def sale() -> None:
+        async with await AsyncRedisStore.from_url(valkey.url) as store:
+            pool = AsyncPool(store, SKU)
+            await pool.open(stock=5, segments=1)
+            await asyncio.gather(*(pool.reserve(f"a{number}") for number in range(5)))
+            lock = AsyncLock(store, "job")
+            async with lock:
+                waiting = asyncio.create_task(lock.acquire(timeout=20))
+                while not store.wakeups.is_waited_for(lock_keys("job").freed):  # noqa: ASYNC110  # nobody tells it
+                    await asyncio.sleep(0)
+            await (await waiting).release()
+
+    asyncio.run(sale())
+    assert answers(registry) == {("reserved", ""): 5}
+    assert value(registry, "segmented_lock_acquisitions_total", kind="lock") == 2
+    assert value(registry, "segmented_lock_wait_duration_seconds_count", kind="lock", outcome="acquired") == 1
+
+
+def test_a_wait_that_gives_up_has_its_timeout_as_duration(registry: CollectorRegistry, valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        lock = Lock(store, "job")
+        with lock, pytest.raises(AcquireTimeout):
+            lock.acquire(timeout=0.05)
+    assert value(registry, "segmented_lock_wait_duration_seconds_sum", kind="lock", outcome="gave_up") == 0.05
+
+
+def test_a_revoked_lease_is_a_loss(registry: CollectorRegistry, valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        lease = Lock(store, "job", ttl=30).acquire()
+        store.client.flushall()
+        with pytest.raises(LeaseLost):
+            lease.release()
+    assert value(registry, "segmented_lease_losses_total", kind="lock") == 1
+
+
+def test_a_sink_gets_nothing_from_a_store_that_was_created_before(valkey: ValkeyServer) -> None:
+    registry = CollectorRegistry()
+    with RedisStore.from_url(valkey.url) as store:
+        events.install(events.PrometheusSink(registry))
+        try:
+            pool = Pool(store, SKU)
+            pool.open(stock=1, segments=1)
+            assert pool.reserve("a")
+            assert answers(registry) == {}
+        finally:
+            events.install()
+
+
+def test_a_registry_with_one_of_the_names_is_refused_and_unchanged() -> None:
+    registry = CollectorRegistry()
+    Counter("segmented_store_retries", "of the user", registry=registry)
+    with pytest.raises(InvalidInput) as refused:
+        events.PrometheusSink(registry)
+    assert str(refused.value) == (
+        "the registry has a metric 'segmented_store_retries_total' already: install one PrometheusSink in a process, "
+        "or give it a registry of its own"
+    )
+    assert [family.name for family in registry.collect()] == ["segmented_store_retries"]
+
+
+def test_a_sink_that_fails_is_logged_once_and_the_sale_goes_on(
+    valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def count(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
+            raise RuntimeError(name, amount, labels)
+
+        observe = count
+
+    events.install(Broken())
+    try:
+        with RedisStore.from_url(valkey.url) as store:
+            pool = Pool(store, SKU)
+            pool.open(stock=2, segments=1)
+            assert pool.reserve("a")
+            events.flush()
+            assert pool.reserve("b")
+            events.flush()
+    finally:
+        events.install()
+    assert [one.getMessage() for one in caplog.records] == ["Broken failed, and further failures of it are not logged"]
+
+
+def test_a_label_from_outside_has_a_bounded_number_of_values() -> None:
+    skus = Bounded()
+    assert len({skus[f"sku-{number}"] for number in range(10 * VALUES_MAX)}) == VALUES_MAX + 1
+    assert skus["one more"] == OTHER
+
+
+def test_the_reference_page_is_what_the_tables_say() -> None:
+    assert (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8") == metrics_page(), (
+        "`make docs` writes it"
+    )
+
+
+def test_every_metric_has_the_name_of_the_table(registry: CollectorRegistry) -> None:
+    shown = {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
+    assert shown == {prometheus_name(name) for name in METRICS}
