@@ -264,6 +264,7 @@ def migrate(*, database: DatabaseOption = None, json_file: JsonOption = None) ->
 
 
 orders.command()(orders_data.prune)
+orders.command()(orders_data.erase)
 
 
 @contextmanager

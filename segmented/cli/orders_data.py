@@ -1,4 +1,4 @@
-"""Old and personal data in orders: `segmented orders prune`."""
+"""Old and personal data in orders: `segmented orders prune` and `erase`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -26,6 +26,9 @@ from segmented.errors import InvalidInput
 from segmented.files import STDOUT
 from segmented.models.ids import counted
 from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from segmented.orders import Gate
 
 EXIT_REFUSED: Final = 1
 MEGABYTE: Final = 1_000_000
@@ -80,6 +83,59 @@ def prune(
         names = ", ".join(map(shown, done.unknown[:3])) + (" ..." if len(done.unknown) > 3 else "")  # noqa: PLR2004  # enough to see
         kept = f"orders of {counted(len(done.unknown), 'pool')} stay, which the stock server does not know: {names}"
         typer.echo(f"{kept}; --gone deletes them, too", err=True)
+
+
+def erase(
+    *,
+    customer: Annotated[str, typer.Option(metavar="ID", help="Customer whose id is taken out.")],
+    dry_run: DryRunOption = False,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    yes: YesOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Take a customer's id out of all pools of a server, and out of the order database and its relayed ledgers.
+
+    Orders stay, without their customer, and audits stay clean. The ledger of a pool that names the customer is trimmed
+    up to now. An order that is not decided keeps its customer: exit code 1, run it again later. Archives keep what they
+    have. Run the same command again to finish an interrupted run.
+    """
+    is_asked = not dry_run and require_somebody("erase", yes=yes)
+    from segmented.orders import erase_customer  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+    with RedisStore.from_url(url) as store, _gate_of(database) as gate:
+        if is_asked and not typer.confirm(f"Take the customer {shown(customer)} out of all orders for good?"):
+            raise typer.Exit(EXIT_REFUSED)
+        done = erase_customer(store, customer, gate=gate, dry_run=dry_run)
+    if json_file is not None:
+        write_json(json_file, {"is_changed": not dry_run and bool(done.records or done.rows)} | asdict(done))
+    if json_file != STDOUT:
+        where = (
+            counted(done.records, "record")
+            if database is None
+            else (f"{counted(done.records, 'record')} of pools and {counted(done.rows, 'row')} of the order database")
+        )
+        ledgers = (
+            f"; {counted(done.ledgers, 'ledger', 'names')} the customer"
+            if dry_run
+            else (f"; {counted(done.ledgers, 'ledger', 'was')} trimmed")
+        )
+        typer.echo(f"{'would be erased from' if dry_run else 'erased from'} {where}{ledgers if done.ledgers else ''}")
+    if done.undecided:
+        what = counted(done.undecided, "order", "is")
+        typer.echo(f"{what} not decided and keeps the customer: erase again once it is", err=True)
+        raise typer.Exit(EXIT_REFUSED)
+
+
+@contextmanager
+def _gate_of(database: str | None) -> Iterator[Gate | None]:
+    if database is None:
+        yield None
+        return
+    from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+    with migrated_gate(database) as gate:
+        yield gate
 
 
 @contextmanager

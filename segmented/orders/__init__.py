@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from segmented.orders.engine import connect as connect
     from segmented.orders.envelope_report import EnvelopeReport as EnvelopeReport
     from segmented.orders.envelopes import take_envelope as take_envelope
+    from segmented.orders.erasing import EraseReport as EraseReport, erase_customer as erase_customer
     from segmented.orders.forgetting import ForgetReport as ForgetReport, forget as forget
     from segmented.orders.gate import Gate as Gate
     from segmented.orders.migrating import Migrated as Migrated, migrate as migrate
@@ -47,6 +48,7 @@ LATE: Final = from_modules(
         "segmented.orders.engine": "connect",
         "segmented.orders.envelope_report": "EnvelopeReport",
         "segmented.orders.envelopes": "take_envelope",
+        "segmented.orders.erasing": "EraseReport erase_customer",
         "segmented.orders.forgetting": "ForgetReport forget",
         "segmented.orders.gate": "Gate",
         "segmented.orders.migrating": "Migrated migrate",

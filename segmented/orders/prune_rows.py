@@ -1,16 +1,16 @@
-"""Old rows: read in pages, and deleted a page in one transaction. A pool's deleted sold units stay in one row.
+"""Old and personal rows: read in pages, and deleted or changed a page in one transaction.
 
-That row has an id that no order can have, and epoch 0, as a sold order has that its pool does not know any more. So the
-sums of an audit stay right.
+A pool's deleted sold units stay in one row, so that the sums of an audit stay right. It has an id that no order can
+have, and epoch 0, as a sold order has that its pool does not know any more.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import and_, delete, func, or_, select, text
+from sqlalchemy import and_, delete, func, or_, select, text, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from segmented.orders.ledger_table import ledger
@@ -137,6 +137,41 @@ class PruneRows:
             return count
 
         return self._run(work)
+
+    def erase(self, customer_id: str, *, dry_run: bool) -> int:
+        """Take a customer's id out of all rows, about 1,000 in a transaction, and return how many had it."""
+        count = 0
+        for sku in self.names():
+            count += self._erase((orders.c.sku == sku,), (orders.c.order_id,), customer_id, dry_run=dry_run)
+        for sku, shard in self.ledgers():
+            of_it = (ledger.c.sku == sku, ledger.c.shard == shard)
+            count += self._erase(of_it, (ledger.c.epoch, ledger.c.sequence), customer_id, dry_run=dry_run)
+        return count
+
+    def _erase(
+        self, of_it: tuple[ColumnElement[bool], ...], key: tuple[Any, ...], customer_id: str, *, dry_run: bool
+    ) -> int:
+        """Go through rows by their key, in pages, and take the customer out."""
+        table = key[0].table
+        count, after, is_more = 0, None, True
+        while is_more:
+            behind = of_it if after is None else (*of_it, tuple_(*key) > tuple_(*after))
+            end = select(*key).where(*behind).order_by(*key).offset(PAGE - 1).limit(1)
+
+            def work(connection: Connection) -> tuple[int, Any]:
+                connection.exec_driver_sql(self._begin)
+                last = connection.execute(end).one_or_none()  # noqa: B023  # runs before the next page
+                page = behind if last is None else (*behind, tuple_(*key) <= tuple_(*last))  # noqa: B023  # as above
+                named = (*page, table.c.customer_id == customer_id)
+                if dry_run:
+                    return connection.execute(select(func.count()).select_from(table).where(*named)).scalar_one(), last
+                found = connection.execute(update(table).where(*named).values(customer_id=None)).rowcount
+                connection.commit()
+                return found, last
+
+            found, after = self._run(work)
+            count, is_more = count + found, after is not None
+        return count
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of both tables with their indexes; empty on SQLite, which does not say."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LATE: Final = from_modules(
     {
         "segmented.protocol.archive": (
-            "AbandonArchive ArchiveDirectory BeginArchive CompleteExport ForgetOrders NoteRelayed "
+            "AbandonArchive ArchiveDirectory BeginArchive CompleteExport EraseCustomer ForgetOrders NoteRelayed "
             "RemovePool RemoveRecords ScanLedger ScanRecords TrimLedger"
         ),
         "segmented.protocol.beat": "ChangeEntry LeadBeat MoveEntry ReadBeat",

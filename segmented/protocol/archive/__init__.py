@@ -131,6 +131,37 @@ class ForgetOrders(Operation[Forgot]):
 
 
 @dataclass(frozen=True, slots=True)
+class Erased:
+    """The result of one step."""
+
+    erased: int
+    undecided: int
+    """Orders and carts of the customer that stay because they are not decided."""
+    recent: int
+    """Orders that stay because the ledger has entries of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class EraseCustomer(Operation[Erased]):
+    """Take a customer's id out of the records of up to 1,000 decided orders, or drop records of finished carts.
+
+    The `count` is what the customer has bought with orders that the pool has forgotten.
+    """
+
+    sku: str
+    customer_id: str
+    kind: Literal["orders", "carts", "count"]
+    ids: tuple[str, ...] = ()
+
+    def call(self) -> Call:
+        return script_call("erase_customer", _keys_of(self.sku), self.customer_id, self.kind, *self.ids)
+
+    def answer(self, reply: Reply) -> Erased:
+        kind_of(self.sku, reply)
+        return Erased(*(int(part) for part in reply[1:4]))
+
+
+@dataclass(frozen=True, slots=True)
 class BeginArchive(Operation[Archiving]):
     """Let a closed pool answer reads alone, if nothing is left to decide in it. Safe to repeat.
 

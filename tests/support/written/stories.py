@@ -216,6 +216,10 @@ ARCHIVE: Final[Story] = (
     op.RemovePool("poster", LONG),
     op.DropPool("poster"),
     op.OpenPool("plate", 40, 4, gated=False),
+    op.Reserve("plate", Order("a", 2, "customer"), LONG),
+    op.Confirm("plate", "a"),
+    op.TrimLedger("plate", 0),
+    op.EraseCustomer("plate", "customer", "orders", ("a",)),
     op.BeginArchive("plate", "drop"),
 )
 
