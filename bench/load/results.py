@@ -6,18 +6,14 @@ The tabs show units by segment, how long orders wait for a lock and hold it, and
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from flask import Blueprint, Response, jsonify, request
-
+from bench.load.page_tabs import Table
 from segmented.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    from locust.web import WebUI
 
     from bench.engine.cell import Cell
     from bench.engine.record import Percentiles
@@ -29,31 +25,23 @@ SEGMENTS: Final = "segments"
 LOCK_WAITS: Final = "lock-waits"
 SALES: Final = "sales"
 ONE_LOCK: Final = "global-lock"
-_TABLES: Final[dict[str, list[tuple[str, str]]]] = {
-    SEGMENTS: [
-        ("segment", "Segment"),
-        ("opened", "Units at first"),
-        ("taken", "Sold or under way"),
-        ("left", "Left"),
-        ("sold", "Orders reported as sold"),
-    ],
-    LOCK_WAITS: [
-        ("name", "Milliseconds"),
-        ("n", "Orders"),
-        ("p50", "p50"),
-        ("p90", "p90"),
-        ("p99", "p99"),
-        ("p999", "p99.9"),
-        ("max", "Longest"),
-    ],
-    SALES: [
-        ("sale", "Sale"),
-        ("rate", "Orders a second"),
-        ("ratio", "Times one lock"),
-        ("state", "State"),
-    ],
+_SEGMENTS: Final = {
+    "segment": "Segment",
+    "opened": "Units at first",
+    "taken": "Sold or under way",
+    "left": "Left",
+    "sold": "Orders reported as sold",
 }
-_TITLES: Final = {SEGMENTS: "Segments", LOCK_WAITS: "Lock waits", SALES: "Beside one lock"}
+_WAITS: Final = {
+    "name": "Milliseconds",
+    "n": "Orders",
+    "p50": "p50",
+    "p90": "p90",
+    "p99": "p99",
+    "p999": "p99.9",
+    "max": "Longest",
+}
+_SALES: Final = {"sale": "Sale", "rate": "Orders a second", "ratio": "Times one lock", "state": "State"}
 _TIMES: Final = {"wait": "Wait for the lock", "hold": "Lock held", "service": "Service", "response": "Response"}
 
 
@@ -139,7 +127,7 @@ def wait_rows(coordinator: SaleCoordinator | None) -> list[dict[str, Any]]:
         return []
     times = coordinator.tally().times()
     return [
-        {"name": title, **{key: getattr(times[name], key) for key, _ in _TABLES[LOCK_WAITS][1:]}}
+        {"name": title, **{key: getattr(times[name], key) for key in _WAITS if key != "name"}}
         for name, title in _TIMES.items()
         if times[name].n
     ]
@@ -171,40 +159,10 @@ def _with_one_lock(cell: Cell) -> Cell:
     return cell.model_copy(update={"strategy": ONE_LOCK, "segments": 1})
 
 
-def add_tabs(web_ui: WebUI, coordinator: Callable[[], SaleCoordinator | None], finished: Sequence[Result]) -> None:
-    """Add the tables to the page: as tabs, below the page's statistics, and as JSON."""
-    web_ui.template_args["extended_tabs"] = [{"title": _TITLES[key], "key": key} for key in _TABLES]
-    web_ui.template_args["extended_tables"] = [
-        {"key": key, "structure": [{"key": name, "title": title} for name, title in columns]}
-        for key, columns in _TABLES.items()
-    ]
-    rows: dict[str, Callable[[SaleCoordinator | None], list[dict[str, Any]]]] = {
-        SEGMENTS: segment_rows,
-        LOCK_WAITS: wait_rows,
-        SALES: partial(sale_rows, finished),
+def tables(coordinator: Callable[[], SaleCoordinator | None], finished: Sequence[Result]) -> dict[str, Table]:
+    """Return the tables of Locust's page, by key."""
+    return {
+        SEGMENTS: Table("Segments", _SEGMENTS, lambda: segment_rows(coordinator())),
+        LOCK_WAITS: Table("Lock waits", _WAITS, lambda: wait_rows(coordinator())),
+        SALES: Table("Beside one lock", _SALES, lambda: sale_rows(finished, coordinator())),
     }
-    app = web_ui.app
-    if app is None:
-        return
-    blueprint = Blueprint(
-        "segmented", __name__, url_prefix=getattr(web_ui.environment.parsed_options, "web_base_path", "")
-    )
-
-    @blueprint.route("/segmented/<key>")
-    @web_ui.auth_required_if_enabled  # type: ignore[untyped-decorator]  # Locust has no types for it
-    def table(key: str) -> Response:
-        if key not in rows:
-            return Response(f"there is no table {key}", status=404)
-        return jsonify(rows[key](coordinator()))
-
-    app.register_blueprint(blueprint)
-
-    @app.after_request
-    def extend(response: Response) -> Response:
-        if request.path.endswith("/stats/requests") and response.is_json:
-            said = {
-                **response.get_json(),
-                "extended_stats": [{"key": key, "data": rows[key](coordinator())} for key in rows],
-            }
-            response.set_data(json.dumps(said))
-        return response

@@ -24,8 +24,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bench.load.coordinator import SaleCoordinator, Servers
 from bench.load.page_guard import guard_page
+from bench.load.page_tabs import add_tabs
 from bench.load.plan import Plan, add_options, add_own, cell_of
-from bench.load.results import add_tabs, as_text, write
+from bench.load.results import as_text, tables, write
 from bench.load.seller import Seller
 from bench.load.tally import Tally
 from bench.results import check_writable
@@ -93,7 +94,7 @@ class Scenario:
             runner.register_message(OVER, self._on_over)
             runner.register_message(NOTES, self._on_notes)
         if environment.web_ui is not None:
-            add_tabs(environment.web_ui, self._with_newest_figures, self._finished)
+            add_tabs(environment.web_ui, tables(self._with_newest_figures, self._finished))
         if options is not None and not options.processes:  # forked workers cannot exit before they have a master
             try:
                 self._check(environment, options)

@@ -3,29 +3,27 @@
     SEGMENTED_URL=redis://... locust -f bench/scenarios/take_orders.py --sku mug --stock 1000000 --segments 16
 
 The address may be in a file instead, which SEGMENTED_URL_FILE names. The first process opens the pool unless it exists;
-it must not be gated. When the test stops, that process audits the pool; if the audit finds errors it logs them, and its
-exit code is 1. Orders interrupted by the stop stay reserved until their hold expires. This is an uncontrolled closed
-loop: for figures use `segmented bench`.
+it must not be gated. Locust's page shows its units and segments. When the test stops, that process audits the pool and
+logs the verdict in one line; if a promise was broken, its exit code is 1. Orders interrupted by the stop stay reserved
+until their hold expires. This is an uncontrolled closed loop: for figures use `segmented bench`.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
 import uuid
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from locust import User, events, task  # before redis: it patches sockets, sleeping and locks for gevent
 from locust.runners import WorkerRunner
 
 from bench.load.page_guard import guard_page
-from segmented.errors import PoolMissing, SegmentedError
-from segmented.files import said_in_file
-from segmented.models import Order, Reserved
+from bench.load.pool_page import PoolPage, host, store
+from segmented.errors import SegmentedError
+from segmented.models import AlreadyOpen, Order, Reserved
 from segmented.stock import Pool, ShardedPool, find_pool
-from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
@@ -33,9 +31,6 @@ if TYPE_CHECKING:
 
 REQUEST_TYPE: Final = "order"
 HOLD_SECONDS: Final = 60.0
-URL: Final = "SEGMENTED_URL"
-DEFAULT_URL: Final = "redis://localhost:6379/0"
-EXIT_DRIFTED: Final = 1
 
 _log = logging.getLogger(__name__)
 guard_page()
@@ -50,47 +45,36 @@ def add_options(parser: LocustArgumentParser, **_: object) -> None:
     parser.add_argument("--shards", env_var="LOCUST_SHARDS", type=int, default=1, help="on a cluster, if it is opened")
 
 
+@events.init.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it
+def show_pool(environment: Environment, **_: object) -> None:
+    """Show the pool on the page while it sells; audit it when the test stops."""
+    page = PoolPage(environment)
+    environment.events.test_stop.add_listener(lambda **_: page.judge())  # type: ignore[no-untyped-call]  # Locust's
+
+
 @events.test_start.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it
 def open_pool(environment: Environment, **_: object) -> None:
     """Open the pool once: in the master or only process, not in workers."""
     if isinstance(environment.runner, WorkerRunner):
         return
     options = _options(environment)
-    with RedisStore.from_url(_url()) as store:
-        if options.shards > 1:
-            sharded = ShardedPool(store, options.sku)
-            answer: object = sharded.open(stock=options.stock, segments=options.segments, shards=options.shards)
-        else:
-            answer = Pool(store, options.sku).open(stock=options.stock, segments=options.segments)
-    _log.info("pool %s: %s", options.sku, answer)
-
-
-@events.test_stop.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it
-def audit_pool(environment: Environment, **_: object) -> None:
-    """Audit the pool. Orders may still be under way: an audit can read a pool while it sells."""
-    if isinstance(environment.runner, WorkerRunner):
-        return
-    sku = _options(environment).sku
-    try:
-        with RedisStore.from_url(_url()) as store:
-            report = find_pool(store, sku).audit()
-    except PoolMissing as error:  # the test ended before it began: a busy machine may use up --run-time on the start
-        environment.process_exit_code = EXIT_DRIFTED
-        _log.error("%s", error)  # one sentence says it
-        return
-    wrong = report.drift_count + report.refused_wrongly
-    if wrong:
-        environment.process_exit_code = EXIT_DRIFTED
-        _log.error("pool %s: the audit found %d errors: %s", sku, wrong, report.drift)
+    if options.shards > 1:
+        sharded = ShardedPool(store(), options.sku)
+        answer = sharded.open(stock=options.stock, segments=options.segments, shards=options.shards)
     else:
-        _log.info("pool %s: audited, no drift", sku)
+        answer = Pool(store(), options.sku).open(stock=options.stock, segments=options.segments)
+    state = answer.state
+    how = "was open, with" if isinstance(answer, AlreadyOpen) else "opened:"
+    _log.info("pool %s %s %s units in %d segments", options.sku, how, f"{state.available:,}", len(state.stock))
 
 
 class Buyer(User):
     """Orders one unit after another, without a pause."""
 
+    host = host()
+
     def on_start(self) -> None:
-        """Share one store with the other users of this process."""
+        """Share one pool with the other users of this process."""
         self.pool = _pool(_options(self.environment).sku)
 
     @task
@@ -117,21 +101,10 @@ class Buyer(User):
         )
 
 
-_guard = threading.Lock()
-_pools: dict[str, Pool | ShardedPool] = {}
-
-
+@cache
 def _pool(sku: str) -> Pool | ShardedPool:
-    """Return this process's pool of a sku; the first buyer connects it, and the others wait."""
-    with _guard:
-        if sku not in _pools:
-            _pools[sku] = find_pool(RedisStore.from_url(_url()), sku, hold=HOLD_SECONDS)
-        return _pools[sku]
+    return find_pool(store(), sku, hold=HOLD_SECONDS)
 
 
 def _options(environment: Environment) -> Any:  # noqa: ANN401  # a namespace that Locust fills
     return environment.parsed_options
-
-
-def _url() -> str:
-    return said_in_file(URL) or os.environ.get(URL) or DEFAULT_URL

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
 
 import psutil
 import pytest
@@ -21,12 +14,11 @@ from rich.console import Console
 from bench.display import display_on
 from bench.engine.percentiles import merged
 from bench.load.measure import Sizes, measure_locust
-from tests.support.paths import ROOT
+from tests.support.bench.locusts import LOOK_SECONDS, WAIT_SECONDS, asked, got, locust, said
 from tests.support.processes import outlasting
 from tests.support.servers.nodes import free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 OWN_STRATEGY: Final = """
@@ -45,57 +37,8 @@ class Mine(CountedStrategy):
         return found if isinstance(found, Refused) else self.sold_at(found, 0)
 """
 
-WAIT_SECONDS: Final = 200.0
-LOOK_SECONDS: Final = 0.05
 ALSO_LATE: Final = ("--late-max", "1000000")
 """A test's machine may be busy: its sales count although the generator was late."""
-
-
-@contextmanager
-def locust(scenario: str, *options: str, url: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with (folder / "said").open("wb") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "locust", "-f", f"bench/scenarios/{scenario}.py", "--only-summary", *options],
-            cwd=ROOT,
-            env=os.environ | {"SEGMENTED_URL": url, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def said(folder: Path) -> str:
-    return (folder / "said").read_text()
-
-
-def got(port: int, path: str) -> bytes:
-    """The answer of Locust's page, as soon as it answers."""
-    until = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)) as connection:
-                connection.request("GET", path)
-                return connection.getresponse().read()
-        except ConnectionRefusedError:
-            if time.monotonic() > until:
-                raise
-            threading.Event().wait(LOOK_SECONDS)
-
-
-def asked(port: int, method: str, path: str, fields: dict[str, str] | None = None, **headers: str) -> int:
-    """The status of an answer of Locust's page."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)) as connection:
-        body = None if fields is None else urlencode(fields)
-        sent = {"Content-Type": "application/x-www-form-urlencoded"} if fields else {}
-        connection.request(method, path, body, sent | headers)
-        return connection.getresponse().status
 
 
 def test_the_page_is_for_this_machine_and_others_start_no_sale_and_name_no_file(
