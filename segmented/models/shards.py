@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase, digits
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from segmented.errors import InvalidInput, PoolMissing, ShardVanished, StockError
+from segmented.errors import InvalidInput
 from segmented.models.ids import SKU_BYTES_MAX, checked_id, shortened
 from segmented.models.pools import PoolState, Transfer
 from segmented.models.profiles import is_profile
@@ -72,11 +72,6 @@ def checked_pool_name(name: str) -> str:
         message = f"{shortened(name)} names no shard of {sku!r}"
         raise InvalidInput(message)
     return Shard(sku, int(found[1]), found[2])
-
-
-def no_keys_of(sku: str) -> StockError:
-    """Return the error for a pool that is not open; for a shard, which its directory lists, that it vanished."""
-    return ShardVanished(sku) if isinstance(sku, Shard) else PoolMissing(sku)
 
 
 @dataclass(frozen=True, slots=True)

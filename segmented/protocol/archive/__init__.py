@@ -15,7 +15,7 @@ from segmented.keys import cart_keys, directory_keys, shard_keys
 from segmented.models.archives import ENTRIES_AT_ONCE, Archiving
 from segmented.models.ids import plural
 from segmented.models.pools import Trimmed
-from segmented.models.shards import Shard, no_keys_of
+from segmented.models.shards import Shard
 from segmented.protocol.base import Operation
 from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.wire import Call, pairs_in, plain_call, scan_call, script_call, text
@@ -411,8 +411,6 @@ def _score(value: Reply) -> str:
 
 def _answered(sku: str, reply: Reply) -> str:
     kind = text(reply[0])
-    if kind == "missing":
-        raise no_keys_of(sku)
     if kind in {"not_begun", "not_removing", "more"}:
         raise not_begun(sku)
     return kind

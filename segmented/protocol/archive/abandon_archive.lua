@@ -2,11 +2,8 @@
 -- uses shared/pool.lua
 -- Stop archiving a pool: it is closed and whole again. Not once its removal has begun.
 -- ARGV     none
--- answers  {"missing"}   {"removing"}   {"abandoned"}
-local pool = read_numbers()
-if not pool then
-  return { 'missing' }
-end
+-- answers  {"removing"}   {"abandoned"}
+local pool = known_numbers()
 if string.find(pool.archive or '', '^removing ') then
   return { 'removing' }
 end

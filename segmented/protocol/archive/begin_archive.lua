@@ -6,8 +6,7 @@
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset): the carts that the pool keeps
 -- ARGV     1 purpose ("archive", "check": change nothing, "delete", or "drop": delete a pool as it is, also one that is open,
 --          frozen, or has something left to decide)
--- answers  {"missing"}
---          {"open"}   it is not closed
+-- answers  {"open"}   it is not closed
 --          {"unsettled", reserved (units), unfinished (submitted orders), away (transfers), unfinished (carts),
 --           behind (changes that are not relayed to the order database; 0 without a relay)}
 --          {"exporting", epoch}
@@ -18,9 +17,6 @@ local is_checked = purpose ~= 'drop'
 local pool = read_numbers()
 if not pool or not pool.archive and is_checked then
   pool = read_pool()
-end
-if not pool then
-  return { 'missing' }
 end
 if is_checked then
   check_seen(pool)

@@ -2,15 +2,11 @@
 -- uses shared/pool.lua
 -- Note that the archive of a pool is complete, so that its keys may be removed. The first archive counts.
 -- ARGV     1 digest (of the archive)   2 target (where it is, percent-encoded)
--- answers  {"missing"}
---          {"not_begun"}   nobody archives it, or not on this server: what was read may be another state
+-- answers  {"not_begun"}   nobody archives it, or not on this server: what was read may be another state
 --          {"removing", epoch, digest, target}   of the archive that counts
 local pool = read_numbers()
 if not pool or not pool.archive then
   pool = read_pool() -- fails for one that was archived
-end
-if not pool then
-  return { 'missing' }
 end
 check_seen(pool)
 local found = pool.archive or ''

@@ -10,16 +10,12 @@
 -- twice: a record goes only if its last change is still the named one.
 -- ARGV     1 up_to (highest sequence number of a record that may go)   2 notice_ms
 --          then for each order, at most 1,000: order_id, sequence
--- answers  {"missing"}
---          {"not_gated"}     it has no order database
+-- answers  {"not_gated"}     it has no order database
 --          {"not_trimmed"}   its ledger was not relayed in this epoch and trimmed behind up_to
 --          {"waiting", ms}   records may go then
 --          {"forgot", orders, units, judged}   fewer judged than named: the others need another call
 local FINISHED = { c = true, x = true, s = true, e = true, v = true, f = true }
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 if not pool.is_gated then
   return { 'not_gated' }
 end

@@ -5,14 +5,10 @@
 -- ledger is trimmed only behind it, so that each entry is relayed before it is deleted. Safe to run twice. Also answers for
 -- a frozen pool, because the database should have whatever the ledger still has.
 -- ARGV     1 epoch   2 sequence (of the database's last entry; "" and "" if it has none of this pool)
--- answers  {"missing"}
---          {"behind", epoch, sequence}   the pool is at this change, and the database has later ones
+-- answers  {"behind", epoch, sequence}   the pool is at this change, and the database has later ones
 --          {"gap", epoch, sequence}      the next entry of the ledger has this id: those in between are gone
 --          {"relayed", epoch, sequence}  as given; otherwise the change before the ledger's first entry
-local pool = read_numbers()
-if not pool then
-  return { 'missing' }
-end
+local pool = known_numbers()
 local noted = redis.call('HMGET', META, 'relayed', 'ledger_start')
 local start = whole(noted[2] or '1')
 if not start then

@@ -5,13 +5,14 @@
 -- the pool learns what became of it. The segments' locks are leases, which lapse.
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset)   17 ledger_copy (stream)
 -- ARGV     1 note_ms (how long the note stays)
--- answers  {"missing"}   {"not_removing"}   its archive is not complete
+-- answers  {"not_removing"}   its archive is not complete
 --          {"more"}   a key still has records
 --          {"removed"}   now or before
 local pool = read_numbers()
-if not pool then
-  return { tombstone and 'removed' or 'missing' }
+if not pool and tombstone then
+  return { 'removed' }
 end
+pool = pool or error(MISSING)
 local about = string.match(pool.archive or '', '^removing (.*)$')
 if not about then
   return { 'not_removing' }

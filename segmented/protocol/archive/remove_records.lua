@@ -3,7 +3,7 @@
 -- Remove records of one key of a pool whose archive is complete; of the ledger, its oldest entries.
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset): the carts that the pool keeps
 -- ARGV     1 key (its name)   2 ledger_entries (how many)   3 and on: fields or members, at most 1,000
--- answers  {"missing"}   {"not_removing"}   its archive is not complete
+-- answers  {"not_removing"}   its archive is not complete
 --          {"left", records left in the key}
 local HASHES = { stock = STOCK, orders = ORDERS, customers = CUSTOMERS, changes = CHANGES, transfers = TRANSFERS,
   entries = ENTRIES, dead = DEAD, carts = KEYS[15] }
@@ -13,9 +13,7 @@ local pool = read_numbers()
 if not pool and tombstone then
   return { 'left', '0' }
 end
-if not pool then
-  return { 'missing' }
-end
+pool = pool or error(MISSING)
 if not string.find(pool.archive or '', '^removing ') then
   return { 'not_removing' }
 end

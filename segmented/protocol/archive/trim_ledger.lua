@@ -8,16 +8,12 @@
 -- up memory: one step deletes 10,000 changes. A ledger that is relayed to a database (relay/note_relayed.lua) is trimmed
 -- only behind what was relayed.
 -- ARGV     1 keep (changes)   2 relayed_only ("1": delete only what was relayed, instead of refusing)
--- answers  {"missing"}
---          {"unsound"}   the totals do not add up, and a checkpoint of them would hide the error from an audit
+-- answers  {"unsound"}   the totals do not add up, and a checkpoint of them would hide the error from an audit
 --          {"not_relayed", epoch, sequence, epoch, sequence}   relayed up to, and the last entry that would be deleted
 --          {"trimmed", first sequence, sequence, more ("1": entries remain to be deleted)}
 local DELETED_MAX = 10000
 local keep, is_relayed_only = tonumber(ARGV[1]), ARGV[2] == '1'
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local remembered = redis.call('HMGET', META, 'ledger_start', 'checkpoints', 'sent', 'received', 'relayed')
 local start, checkpoints = tonumber(remembered[1] or '1'), {}
 for sequence in string.gmatch(remembered[2] or '', '%d+') do

@@ -8,8 +8,7 @@
 -- entry with the number of removed or counted ones. A repeat finds nothing to repair, or continues.
 -- KEYS     as in shared/pool.lua, and 15 ledger_copy (stream, only while a repair is under way)
 -- ARGV     none
--- answers  {"missing"}
---          {"sound"}       no entry is beyond the last change
+-- answers  {"sound"}       no entry is beyond the last change
 --          {"differing"}   an entry beyond looks like the pool's own, and does not follow its last change
 --          {"outrun"}      some entries were counted, removed or copied, and more remain: call again
 --          {"mended", sequence}
@@ -18,9 +17,6 @@ local COPIED_MAX = 1000
 local COPIED_BYTES = 262144
 local COPY = KEYS[15]
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 if redis.call('EXISTS', LEDGER) == 0 then
   return { 'sound' }
 end

@@ -6,8 +6,7 @@
 -- an entry that names the number. A repeat finds nothing to correct.
 -- ARGV     1 kind ("total", "segment" or "customer")   2 name of the total, segment, or customer id
 --          3 after (sequence)   4 expected at that change
--- answers  {"missing"}
---          {"outrun"}   more than 1,000 changes or 96 KiB of them since, or one that redistributes the units, or a trim: fold again
+-- answers  {"outrun"}   more than 1,000 changes or 96 KiB of them since, or one that redistributes the units, or a trim: fold again
 --          {"sound"}    the number is correct
 --          {"mended", sequence}
 local TAIL_MAX = 1000
@@ -30,9 +29,6 @@ local REDISTRIBUTES = { resized = { segment = true, segment_count = true }, clos
 local kind, name, after, expected = ARGV[1], ARGV[2], tonumber(ARGV[3]), whole(ARGV[4])
 local signs = SIGNS[kind == 'total' and name or kind] or {}
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local tail, has_more = entries_after(pool.epoch .. '-' .. digits(after), '+', TAIL_MAX + 1, TAIL_BYTES)
 if has_more or tonumber(redis.call('HGET', META, 'ledger_start') or '1') > after + 1 then
   return { 'outrun' }

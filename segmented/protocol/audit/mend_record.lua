@@ -7,8 +7,7 @@
 -- ARGV     1 kind ("order", or "change" for the note of a restock or withdrawal)   2 order_id or change_id
 --          3 after (sequence up to which the ledger was folded)   4 seen ("-": none; "+" and its text)
 --          5 wanted (same format)   6 hold_ms
--- answers  {"missing"}
---          {"outrun"}      more than 1,000 changes or 96 KiB of them since, or one that names the record, or a trim: fold again
+-- answers  {"outrun"}      more than 1,000 changes or 96 KiB of them since, or one that names the record, or a trim: fold again
 --          {"sound"}       the record is correct
 --          {"differing"}   the record is neither the seen nor the wanted one
 --          {"mended", sequence}
@@ -17,9 +16,6 @@ local TAIL_BYTES = 98304
 local is_order, id, after = ARGV[1] == 'order', ARGV[2], tonumber(ARGV[3])
 local wanted = ARGV[5]
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local tail, has_more = entries_after(pool.epoch .. '-' .. digits(after), '+', TAIL_MAX + 1, TAIL_BYTES)
 if has_more or tonumber(redis.call('HGET', META, 'ledger_start') or '1') > after + 1 then
   return { 'outrun' }

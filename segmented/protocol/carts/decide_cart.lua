@@ -3,17 +3,14 @@
 -- Change a cart's state, if the change is still allowed; the first caller wins. Works when memory is full.
 -- ARGV     1 cart_id   2 state: r(eserved), f (refused), x (cancelled), e(xpired) or c(onfirmed)
 --          3 refusal ("" for none)   4 stored ("1": the order database of a gated home has stored, or voided, the lines)
--- answers  {"missing"}   the pool is not open
---          {"unknown"}   it has no such cart
+-- answers  {"unknown"}   it has no such cart
 --          {"gated"}     its order database must decide first
 --          {"cart", state, left_ms, finished ("1"), refusal, content, replay ("1": unchanged)}
 --            An open cart whose hold has ended becomes expired instead of reserved.
 --            An open cart becomes confirmed only if it is stored: its pool lost the change to reserved.
 local id, state, is_stored = ARGV[1], ARGV[2], ARGV[4] == '1'
 local MAY_BECOME = { o = is_stored and 'rfxec' or 'rfxe', r = 'cxe' }
-if is_pool_missing() then
-  return { 'missing' }
-end
+check_pool()
 local cart = read_cart(id)
 if not cart then
   return { 'unknown' }

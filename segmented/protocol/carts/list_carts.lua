@@ -2,12 +2,9 @@
 -- uses shared/cart.lua
 -- Read unfinished carts, due or not, longest due first, and their count, in one step.
 -- ARGV     1 limit, at most 1,000
--- answers  {"missing"}   the pool is not open
---          {"unfinished", count, due (how many of them may be finished now),
+-- answers  {"unfinished", count, due (how many of them may be finished now),
 --            {cart_id, due_in_ms (negative: overdue), {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}
-if is_pool_missing(true) then
-  return { 'missing' }
-end
+check_pool(true)
 local answers = {
   'unfinished',
   digits(redis.call('ZCARD', UNFINISHED)),

@@ -3,12 +3,9 @@
 -- Read carts that have expired, or are decided but not finished, oldest first. Entries that another program wrote, such as
 -- an id without a record or an unreadable record, are skipped, up to 10,000 of them: an audit reports them.
 -- ARGV     1 limit, at most 1,000   2 skip (how many of the first ones to leave out)
--- answers  {"missing"}   the pool is not open
---          {"due", {cart_id, {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}
+-- answers  {"due", {cart_id, {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}
 local PAGE, PAGES_MAX = 1000, 10
-if is_pool_missing(true) then
-  return { 'missing' }
-end
+check_pool(true)
 local limit, skip, answers = tonumber(ARGV[1]), tonumber(ARGV[2]), {}
 for page = 0, PAGES_MAX - 1 do
   local due = redis.call('ZRANGE', UNFINISHED, '-inf', digits(now_ms), 'BYSCORE', 'LIMIT', page * PAGE, PAGE)

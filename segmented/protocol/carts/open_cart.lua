@@ -3,13 +3,10 @@
 -- numbers 2
 -- Open a cart that expires hold_ms from now, or read a known one.
 -- ARGV     1 cart_id   2 hold_ms   3 content (what must be the same when the id comes again)
--- answers  {"missing"}    the pool is not open
---          {"mismatch", content}   the id exists with this other content
+-- answers  {"mismatch", content}   the id exists with this other content
 --          {"cart", state, left_ms, finished ("1"), refusal, content, replay ("1": nothing changed)}
 local id, content = ARGV[1], ARGV[3]
-if is_pool_missing() then
-  return { 'missing' }
-end
+check_pool()
 local cart = read_cart(id)
 if cart and cart.content ~= content then
   return { 'mismatch', cart.content }

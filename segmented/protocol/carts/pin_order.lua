@@ -3,14 +3,10 @@
 -- numbers 2
 -- Keep a reservation until it is confirmed or cancelled: its hold no longer expires. Works when memory is full.
 -- ARGV     1 order_id   2 pinned_until_ms (later than any hold)   3 home (of its cart, which has the decision)
--- answers  {"missing"}   the pool is not open
---          {"unknown"}   no such order
+-- answers  {"unknown"}   no such order
 --          {"gated"}     the order database of this pool decides its orders, so no cart can
 --          {"order", state}   "r": pinned; any other: it was decided before
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local record = read_order(ARGV[1])
 if not record then
   return { 'unknown' }

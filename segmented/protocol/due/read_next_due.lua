@@ -3,10 +3,8 @@
 -- Read when a pool has something to do: the earliest publication of its outbox, the earliest end of a hold, and of a cart.
 -- KEYS     after those of the pool: 15 unfinished (zset)
 -- ARGV     none
--- answers  {"missing"}   {"next", publish_in_ms, hold_in_ms, cart_in_ms}   "" for never; below 0: since then
-if not read_pool() then
-  return { 'missing' }
-end
+-- answers  {"next", publish_in_ms, hold_in_ms, cart_in_ms}   "" for never; below 0: since then
+read_pool()
 
 local function next_of(key)
   local at = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or SUBMITTED_UNTIL)

@@ -3,13 +3,9 @@
 -- numbers 1 2
 -- Stop a pool whose order database knows of changes that it lacks: no order is answered until it is rebuilt.
 -- ARGV     1 epoch (the pool's, as the caller knows it)   2 latest (epoch in which it may have been since; 0: none)
--- answers  {"missing"}
---          {"late", epoch}   the pool is in another epoch: what the caller knows is not about it
+-- answers  {"late", epoch}   the pool is in another epoch: what the caller knows is not about it
 --          {"frozen", epoch, sequence, seen}
-local pool = read_numbers()
-if not pool then
-  return { 'missing' }
-end
+local pool = known_numbers()
 if pool.epoch ~= ARGV[1] then
   return { 'late', pool.epoch }
 end

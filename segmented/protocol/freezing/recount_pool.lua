@@ -6,8 +6,7 @@
 -- frozen, and a thaw gives it the order database's numbers. Safe to run twice.
 -- ARGV     1 reserved   2 confirmed   3 restocked   4 withdrawn   5 segment_count   6 sequence (the highest of a record)
 --          7 reserved before the count (0: cannot be read)   8 confirmed before the count (the same)
--- answers  {"missing"}
---          {"sells"}       it is not frozen, and all of its numbers can be read
+-- answers  {"sells"}       it is not frozen, and all of its numbers can be read
 --          {"not_gated"}   it has no order database
 --          {"drifted"}     its settings cannot be read: nobody else knows them
 --          {"outrun"}      the numbers have changed since the count: count again
@@ -16,7 +15,7 @@ check_layout(redis.call('HGET', META, 'layout'))
 local found = redis.call('HMGET', META, 'layout', 'gated', 'customer_limit', 'closed', 'frozen', 'epoch', 'sequence',
   'chain', 'segment_count')
 if redis.call('EXISTS', META) == 0 then
-  return { 'missing' }
+  error(MISSING)
 end
 if found[2] ~= '1' then
   return { found[2] == '0' and 'not_gated' or 'drifted' }

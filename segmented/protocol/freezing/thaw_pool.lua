@@ -14,8 +14,7 @@
 --            database's, one of each kind for every other shard, and replace the shard's own: see below
 --          and on: for each decided order, at most 1,000: order_id, "c" or "x"; "r": it is still reserved, and its hold
 --            starts again if it has none
--- answers  {"missing"}
---          {"sells"}         it is not frozen
+-- answers  {"sells"}         it is not frozen
 --          {"gated"}         its order database must be in the epoch first
 --          {"not_gated"}     it has no order database
 --          {"late", epoch}   it, or its ledger, is in this epoch or a later one already
@@ -29,10 +28,7 @@ local HOLD_MS = 600000 -- of a hold that was lost
 local PINNED_UNTIL = '253402300799000' -- the hold of an order of a cart
 local epoch, sold, is_stored, is_last = tonumber(ARGV[1]), tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5] == '1'
 local reserved_found, reserved_counted = tonumber(ARGV[6]), tonumber(ARGV[7])
-local pool = read_numbers()
-if not pool then
-  return { 'missing' }
-end
+local pool = known_numbers()
 freeze_if_behind(pool)
 if not pool.frozen then
   if tonumber(pool.epoch) == epoch then

@@ -4,16 +4,12 @@
 -- ARGV     1 epoch   2 sequence (the highest of an order that the database has confirmed in this epoch)
 --          3 turn (of the server and the epoch in which the database was read; "" at first)
 --          4 sale_id (of the database; "": it has none)
--- answers  {"missing"}
---          {"not_gated"}     it has no order database
+-- answers  {"not_gated"}     it has no order database
 --          {"another_sale"}  the pool has noted another sale than the database's
 --          {"late", epoch}   the database was never in the pool's epoch
 --          {"verified", replay}
 --          {"another", turn}   the database was read before this turn: read it again, and give this turn
-local pool = read_numbers()
-if not pool then
-  return { 'missing' }
-end
+local pool = known_numbers()
 if not pool.is_gated then
   return { 'not_gated' }
 end

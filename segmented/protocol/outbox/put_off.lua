@@ -7,13 +7,10 @@
 -- a loss is no failure of the orders in hand.
 -- ARGV     1 delay_ms   2 counts ("1": the order itself failed)   3 begun_max   4 reason (one line, no tabs)
 --          5 holder_id   6 hold_ms (of buried orders)   7 on: order ids, at most 500
--- answers  {"missing"}   {"put_off", number buried: begun too often}
+-- answers  {"put_off", number buried: begun too often}
 local delay_ms, counts, begun_max = tonumber(ARGV[1]), ARGV[2] == '1', tonumber(ARGV[3])
 local reason, holder_id, hold_until = ARGV[4], ARGV[5], digits(now_ms + tonumber(ARGV[6]))
 local pool = read_numbers() or read_pool()
-if not pool then
-  return { 'missing' }
-end
 local ids = {}
 for index = 7, #ARGV do
   ids[index - 6] = ARGV[index]

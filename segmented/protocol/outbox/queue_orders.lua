@@ -4,8 +4,7 @@
 -- numbers 1
 -- Accept orders whose stock a worker decides: note their request, and that they must be published.
 -- ARGV     1 publish_after_ms   then for each order, at most 1,000: order_id, quantity, customer_id ("" for none)
--- answers  {"missing"}   the pool is not open
---          {"queued", epoch, lines}   one line per order, separated by newlines, with tabs inside:
+-- answers  {"queued", epoch, lines}   one line per order, separated by newlines, with tabs inside:
 --            mismatch, quantity, customer   the id exists with other content: this quantity, "=" or "?" as in mismatch_of
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            reserved, segment, quantity, parts, sequence   units are taken for it
@@ -13,9 +12,6 @@
 --            nobody       the pool limits customers, and the order names none
 --            queued, replay ("1": it was before, and not by an earlier attempt of this call, whose reply was lost)
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local ids, answers, fields, waiting = {}, {}, {}, {}
 for index = 2, #ARGV, 3 do
   ids[#ids + 1] = ARGV[index]

@@ -4,13 +4,10 @@
 -- numbers 2:1 3 4
 -- Extend a worker's time for its orders, with the holds of their units and the lease of its segment.
 -- ARGV     1 holder_id   2 ttl_ms   3 hold_ms   4 work_ms   5 on: order ids, at most 1,000
--- answers  {"missing"}   {"renewed", order_id, ...}   those that are still the worker's
+-- answers  {"renewed", order_id, ...}   those that are still the worker's
 local holder_id, ttl_ms, hold_until = ARGV[1], tonumber(ARGV[2]), digits(now_ms + tonumber(ARGV[3]))
 local work_until_ms = now_ms + tonumber(ARGV[4])
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local ids = {}
 for index = 5, #ARGV do
   ids[index - 4] = ARGV[index]

@@ -4,15 +4,11 @@
 -- Take orders out of the dead-letter set: they are published again at once, as if for the first time. An order that was
 -- decided in the meantime only leaves the set.
 -- ARGV     order ids, at most 1,000
--- answers  {"missing"}
---          {"replayed", lines}   one line per order, separated by newlines, with tabs inside:
+-- answers  {"replayed", lines}   one line per order, separated by newlines, with tabs inside:
 --            unknown      not in the set
 --            settled, state, quantity, segment, fence, sequence   decided in the meantime
 --            replayed
-local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
+read_pool()
 local notes, raws = redis.call('HMGET', DEAD, unpack(ARGV)), raws_of(ARGV)
 local answers, done, entries, places, holds, is_done = {}, {}, {}, {}, {}, {}
 

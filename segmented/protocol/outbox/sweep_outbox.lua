@@ -7,8 +7,7 @@
 -- decided in the meantime leave the outbox; orders begun too often become dead.
 -- ARGV     1 limit, at most 1,000   2 the sweeper's fence ("" for none)   3 base_ms   4 most_ms
 --          5 hold_ms (of buried orders)   6 begun_max   7 queue and 8 step of the workers ("" for none)
--- answers  {"missing"}
---          {"elsewhere", queue, step}   the pool names these for its orders, and the workers have another queue or step
+-- answers  {"elsewhere", queue, step}   the pool names these for its orders, and the workers have another queue or step
 --          {"superseded", fence}   a sweeper with a later fence has swept since
 --          {"swept", more ("1": more are due), {order_id, begun, ...}, {order_id buried, ...}}
 local limit, base_ms, most_ms = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -17,10 +16,7 @@ local refusal = assigned_elsewhere(ARGV[7], ARGV[8])
 if refusal then
   return refusal
 end
-local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
+read_pool()
 if ARGV[2] ~= '' then
   local last = tonumber(redis.call('HGET', META, 'swept_under') or '0') or 0
   if tonumber(ARGV[2]) < last then

@@ -15,8 +15,7 @@
 --          8 earlier (how many orders of this message earlier steps have answered)   9 segment that one of these took for
 --          it ("" if none did)   10 its fence; without a segment, asked (shared/line.lua), or "" for "*"
 --          11 queue and 12 step of the worker ("" for none)   13 on: order ids, at most 1,000, each once
--- answers  {"missing"}   the pool is not open
---          {"elsewhere", queue, step}   the pool names these for its orders, and the worker has another queue or step
+-- answers  {"elsewhere", queue, step}   the pool names these for its orders, and the worker has another queue or step
 --          {"late", epoch}   it is in another epoch: an earlier one may have sold the orders
 --          {"taken", epoch, sequence, free_in_ms, lines, ahead}   ("taken_gated" if an order database decides the pool's
 --          orders). ahead: the processes ahead in the pool's line, only if no segment was free.
@@ -41,9 +40,6 @@ do
   end
 end
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 if pool.is_gated and ARGV[7] ~= '' and ARGV[7] ~= pool.epoch then
   return { 'late', pool.epoch }
 end

@@ -41,7 +41,6 @@ from segmented.models.ids import counted, plural
 from segmented.models.orders import ended_as
 from segmented.models.pools import Assigned, LedgerStep, PoolActivity
 from segmented.models.profiles import DATABASE, MEMORY, pool_profile
-from segmented.models.shards import no_keys_of
 from segmented.protocol.acknowledging import profile_wait
 from segmented.protocol.base import AnswerT_co, Operation
 from segmented.protocol.pool.foreign import NAMES, moment, pool_state
@@ -418,8 +417,6 @@ def keys_of(sku: str) -> tuple[str, ...]:
 def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
     """Return the kind of the answer, and raise for failures."""
     kind = text(reply[0])
-    if kind == "missing":
-        raise no_keys_of(sku)
     if kind == "elsewhere":
         raise AssignedElsewhere(sku, readable(reply[1]), readable(reply[2]))
     if kind == "unknown":

@@ -5,15 +5,12 @@
 -- Give back some units of a reserved order that nobody works on. It is in the ledger as an order that is cancelled and
 -- reserved again, with fewer units than it asked for. Safe to run twice.
 -- ARGV     1 order_id   2 quantity that the order keeps
--- answers  {"missing"}   {"unknown"}   {"queued"}   {"drifted"}
+-- answers  {"unknown"}   {"queued"}   {"drifted"}
 --          {"settled", line}   decided before; the line is as `settle` answers it
 --          {"in_hand"}    a holder, a worker or a cart has it
 --          {"fewer", quantity}   it has fewer units than that
 --          {"changed", quantity, segment, parts, sequence, hold_until_ms, epoch, replay}
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local id, quantity = ARGV[1], tonumber(ARGV[2])
 local raw = binding(redis.call('HGET', ORDERS, id), id)
 local hold_until_ms = redis.call('ZSCORE', HOLDS, id) or '0'

@@ -2,11 +2,8 @@
 -- uses shared/pool.lua
 -- Stop taking new orders. Reservations can still be confirmed or cancelled, and still expire.
 -- ARGV     none
--- answers  {"missing"}   {"closed", state, replay}   state as read_pool answers it
+-- answers  {"closed", state, replay}   state as read_pool answers it
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 if pool.is_closed then
   return { 'closed', pool_state(), is_further and redis.call('HGET', META, 'closed_by') == this_call and '0' or '1' }
 end

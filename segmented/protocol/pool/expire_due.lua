@@ -4,13 +4,10 @@
 -- Expire due holds, longest ago first, a bounded number in one step. A hold with a live lease is left alone. The change is
 -- noted for ten minutes in <holds>:<call> (string), so that an attempt after a lost reply answers with the same orders.
 -- ARGV     1 limit, at most 1,000; of orders with many parts it expires fewer
--- answers  {"missing"}   {"gated"}   the order database of this pool must decide first
+-- answers  {"gated"}   the order database of this pool must decide first
 --          {"expired", sequence, more ("1": more are due), lines, epoch}   one line per order: order_id, quantity, segment,
 --          fence
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 if pool.is_gated then
   return { 'gated' }
 end

@@ -4,14 +4,11 @@
 -- Lengthen the hold of a reserved order, so that it ends `hold_ms` from now or later: never shorten it. A hold that has
 -- ended is not lengthened, unless a live lease protects its units: the next call for it gives them back.
 -- ARGV     1 order_id   2 hold_ms
--- answers  {"missing"}   {"unknown"}   {"queued"}   no worker has decided it yet, so it has no hold
+-- answers  {"unknown"}   {"queued"}   no worker has decided it yet, so it has no hold
 --          {"settled", line}   decided before; the line is as `settle` answers it
 --          {"ended"}   its hold has ended, and nobody has given its units back yet
 --          {"extended", quantity, segment, parts, sequence, hold_until_ms, epoch}
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local id = ARGV[1]
 local raw = binding(redis.call('HGET', ORDERS, id), id)
 local until_ms = tonumber(redis.call('ZSCORE', HOLDS, id) or '0')

@@ -9,8 +9,7 @@
 --          9 above (a token that a resource has accepted: the new one is higher)
 --          10 asked (shared/line.lua): "<bounds> <party>" of a process that waits, with "*" before the party if it has not
 --          waited yet; "" of a caller that will not wait; absent for one that has not waited and keeps no place
--- answers  {"missing"}    the pool is not open
---          {line}         as reserve.lua has them: mismatch, settled, closed, nobody, limit, sold_out, busy, drifted
+-- answers  {line}         as reserve.lua has them: mismatch, settled, closed, nobody, limit, sold_out, busy, drifted
 --          {"sold_out", available, reserved, sequence, epoch}   refused before, and kept
 --          {"busy", sequence, free_in_ms, ahead}   no segment is free, or only for the processes ahead in the line
 --          {"in_hand", sequence, free_in_ms}   another holder's lease on this order is alive
@@ -22,9 +21,6 @@ local above = tonumber(ARGV[9])
 local line = segment_line(ARGV[10] or '*')
 local hold_until = digits(now_ms + hold_ms)
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 check_texts({ id, customer })
 
 local function granted(record, is_replay)

@@ -2,14 +2,10 @@
 -- uses shared/pool.lua
 -- Read what moves while a pool sells: held segments, processes that wait for one, holds that end, and the outbox.
 -- ARGV     1 soon_ms
--- answers  {"missing"}
---          {"activity", a digit for each segment: 1 if its lock is held, processes that wait for a segment, holds that have
+-- answers  {"activity", a digit for each segment: 1 if its lock is held, processes that wait for a segment, holds that have
 --           ended, holds that end within soon_ms, orders in the outbox, how many of them are due, ms since the first became
 --           due, dead orders}
-local pool = read_numbers() -- that of a frozen pool is readable, too
-if not pool then
-  return { 'missing' }
-end
+local pool = known_numbers() -- that of a frozen pool is readable, too
 local held = {}
 for first = 0, pool.segment_count - 1, MANY do
   local locks = {}

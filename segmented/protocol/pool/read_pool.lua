@@ -2,13 +2,12 @@
 -- uses shared/pool.lua
 -- Read totals, sequence number and units by segment in one step, even if another program has overwritten them.
 -- ARGV     none
--- answers  {"missing"}
---          {"pool", epoch, segment_count, gated, sequence, opened, available, reserved, confirmed, restocked,
+-- answers  {"pool", epoch, segment_count, gated, sequence, opened, available, reserved, confirmed, restocked,
 --           withdrawn, sent, received, customer_limit, closed, order_count, {segment, units, ...}, profile, sale_id, queue, step,
 --           {ledger's last id, fence, cursor, seen; "" if it sells, lost, relayed; "" if never, age in ms of the oldest
 --            entry that is not relayed; 0 if all are, records forgotten; "" if it keeps all}, {field, text, ...} of the transfers}
 if redis.call('EXISTS', META) == 0 then
-  return { 'missing' }
+  error(MISSING)
 end
 check_archived()
 check_layout(redis.call('HGET', META, 'layout'))

@@ -2,11 +2,8 @@
 -- uses shared/pool.lua
 -- Free the segment of a grant before its lease ends; the units stay reserved for the order. Safe to run twice.
 -- ARGV     1 order_id   2 holder_id
--- answers  {"missing"}   {"unknown"}   no such order   {"released"}   {"lost"}   another holder has it, or none
+-- answers  {"unknown"}   no such order   {"released"}   {"lost"}   another holder has it, or none
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local record = read_order(ARGV[1])
 if not record then
   return { 'unknown' }

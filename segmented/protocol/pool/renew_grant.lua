@@ -3,11 +3,8 @@
 -- numbers 3:1 4
 -- Extend a grant's lease and hold, only if the lease is still the holder's.
 -- ARGV     1 order_id   2 holder_id   3 ttl_ms   4 hold_ms
--- answers  {"missing"}   {"unknown"}   {"lost"}   {"renewed"}
+-- answers  {"unknown"}   {"lost"}   {"renewed"}
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local id, holder_id, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local record = read_order(id)
 if not record then

@@ -7,8 +7,7 @@
 --          3 publish_after_ms (for submitted orders: when the outbox publishes unfinished ones; "" for others)
 --          4 order ids   5 quantities, or one number if all orders have the same   6 customer ids ("" for none; absent if no
 --          order has one): each a JSON list with one item an order, at most 1,000
--- answers  {"missing"}    the pool is not open
---          {"reserved", epoch, sequence, lines, hold_until_ms}   one line per order, separated by newlines, with tabs
+-- answers  {"reserved", epoch, sequence, lines, hold_until_ms}   one line per order, separated by newlines, with tabs
 --            inside; the end of the hold of all orders taken in this call, by the server's clock. Fewer lines than
 --            orders: the others need another call, because the first ones have many parts.
 --            mismatch, quantity, customer   the id exists with other content: this quantity, "=" or "?" as in mismatch_of
@@ -27,9 +26,6 @@
 local hold_until = ARGV[3] == '' and digits(now_ms + tonumber(ARGV[1])) or SUBMITTED_UNTIL
 local is_partial = ARGV[2] == '1'
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local ids, asked_by, customer_of = texts_in(ARGV[4]), cjson.decode(ARGV[5]), texts_in(ARGV[6] or '[]')
 check_count(#ids)
 local asked_by_all = type(asked_by) == 'number' and asked_by or nil

@@ -4,13 +4,10 @@
 -- Change a pool's number of segments while it sells, and split its free units evenly over them. Units are taken at the
 -- grant, so the holder of a removed segment finishes undisturbed; units that it gives back go to another segment.
 -- ARGV     1 segment_count
--- answers  {"missing"}   {"resized", state, replay}   state as read_pool answers it, but with "even" for the units, if they
+-- answers  {"resized", state, replay}   state as read_pool answers it, but with "even" for the units, if they
 --            were split now; replay "1": it had that many segments, and not from an earlier attempt of this call
 local count = tonumber(ARGV[1])
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 if pool.segment_count == count then
   return { 'resized', pool_state(), is_further and redis.call('HGET', META, 'resized_by') == this_call and '0' or '1' }
 end

@@ -4,7 +4,7 @@
 -- Add units to a pool, or remove free ones, once for each change id, while it sells.
 -- ARGV     1 change_id   2 kind ("restocked" or "withdrawn")   3 units
 --          4 epoch (in which the order database of a gated pool has begun the change; "": none)
--- answers  {"missing"}   {"mismatch"}   the id was used for another change
+-- answers  {"mismatch"}   the id was used for another change
 --          {"late", epoch}   it is in another epoch, whose numbers may include the change: ask the order database again
 --          {"done", units, sequence, available, replay, epoch}
 --          {"closed"}    restocked: the pool is closed
@@ -13,9 +13,6 @@
 --          {"drifted"}   the units of the segments do not add up to the total, or cannot be read
 local change_id, kind, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 if ARGV[4] ~= '' and ARGV[4] ~= pool.epoch then
   return { 'late', pool.epoch }
 end

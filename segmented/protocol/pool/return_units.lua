@@ -9,7 +9,7 @@
 -- segment, with the units that were given back.
 -- ARGV     1 order_id   2 units   3 return_id   4 epoch (in which the order database of a gated pool has stored the
 --            return; "": none)   5 customer_id ("": none; as the order database has it)
--- answers  {"missing"}   {"unknown"}   {"queued"}   {"gated"}   the order database must store it first   {"drifted"}
+-- answers  {"unknown"}   {"queued"}   {"gated"}   the order database must store it first   {"drifted"}
 --          {"late", epoch}   stored in another epoch, whose numbers may include it
 --          {"mismatch"}   the id was used for another change
 --          {"reserved"}   the order is not sold yet   {"in_cart"}   it is a line of a cart
@@ -17,9 +17,6 @@
 --          {"fewer", quantity}   it has fewer units
 --          {"returned", quantity (that the order keeps), sequence, replay, epoch}
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local id, count, return_id, customer = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[5]
 check_texts({ id, return_id, customer })
 if pool.is_gated and ARGV[4] == '' then

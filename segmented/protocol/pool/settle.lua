@@ -15,8 +15,7 @@
 --          3 order ids, a JSON list of at most 1,000
 --          4 queue and 5 step of the worker ("" for none): with idle alone
 --          then the holder_id of all of them ("" or absent: any holder)
--- answers  {"missing"}   the pool is not open
---          {"elsewhere", queue, step}   idle: the pool names these for its orders, and the worker has another queue or step
+-- answers  {"elsewhere", queue, step}   idle: the pool names these for its orders, and the worker has another queue or step
 --          {"settled", sequence, lines, epoch}   one line per order, separated by newlines, with tabs inside. Fewer lines than
 --            orders: the others need another call, because the first ones have many parts.
 --            unknown      no such order
@@ -39,9 +38,6 @@ if refusal then
   return refusal
 end
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local is_late = state == 'confirmed' and tonumber(string.match(ARGV[2], 'd(%d+)') or pool.epoch) < tonumber(pool.epoch)
 local ids, holder_id = texts_in(ARGV[3]), ARGV[is_idle and 6 or 4] or ''
 check_one_of(noted and { cancelled = true } or { confirmed = true, cancelled = true, expired = true }, state)

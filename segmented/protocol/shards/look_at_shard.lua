@@ -2,15 +2,11 @@
 -- uses shared/pool.lua
 -- Read a shard's numbers, after expiring some due holds. `increases` grows whenever free units are added.
 -- ARGV     none
--- answers  {"missing"}
---          {"drifted"}   a transfer cannot be read
+-- answers  {"drifted"}   a transfer cannot be read
 --          {"found", available, reserved, increases, more ("1": more holds are due), {target, number, units, sent in all, ...},
 --           sequence, epoch, ms}   the list: transfers to other shards that may not have arrived; the time until the first
 --            hold ends ("" if none does)
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 local found, kept, away = redis.call('HGETALL', TRANSFERS), {}, {}
 for index = 1, #found, 2 do
   kept[found[index]] = found[index + 1]

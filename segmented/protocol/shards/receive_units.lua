@@ -6,16 +6,12 @@
 -- works in a closed pool: the units came out of another such shard.
 -- ARGV     1 source (number of a shard)   2 number of the transfer   3 sent in all (units, this transfer included)
 --          4 epoch (of the source, when it answered so)   5 stored ("1": the order database has stored the transfer)
--- answers  {"missing"}
---          {"gated"}   its order database must store the transfer first
+-- answers  {"gated"}   its order database must store the transfer first
 --          {"earlier", epoch}   the source was thawed in this later epoch: it may have forgotten the transfer
 --          {"received", units}   0: they arrived before
 --          {"drifted"}   the units of a segment, or a number, cannot be read; or the notes do not add up to the total
 local source, sent = ARGV[1], tonumber(ARGV[3])
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 if pool.is_gated and ARGV[5] ~= '1' then
   return { 'gated' }
 end

@@ -4,15 +4,12 @@
 -- Take free units out for another shard. They are noted as away until `acknowledge_units`; there is one transfer to a
 -- shard at a time, so a repeat finds it.
 -- ARGV     1 target (number of a shard)   2 units (maximum)   3 stored ("1": the order database stores transfers, too)
--- answers  {"missing"}   {"none"}   nothing is free
+-- answers  {"none"}   nothing is free
 --          {"gated"}   its order database must store the transfer
 --          {"away", number, units, sent in all, epoch}
 --          {"drifted"}   the units of the segments do not add up to the total, or a number cannot be read
 local target, wanted = ARGV[1], tonumber(ARGV[2])
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 if pool.is_gated and ARGV[3] ~= '1' then
   return { 'gated' }
 end

@@ -16,18 +16,17 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Fails if the pool was archived, or the caller does not know its profile; while it is being archived only a script that
--- `is_reading` goes on.
-local function is_pool_missing(is_reading)
+-- Fails if the pool is not open or was archived, or the caller does not know its profile; while it is being archived only a
+-- script that `is_reading` goes on.
+local function check_pool(is_reading)
   local found = redis.call('HMGET', META, 'archive', 'epoch', 'profile', 'gated')
   if found[1] and not (is_reading and found[2]) then
     error({ err = 'ARCHIVED ' .. found[1] })
   end
   if redis.call('EXISTS', META) == 0 then
-    return true
+    error({ err = 'MISSING' })
   end
   check_profile(META, found[3], found[4] == '1')
-  return false
 end
 
 local function packed(cart)

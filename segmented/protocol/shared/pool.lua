@@ -165,6 +165,7 @@ local function layout_with(queue, step)
   return queue == '' and step == '' and '1' or LAYOUT
 end
 
+local MISSING = { err = 'MISSING' } -- the pool is not open
 local DRIFTED = { err = 'DRIFTED a number of the pool is missing or cannot be read: it was written to from outside' }
 
 -- The state that a frozen pool has lost, from meta. If that cannot be read, the pool is frozen all the same: at its own numbers.
@@ -211,6 +212,11 @@ local function read_numbers()
     redis.call('HLEN', CUSTOMERS)
   end
   return pool
+end
+
+-- The same. Fails if the pool has no keys.
+local function known_numbers()
+  return read_numbers() or error(MISSING)
 end
 
 -- Return whether a pool lacks the change that the process has seen. If it was seen on an earlier server, other changes
@@ -302,8 +308,7 @@ local function check_seen(pool)
 end
 
 -- The same for every operation but opening, verifying, freezing, thawing and archiving. Fails if the pool is frozen, is
--- being archived or was, or must be verified first, if the caller does not know its profile, and if it was open and its
--- keys are gone.
+-- being archived or was, or must be verified first, if the caller does not know its profile, and if it has no keys.
 local function read_pool()
   local pool = read_numbers()
   if pool then
@@ -319,6 +324,8 @@ local function read_pool()
     error({ err = 'ARCHIVED ' .. tombstone })
   elseif tonumber(seen_epoch) > 0 then
     error({ err = 'VANISHED ' .. seen_epoch })
+  else
+    error(MISSING)
   end
   return pool
 end

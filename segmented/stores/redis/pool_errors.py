@@ -9,14 +9,16 @@ from segmented.errors import (
     LayoutUnknown,
     PoolDrifted,
     PoolFrozen,
+    PoolMissing,
     PoolUnverified,
     PoolVanished,
     SegmentedError,
+    ShardVanished,
     StoreRefused,
 )
 from segmented.errors.base import FOREIGN
 from segmented.models.archives import archived_of
-from segmented.models.shards import Shard, no_keys_of
+from segmented.models.shards import Shard
 from segmented.protocol.wire import position
 
 if TYPE_CHECKING:
@@ -52,6 +54,13 @@ def raise_misread(error: Exception, operation: object, key: str) -> None:
         raise (PoolDrifted(sku) if sku else unreadable(key)) from error
 
 
+def _gone(sku: str, epoch: int | None) -> SegmentedError:
+    """Return the error for a pool without keys, which was open in `epoch`, if it was seen."""
+    if isinstance(sku, Shard):  # its directory lists it
+        return ShardVanished(sku)
+    return PoolMissing(sku) if epoch is None else PoolVanished(sku, epoch)
+
+
 def pool_error(operation: object, refused: ResponseError, key: str) -> Exception:
     """Return our error for a pool that lost changes or may have, was archived, or is another release's.
 
@@ -60,19 +69,19 @@ def pool_error(operation: object, refused: ResponseError, key: str) -> Exception
     sku, said = _sku_of(operation), str(refused)
     if field := FIELD.fullmatch(said):
         return unreadable(field[2], field[1])
-    if said.startswith("DRIFTED") or (sku and FAILED.fullmatch(said)):
+    if said.startswith(("DRIFTED", "PROFILE")) or (sku and FAILED.fullmatch(said)):
         return PoolDrifted(sku)
     if FAILED.fullmatch(said):
         return unreadable(key)
     match said.split(" "):
+        case ["MISSING", *_]:
+            return _gone(sku, None)
+        case ["VANISHED", epoch, *_]:
+            return _gone(sku, int(epoch))
         case ["UNVERIFIED", *_]:
             return PoolUnverified(sku)
-        case ["VANISHED", epoch, *_]:
-            return no_keys_of(sku) if isinstance(sku, Shard) else PoolVanished(sku, int(epoch))
         case ["ARCHIVED", *about]:
             return archived_of(sku, " ".join(about))
-        case ["PROFILE", *_]:
-            return PoolDrifted(sku)
         case ["LAYOUT", found, known, *_]:
             return LayoutUnknown(sku, found=found, known=known)
         case ["FROZEN", found, seen, missing, gated, *_]:

@@ -319,7 +319,7 @@ MORE: dict[str, Callable[[Shop], object]] = {
 }
 
 
-READS: Final = re.compile(r"read_(pool|numbers)\(\)|check_layout\(redis")
+READS: Final = re.compile(r"(read|known)_(pool|numbers)\(\)|check_layout\(redis")
 
 
 @pytest.fixture
