@@ -5,16 +5,12 @@
 -- the units that the customer has bought are lowered with it. Safe to run twice.
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset)
 -- ARGV     1 customer_id   2 kind ("orders", "carts", or "count": of forgotten orders; no ids)   3 and on: ids, at most 1,000
--- answers  {"missing"}
---          {"erased", erased, undecided, recent}   counts; recent ones are in the ledger still
+-- answers  {"erased", erased, undecided, recent}   counts; recent ones are in the ledger still
 local customer, kind, ids = ARGV[1], ARGV[2], { unpack(ARGV, 3) }
 check_one_of({ orders = true, carts = true, count = true }, kind)
 check_texts({ customer })
 check_count(#ids)
 local pool = read_pool()
-if not pool then
-  return { 'missing' }
-end
 redis.call('HLEN', KEYS[15])
 redis.call('ZCARD', KEYS[16])
 redis.call('HLEN', DEAD)
