@@ -20,6 +20,7 @@ from segmented.celery.due import work_on_due
 from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.celery.sweeping import sweep_pool
+from segmented.celery.tasks import on_outcome
 from segmented.errors import (
     PoolFrozen,
     PoolMissing,
@@ -34,6 +35,7 @@ from segmented.locks.durations import OwnName
 from segmented.models.shards import ShardedState
 from segmented.orders import expire_voided, forget as forget_orders, rebuild, relay as relay_pool
 from segmented.orders.audit_slices import audit_slice
+from segmented.orders.outcomes import tell_outcomes
 from segmented.stock import Carts, Pool, ShardedPool, find_pool
 
 if TYPE_CHECKING:
@@ -201,22 +203,25 @@ def _decided(pool: ShardedPool) -> ShardedPool:
 
 @shared_task(bind=True, name="segmented.relay", **TASK_OPTIONS)
 def relay(self: Task[Any, Any]) -> dict[str, int]:
-    """Copy the ledgers of relayed pools to the order database, and trim them behind it.
+    """Copy the ledgers of relayed pools to the order database, trim them behind it, and tell how orders ended.
 
-    A pool is relayed once `segmented pool relay` has copied its ledger.
+    A pool is relayed once `segmented pool relay` has copied its ledger, or if this worker tells how orders ended.
     """
     if _is_piled_up(self):
         return {}
-    said, gate = settings(), connections().gate
+    said, gate, hook, own = settings(), connections().gate, on_outcome(), assignment_of(self.app)
+    end = time.monotonic() + said.task_time_limit / 2
 
     def one(sku: str) -> tuple[int, int | None]:
         pool = _found(sku)
         state = pool.state()
         shards = state.shards if isinstance(state, ShardedState) else (state,)
-        if all(shard.relayed is None for shard in shards):
+        tells = hook is not None and all(own.takes(shard.queue, shard.step) for shard in shards)
+        if not tells and all(shard.relayed is None for shard in shards):
             return 0, None
         copied = relay_pool(pool, gate, timeout=said.task_time_limit / 2, trim_keep=said.ledger_keep).copied
-        return copied, 0 if copied or state.reserved else None
+        told = tell_outcomes(pool, gate, hook, goes_on=lambda: time.monotonic() < end) if tells and hook else 0
+        return copied, 0 if copied or told or state.reserved else None
 
     return _counted("relay", said.relay_every, one)
 

@@ -19,7 +19,7 @@ from celery.signals import task_rejected, task_unknown, worker_init, worker_proc
 from segmented.celery.connections import connections, disconnect, open_when_there
 from segmented.celery.current import EXIT_UNREACHABLE, EXIT_WRONG, end, settings
 from segmented.celery.messages import keep_rejected, keep_unknown
-from segmented.celery.tasks import step
+from segmented.celery.tasks import on_outcome, step
 from segmented.errors import InvalidInput, SegmentedError
 
 GRACE_SECONDS: Final = 5.0
@@ -49,6 +49,7 @@ def begin(sender: _Worker, **_: object) -> None:
         _require_patches()
     try:
         step()
+        on_outcome()
         open_when_there(pool_size=_tasks_at_once(sender))
     except InvalidInput as error:
         end(error, EXIT_WRONG)

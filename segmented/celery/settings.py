@@ -157,6 +157,9 @@ class WorkerSettings(BaseSettings):
     step: str | None = None
     """Your own step for each order, as `module:function`. A pool that names another step leaves its orders to workers
     that have it."""
+    on_outcome: str | None = None
+    """Your own function for each order that has ended, as `module:function`; it needs `SEGMENTED_DATABASE`, to which it
+    relays the ledger of every pool, each `SEGMENTED_RELAY_EVERY`."""
     ends_with_stdin: bool = False
     """End when standard input closes: for a worker whose starter holds the other end of that pipe."""
 
@@ -227,8 +230,16 @@ def check_settings(settings: WorkerSettings) -> None:
     _check_times(settings)
     for sku in settings.skus:
         checked_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
-    if settings.step is not None and not is_step(settings.step):
-        message = f"SEGMENTED_STEP is {shortened(settings.step)}: it should be module:function"
+    for name in ("step", "on_outcome"):
+        named = getattr(settings, name)
+        if named is not None and not is_step(named):
+            message = f"SEGMENTED_{name.upper()} is {shortened(named)}: it should be module:function"
+            raise InvalidInput(message)
+    if settings.on_outcome is not None and not ("database" in settings.model_fields_set and settings.relay_every):
+        message = (
+            "SEGMENTED_ON_OUTCOME needs SEGMENTED_DATABASE, and SEGMENTED_RELAY_EVERY above 0: outcomes are told from "
+            "the ledger that is relayed there"
+        )
         raise InvalidInput(message)
 
 

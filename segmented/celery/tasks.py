@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from segmented.models import Refusal
     from segmented.models.submitted import BegunOrder
+    from segmented.orders.outcomes import OnOutcome
 
 log = logging.getLogger(__name__)
 RETRIES_MAX: Final = 5
@@ -164,20 +165,31 @@ def _pause(task: Task[Any, Any], reason: SegmentedError) -> float:
 @cache
 def step() -> Callable[[BegunOrder], None] | None:
     """Return the function, or None if none is named. Raises InvalidInput for a name that cannot be resolved."""
-    named = settings().step
+    found: Callable[[BegunOrder], None] | None = _function("SEGMENTED_STEP", settings().step)
+    return found
+
+
+@cache
+def on_outcome() -> OnOutcome | None:
+    """Return the function that is told how orders ended, or None if none is named. Raises InvalidInput as `step`."""
+    found: OnOutcome | None = _function("SEGMENTED_ON_OUTCOME", settings().on_outcome)
+    return found
+
+
+def _function(variable: str, named: str | None) -> Any:  # noqa: ANN401  # what it takes cannot be asked
     if named is None:
         return None
     module, _, name = named.partition(":")
     try:
         found = getattr(import_module(module), name) if module and name else None
     except (ImportError, AttributeError) as error:
-        message = f"SEGMENTED_STEP is {named!r}: {error}"
+        message = f"{variable} is {named!r}: {error}"
         raise InvalidInput(message) from error
     except Exception as error:  # a user's module may raise anything on import; Celery would log it and continue
-        message = f"SEGMENTED_STEP is {named!r}: its module cannot be loaded: {one_line(repr(error))}"
+        message = f"{variable} is {named!r}: its module cannot be loaded: {one_line(repr(error))}"
         raise InvalidInput(message) from error
     if not callable(found):
-        message = f"SEGMENTED_STEP is {named!r}: it must name a function, as module:function"
+        message = f"{variable} is {named!r}: it must name a function, as module:function"
         raise InvalidInput(message)
     checked_step(found)
-    return found  # type: ignore[no-any-return]  # what it takes cannot be asked
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Final
 
 import typer
@@ -105,17 +105,22 @@ def show(
     sku: SkuArgument,
     order_id: Annotated[str, typer.Argument(metavar="ORDER_ID", help="Order id.")],
     *,
+    database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
     """Show everything known about an order: state, units, current worker, and the last reason for a delay.
 
-    Exit code 1 if the pool has no record of it, for example because it was refused when it was submitted.
+    With the order database also why a step has declined it. Exit code 1 if the pool has no record of it, for example
+    because it was refused when it was submitted.
     """
     with _opened(url) as store:
         found = run_sync(order_plan(sku, order_id), store)
     if not found:
         raise OrderUnknown(order_id)
+    why = None if database is None else _declined_for(database, sku, order_id)
+    if why is not None:
+        found = [replace(one, found=replace(one.found, reason=why)) for one in found]
     if json_file is not None:
         write_json(json_file, {"found": [order_json(one) for one in found]})
     if json_file == STDOUT:
@@ -294,3 +299,12 @@ def _print_dead(letters: Sequence[DeadLetter], messages: Sequence[KeptMessage], 
     if holding:
         what = f"{counted(len(holding), 'dead order', 'keeps')}"
         typer.echo(f"{what} {counted(sum(holding), 'unit')} from other buyers until the holds lapse", err=True)
+
+
+def _declined_for(database: str, sku: str, order_id: str) -> str | None:
+    """Return why a step has declined an order, as its row says."""
+    from segmented.orders import Gate, connect  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+    with Gate(connect(database, pool_size=1)) as gate:
+        rows = [gate.orders(name, (order_id,)).get(order_id) for name in gate.names_of(sku)]
+    return next((row.reason for row in rows if row is not None and row.reason is not None), None)

@@ -122,6 +122,8 @@ class OrderRow:
     customer_id: str | None
     created_at: datetime
     """Time by the database's clock, in UTC."""
+    reason: str | None = None
+    """Why a step declined the order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from segmented.errors import (
 )
 from segmented.locks.sql_edge import BROKEN, is_unbroken, mark_begun
 from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order, plain_text, shortened
+from segmented.models.submitted import one_line
 from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
 from segmented.orders.cart_rows import CartRows
@@ -30,6 +31,7 @@ from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, connect, shown
 from segmented.orders.ledger import LedgerRows
+from segmented.orders.outcome_rows import OutcomeRows
 from segmented.orders.postgresql import PostgresStatements
 from segmented.orders.prune_rows import PruneRows
 from segmented.orders.return_rows import ReturnRows
@@ -243,13 +245,16 @@ class OrderDatabase(NotPickled):
                     raise StoreRefused(message)
                 connection.commit()
 
-    def void(self, *, order_id: str, sku: str, quantity: int, asked: int | None = None) -> VoidAnswer:
+    def void(
+        self, *, order_id: str, sku: str, quantity: int, asked: int | None = None, reason: str | None = None
+    ) -> VoidAnswer:
         """Decide that the order is never confirmed. Call it before its units are returned; only one of the two can win.
 
-        Waits for a concurrent confirm of the same order. Raises OrderMismatch.
+        Waits for a concurrent confirm of the same order. The row keeps the `reason`, up to 200 characters of one line.
+        Raises OrderMismatch.
         """
         order = Order(order_id, quantity)
-        values = order_values(sku, order)
+        values = order_values(sku, order, None if reason is None else one_line(reason))
 
         def work(connection: Connection) -> VoidAnswer:
             if self._statements.void(connection, values):
@@ -294,6 +299,10 @@ class OrderDatabase(NotPickled):
             connection.commit()
 
         self._run(work)
+
+    def outcome_rows(self, base: str, shard: int, sku: str) -> OutcomeRows:
+        """Return the rows of outcomes of a shard, whose orders are stored under `sku`, of the sale `base`."""
+        return OutcomeRows(self._run, base, shard, sku)
 
     def is_decided(self, sku: str, order_id: str) -> bool:
         """Return whether the database has decided the order: it is sold, or void."""

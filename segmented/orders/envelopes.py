@@ -57,6 +57,7 @@ from segmented.orders.work_terms import (
     WorkTerms,
     checked_ids,
     checked_step,
+    declined_for,
     told,
 )
 from segmented.plans import run_sync
@@ -417,15 +418,15 @@ class _Envelope:
         try:
             if gate is not None:
                 claim = claim_of(self._pool.sku, order)
-                taken, asked = claim.order.quantity, claim.asked
-                voided = gate.void(order_id=order_id, sku=self._pool.sku, quantity=taken, asked=asked)
+                taken, asked, why = claim.order.quantity, claim.asked, declined_for(declined)
+                voided = gate.void(order_id=order_id, sku=self._pool.sku, quantity=taken, asked=asked, reason=why)
                 if isinstance(voided, answers.AlreadyConfirmed):  # by an earlier attempt, which the step outlived
                     self._tell(gate, order, answers.Confirmed(replay=True))
                     return
             settled = self._cancelled(order)
             self.report.settled.append(settled)
             if settled.state == "cancelled":
-                self.report.declined[order_id] = told(declined).partition(": ")[2]
+                self.report.declined[order_id] = declined_for(declined)
             del self.begun[order_id]
         except SegmentedError as error:
             self._left += (order_id,)

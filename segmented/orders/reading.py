@@ -29,6 +29,7 @@ _SELECT_ORDERS: Final = select(
     orders.c.epoch,
     orders.c.customer_id,
     orders.c.created_at,
+    orders.c.reason,
 ).where(orders.c.sku == given(orders.c.sku))
 
 _SELECT_ONE: Final = _SELECT_ORDERS.where(orders.c.order_id == given(orders.c.order_id))

@@ -73,13 +73,14 @@ def given(column: Column[Any]) -> BindParameter[Any]:
     return bindparam(f"given_{column.name}", type_=column.type)
 
 
-def order_values(sku: str, order: Order) -> dict[str, Any]:
-    """Return the parameters of an order without a segment."""
+def order_values(sku: str, order: Order, reason: str | None = None) -> dict[str, Any]:
+    """Return the parameters of an order without a segment, and why it is void."""
     return {
         "given_sku": plain_text(sku),
         "given_order_id": order.order_id,
         "given_quantity": order.quantity,
         "given_segment": None,
+        "given_reason": reason,
     }
 
 
@@ -155,6 +156,7 @@ def void_values() -> dict[str, Any]:
         "order_id": given(orders.c.order_id),
         "quantity": given(orders.c.quantity),
         "state": STATE_VOID,
+        "reason": given(orders.c.reason),
     }
 
 

@@ -118,6 +118,7 @@ orders = Table(
     Column("epoch", Integer),
     Column("customer_id", Text),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+    Column("reason", Text),
     PrimaryKeyConstraint("sku", "order_id", name="segmented_orders_key"),
     CheckConstraint(f"state IN ('{CONFIRMED}', '{VOID}')", name="segmented_orders_state_known"),
     CheckConstraint("quantity >= 1", name="segmented_orders_quantity_positive"),
@@ -155,6 +156,19 @@ returns = Table(
     PrimaryKeyConstraint("sku", "return_id", name="segmented_returns_key"),
     CheckConstraint(f"state IN ('{BEGUN}', '{DONE}')", name="segmented_returns_state_known"),
     CheckConstraint("units >= 1 AND epoch >= 1", name="segmented_returns_in_range"),
+)
+
+outcomes = Table(
+    "segmented_outcomes",
+    metadata,
+    Column("sku", identifier(SKU_LENGTH_MAX), nullable=False),
+    Column("shard", Integer, nullable=False, autoincrement=False),
+    Column("epoch", Integer, nullable=False, server_default=text("1")),
+    Column("sequence", BigInteger, nullable=False, server_default=text("0")),
+    Column("line", Integer, nullable=False, server_default=text("0")),
+    Column("dead_ms", BigInteger, nullable=False, server_default=text("0")),
+    Column("caught_up", identifier(ORDER_ID_BYTES_MAX), nullable=False, server_default=text("''")),
+    PrimaryKeyConstraint("sku", "shard", name="segmented_outcomes_key"),
 )
 
 sales = Table(

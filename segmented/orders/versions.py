@@ -15,7 +15,7 @@ from segmented.orders.tables import changes, metadata, orders, segments
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """The revisions of the tables, oldest first. This release reads and writes the last one."""
 HEAD: Final = REVISIONS[-1]
 FIRST: Final = (segments, orders, changes)

@@ -105,3 +105,8 @@ def told(error: BaseException) -> str:
         return one_line(f"{type(error).__name__}: {error}")
     except Exception:  # noqa: BLE001  # no error may affect the envelope
         return type(error).__name__
+
+
+def declined_for(declined: Decline) -> str:
+    """Return the reason of a decline."""
+    return told(declined).partition(": ")[2]

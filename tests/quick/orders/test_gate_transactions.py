@@ -177,11 +177,11 @@ def test_missing_tables_are_a_refusal_not_an_outage(sqlite_url: str) -> None:
 
 
 LATER: Final = (
-    r"^the order database \S+ has tables of revision 0006, and this release of segmented knows revisions up to 0005 "
+    r"^the order database \S+ has tables of revision 0007, and this release of segmented knows revisions up to 0006 "
     r"only: upgrade segmented, or name another database$"
 )
 EARLIER: Final = (
-    r"^the order database \S+ has tables of revision 0001, and this release of segmented needs revision 0005: "
+    r"^the order database \S+ has tables of revision 0001, and this release of segmented needs revision 0006: "
     r"bring them up to date with 'segmented orders migrate --database URL'$"
 )
 
@@ -232,7 +232,7 @@ def test_tables_of_a_later_release_are_refused_before_anything_is_read_or_create
 ) -> None:
     with Gate(connect(own_database)) as gate:
         gate.create()
-        execute(engine, "UPDATE segmented_alembic_version SET version_num = '0006'")
+        execute(engine, "UPDATE segmented_alembic_version SET version_num = '0007'")
         execute(engine, "DROP TABLE segmented_changes")
         with pytest.raises(InvalidInput, match=LATER):
             Gate(connect(own_database))
@@ -241,9 +241,9 @@ def test_tables_of_a_later_release_are_refused_before_anything_is_read_or_create
     opening = ("pool", "open", "mug", "--stock", "1", "--segments", "1", "--gated", "--create-tables")
     for command in (opening, ("orders", "migrate")):
         said = ran(*command, "--database", own_database, url=valkey.url)
-        assert (said.returncode, "tables of revision 0006" in said.stderr, said.stdout) == (2, True, "")
+        assert (said.returncode, "tables of revision 0007" in said.stderr, said.stdout) == (2, True, "")
     assert not inspect(engine).has_table("segmented_changes")
-    assert stored(engine) == ["0006"]
+    assert stored(engine) == ["0007"]
 
 
 WITHOUT = "the pool is gated, and this worker has no order database"

@@ -10,7 +10,9 @@ import pytest
 from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Order, Shard
-from segmented.stock import Pool, ShardedPool
+from segmented.orders import Decline, Gate
+from segmented.orders.envelopes import take_envelope
+from segmented.stock import Outbox, Pool, ShardedPool
 from segmented.stores.redis import RedisStore
 from tests.support import command_line
 from tests.support.contract.parking import wait_until
@@ -19,6 +21,7 @@ from tests.support.workers.order_desk import DIGESTS, LONG_MS, MESSAGE, REASON, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from segmented.models.submitted import BegunOrder
     from segmented.servers import ValkeyServer
 
 
@@ -89,6 +92,23 @@ def test_an_order_in_hand_is_shown_with_the_start_of_its_worker_and_for_how_long
     assert re.fullmatch(r"published again in (10|9) min", rows["next"])
     assert (rows["begun"], rows["published again"], rows["customer"]) == ("1 time", "0 times", "ann")
     assert WORKER not in commands.ran("show", SKU, "a", "--json", "-").stdout
+
+
+def test_a_declined_order_is_shown_with_its_reason_from_the_order_database(
+    commands: OrderCommands, order_database: str
+) -> None:
+    def pay(_: BegunOrder) -> None:
+        message = "card refused"
+        raise Decline(message)
+
+    with Gate(order_database) as gate:
+        gate.create()
+        pool = Pool(commands.store, "cup", gate=gate, outbox=Outbox())
+        pool.open(stock=10, segments=2)
+        pool.submit("a")
+        take_envelope(pool.plain, ["a"], gate=gate, step=pay)
+    rows = {row[0]: row[1] for row in commands.rows("show", "cup", "a", "--database", order_database)}
+    assert (rows["state"], rows["reason"]) == ("cancelled: its units were given back", "card refused")
 
 
 def test_a_dead_order_is_shown_with_its_reason_and_an_order_of_another_kind_too(commands: OrderCommands) -> None:

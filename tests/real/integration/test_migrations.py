@@ -29,6 +29,7 @@ TABLES: Final = {
     "segmented_changes",
     "segmented_ledger",
     "segmented_orders",
+    "segmented_outcomes",
     "segmented_returns",
     "segmented_sales",
     "segmented_segments",
@@ -130,7 +131,7 @@ def test_tables_of_the_first_revision_get_the_ledger_and_keep_their_rows(engine:
             versions.stamp(connection, "0001")
     with pytest.raises(InvalidInput, match="segmented orders migrate --database URL"):
         Gate(connect(engine.url.render_as_string(hide_password=False)))
-    assert migrate(engine) == Migrated("0001", "0005")
+    assert migrate(engine) == Migrated("0001", "0006")
     gate = Gate(engine)
     assert gate.missing_tables() == ()
     assert (gate.totals("mug").sold, gate.confirmed_units("mug")) == (2, 2)
@@ -153,13 +154,13 @@ def test_a_sale_of_an_earlier_revision_gets_an_identity_that_database_copies_sha
 
 def test_mariadb_migrates_from_the_first_revision_and_from_nothing(mariadb: Engine) -> None:
     create_first(mariadb)
-    assert migrate(mariadb) == Migrated("0001", "0005")
-    assert migrate(mariadb) == Migrated("0005", "0005")
+    assert migrate(mariadb) == Migrated("0001", "0006")
+    assert migrate(mariadb) == Migrated("0006", "0006")
     assert execute(mariadb, "SELECT sold FROM segmented_segments") == [(2,)]
     migrated = layout(mariadb)
     for name in (*TABLES, versions.VERSION_TABLE):
         execute(mariadb, f"DROP TABLE {name}")
-    assert migrate(mariadb) == Migrated(None, "0005")
+    assert migrate(mariadb) == Migrated(None, "0006")
     assert layout(mariadb) == migrated
     with mariadb.connect() as connection:
         context = MigrationContext.configure(
@@ -186,7 +187,7 @@ def test_a_migration_that_fails_leaves_nothing(engine: Engine, monkeypatch: pyte
             migrate(engine)
     assert not inspect(engine).has_table("segmented_ledger")
     assert not inspect(engine).has_table(versions.VERSION_TABLE)
-    assert migrate(engine) == Migrated("0001", "0005")
+    assert migrate(engine) == Migrated("0001", "0006")
 
 
 def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str, engine: Engine) -> None:
@@ -203,8 +204,8 @@ def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str,
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(one.before or "" for one in done) == ["0001", *["0005"] * 7]
-    assert {one.after for one in done} == {"0005"}
+    assert sorted(one.before or "" for one in done) == ["0001", *["0006"] * 7]
+    assert {one.after for one in done} == {"0006"}
 
 
 def test_the_command_says_what_it_changed(order_database: str) -> None:
@@ -213,9 +214,9 @@ def test_the_command_says_what_it_changed(order_database: str) -> None:
         said = ran("orders", "migrate", "--database", order_database, url=None)
         assert (said.returncode, said.stderr) == (0, "")
         outputs.append(said.stdout)
-    assert outputs == ["tables created at 0005\n", "tables at revision 0005 before: nothing is changed\n"]
+    assert outputs == ["tables created at 0006\n", "tables at revision 0006 before: nothing is changed\n"]
     said = ran("orders", "migrate", "--database", order_database, "--json", "-", url=None)
-    assert said.stdout.split() == ["{", '"before":', '"0005",', '"after":', '"0005",', '"is_changed":', "false", "}"]
+    assert said.stdout.split() == ["{", '"before":', '"0006",', '"after":', '"0006",', '"is_changed":', "false", "}"]
 
 
 ENVIRONMENT: Final = """
@@ -261,8 +262,8 @@ def test_the_migrations_of_another_program_stand_beside_ours(
     config.set_main_option("path_separator", "os")
     config.set_main_option("url", order_database.replace("%", "%%"))
     command.upgrade(config, "head")
-    assert migrate(engine) == Migrated(None, "0005")
+    assert migrate(engine) == Migrated(None, "0006")
     assert execute(engine, "SELECT version_num FROM alembic_version") == [("a1",)]
-    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [("0005",)]
+    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [("0006",)]
     command.check(config)  # raises if it would drop our tables
     assert set(inspect(engine).get_table_names()) == TABLES | {"invoices", "alembic_version", versions.VERSION_TABLE}
