@@ -237,8 +237,8 @@ def check_settings(settings: WorkerSettings) -> None:
             raise InvalidInput(message)
     if settings.on_outcome is not None and not ("database" in settings.model_fields_set and settings.relay_every):
         message = (
-            "SEGMENTED_ON_OUTCOME needs SEGMENTED_DATABASE, and SEGMENTED_RELAY_EVERY above 0: outcomes are told from "
-            "the ledger that is relayed there"
+            "SEGMENTED_ON_OUTCOME needs SEGMENTED_DATABASE, and SEGMENTED_RELAY_EVERY above 0: the worker reads the "
+            "outcomes in the ledger that it relays there"
         )
         raise InvalidInput(message)
 

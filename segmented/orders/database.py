@@ -91,6 +91,8 @@ class OrderDatabase(NotPickled):
         """The rows of two shards, when units go from one to the other."""
         self.returns = ReturnRows(self._statements.begin, self._run)
         """The rows of returns."""
+        self.outcome_rows: Callable[[str, int, str], OutcomeRows] = partial(OutcomeRows, self._run)
+        """Gives the rows of outcomes of a shard, from its sale's name, its number, and the sku of its orders."""
         self.pruning = PruneRows(self._statements.begin, self._run)
         """Deletes old rows."""
         self.carts = CartRows(self._statements, self._run)
@@ -299,10 +301,6 @@ class OrderDatabase(NotPickled):
             connection.commit()
 
         self._run(work)
-
-    def outcome_rows(self, base: str, shard: int, sku: str) -> OutcomeRows:
-        """Return the rows of outcomes of a shard, whose orders are stored under `sku`, of the sale `base`."""
-        return OutcomeRows(self._run, base, shard, sku)
 
     def is_decided(self, sku: str, order_id: str) -> bool:
         """Return whether the database has decided the order: it is sold, or void."""

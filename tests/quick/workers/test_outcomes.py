@@ -81,14 +81,14 @@ def worker(pool: Pool, order_database: str, valkey: ValkeyServer) -> Iterator[Po
     tasks.on_outcome.cache_clear()
 
 
-def test_the_worker_calls_what_its_variable_names_for_the_pools_that_it_takes(worker: Pool) -> None:
+def test_the_worker_calls_what_its_variable_names_for_the_pools_that_it_takes(worker: Pool, store: RedisStore) -> None:
     other = Pool(worker.store, "cup", gate=worker.gate)
     other.open(stock=1, segments=1, queue="elsewhere")
     for pool in (worker, other):
         pool.reserve("a")
         pool.confirm("a")
     for _ in range(2):
-        worker.store.client.zadd(due_key("relay"), {SKU: 1, "cup": 1})
+        store.client.zadd(due_key("relay"), {SKU: 1, "cup": 1})
         assert chores.relay.run() is not None
     assert heard == [("a", "confirmed", "")]
 
@@ -116,7 +116,7 @@ def pay(begun: BegunOrder) -> None:
             raise ValueError(message)
 
 
-def test_each_order_that_ends_is_told_with_its_state_and_reason_and_once_if_all_is_well(
+def test_each_order_that_ends_is_reported_once_with_its_state_and_reason(
     pool: Pool, gate: Gate, store: RedisStore
 ) -> None:
     pool.submit_many([Order(order_id) for order_id in ("declined", "dead", "sold")])
