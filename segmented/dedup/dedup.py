@@ -57,9 +57,9 @@ class Dedup(DedupBase):
         store: Store | Callable[[], Store],
         namespace: str,
         *,
-        keep: Duration = DAY,
-        keep_failures: Duration = 0.0,
-        ttl: Duration = DEFAULT_TTL,
+        keep: Duration | str = DAY,
+        keep_failures: Duration | str = 0.0,
+        ttl: Duration | str = DEFAULT_TTL,
         dump: Callable[[Any], str] = dumped,
         load: Callable[[str], Any] = loaded,
         size_max: int = DEFAULT_SIZE_MAX,
@@ -67,10 +67,10 @@ class Dedup(DedupBase):
     ) -> None:
         """Create an instance that keeps its records on `store`, under keys of `namespace`.
 
-        Results are kept for `keep` seconds, failures for `keep_failures` seconds (0: a repeat runs again). A call whose
-        process dies keeps its key for `ttl` seconds; a running call renews its lease. `dump` turns a result into
-        text, `load` reads it back. With `on_crash="unknown"`, a call that may or may not have been made, since its
-        process died or it raised, is not made again: at most once.
+        Results are kept for `keep` seconds, failures for `keep_failures` seconds (0: a repeat runs again); each may be
+        a text such as "30s", "5m", "2h" or "1d". A call whose process dies keeps its key for `ttl` seconds; a running
+        call renews its lease. `dump` turns a result into text, `load` reads it back. With `on_crash="unknown"`, a call
+        that may or may not have been made, since its process died or it raised, is not made again: at most once.
         """
         super().__init__(namespace, DedupOptions(keep, keep_failures, ttl, dump, load, size_max, on_crash))
         check_given(store, WHO, is_async=False)

@@ -101,6 +101,12 @@ class CallIdentity:
         return Identity(key, self._fingerprint(call, self._key))
 
     @property
+    def made_of(self) -> str:
+        """Return what keys and fingerprints are made of, for a comparison with another release of the function."""
+        payload = self._compares_all if self._payload is None else self._payload.text
+        return f"{'all arguments' if self._key is None else self._key.text!r}, payload {payload!r}"
+
+    @property
     def said(self) -> tuple[str, str]:
         """Return the function, how its key is made, and what a repeat must have: names, as values may be private."""
         key = "" if self._key is None else self._key.text

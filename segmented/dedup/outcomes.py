@@ -31,6 +31,10 @@ WRITTEN: Final[dict[type, Callable[[Any], object]]] = {
     time: time.isoformat,
     timedelta: lambda value: [value.days, value.seconds, value.microseconds],
     bytes: lambda value: b64encode(value).decode(),
+    tuple: list,
+    set: list,
+    frozenset: list,
+    dict: lambda value: [list(pair) for pair in value.items()],  # one whose keys are not all texts
 }
 READ: Final[dict[str, Callable[[Any], object]]] = {
     "Decimal": Decimal,
@@ -40,31 +44,40 @@ READ: Final[dict[str, Callable[[Any], object]]] = {
     "time": time.fromisoformat,
     "timedelta": lambda parts: timedelta(*parts),
     "bytes": b64decode,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "dict": dict,
 }
 DETAIL_LENGTH_MAX: Final = 1_000
 DEFAULT_SIZE_MAX: Final = 1_048_576
 
 
 def dumped(result: object) -> str:
-    """Return a result as JSON, in which Decimal, UUID, bytes and the types of datetime are marked.
+    """Return a result as JSON, in which what JSON lacks is marked, so that `loaded` returns the same.
 
+    That is Decimal, UUID, bytes, the types of datetime, tuples, sets, and dicts whose keys are not all texts.
     Raises TypeError for any other type that JSON does not know, and ValueError for a dict that looks like a mark.
     """
-    marks = 0
+    return json.dumps(_marked(result))
 
-    def marked(value: object) -> dict[str, object]:
-        nonlocal marks
-        if type(value) not in WRITTEN:
-            message = f"{type(value).__name__} has no form in JSON: give dump and load"
-            raise TypeError(message)
-        marks += 1
-        return {TYPE: type(value).__name__, "value": WRITTEN[type(value)](value)}
 
-    text = json.dumps(result, default=marked)
-    if text.count(TYPE) != marks:
-        message = f"the result itself contains {TYPE}"
-        raise ValueError(message)
-    return text
+def _marked(value: object) -> object:
+    match value:
+        case None | str() | int() | float():
+            return value
+        case list():
+            return [_marked(one) for one in value]
+        case dict() if TYPE in value:
+            message = f"the result itself contains {TYPE}"
+            raise ValueError(message)
+        case dict() if all(isinstance(key, str) for key in value):
+            return {key: _marked(one) for key, one in value.items()}
+    kind = next((one for one in (type(value), tuple, dict) if one in WRITTEN and isinstance(value, one)), None)
+    if kind is None:
+        message = f"{type(value).__name__} has no form in JSON: give dump and load"
+        raise TypeError(message)
+    return {TYPE: kind.__name__, "value": _marked(WRITTEN[kind](value))}
 
 
 def loaded(text: str) -> Any:  # noqa: ANN401  # any result
@@ -80,7 +93,7 @@ def _unmarked(found: dict[str, Any]) -> object:
 class OutcomeForm:
     """`dump` turns a result into text of at most `size_max` bytes, and `load` turns it back.
 
-    The default is JSON with Decimal, UUID, bytes and the types of datetime.
+    The default is JSON, in which `dumped` marks what JSON lacks.
     """
 
     dump: Callable[[Any], str] = dumped

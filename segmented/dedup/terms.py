@@ -178,13 +178,13 @@ def checked_namespace(namespace: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DedupOptions:
-    """Options of deduplication. All durations are in seconds."""
+    """Options of deduplication. Durations are seconds, timedeltas, or texts such as "30s", "5m", "2h" or "1d"."""
 
-    keep: Duration = DAY
+    keep: Duration | str = DAY
     """Seconds for which repeats get a result."""
-    keep_failures: Duration = 0.0
+    keep_failures: Duration | str = 0.0
     """Seconds for which repeats get a failure; 0: the next call with the key runs again."""
-    ttl: Duration = DEFAULT_TTL
+    ttl: Duration | str = DEFAULT_TTL
     """Seconds for which a process that died keeps its key; a live one renews its lease."""
     dump: Callable[[Any], str] = dumped
     load: Callable[[str], Any] = loaded
@@ -210,9 +210,9 @@ class DedupOptions:
     def terms(self, task: str) -> RunTerms:
         """Return the terms of runs of `task`."""
         keep_ms, failures_ms = (
-            milliseconds_or_none(self.keep, "keep"),
-            milliseconds_or_none(self.keep_failures, "keep_failures"),
+            milliseconds_or_none(in_words(self.keep), "keep"),
+            milliseconds_or_none(in_words(self.keep_failures), "keep_failures"),
         )
-        ttl_ms = milliseconds(self.ttl, "ttl")
+        ttl_ms = milliseconds(in_words(self.ttl), "ttl")
         remember_ms = max(keep_ms, failures_ms, ttl_ms)
         return RunTerms(task, ttl_ms, remember_ms, keep_ms, failures_ms, on_lapse=self.on_crash)

@@ -68,6 +68,9 @@ FOR_NOW: Final = ("used memory > 'maxmemory'", "NOREPLICAS", "MISCONF")
 DOWN_SECONDS: Final = 5.0
 """Seconds after which a message returns if the records' server did not answer, or answered with an error."""
 
+ANSWERED: Final[dict[str, str]] = {}
+"""Eager calls that got the outcome of another message, until their handle says so."""
+
 log = logging.getLogger(__name__)
 
 
@@ -291,6 +294,8 @@ class Execution:
         ):
             raise Ignore  # the original error, or the result that the record could not keep
         self._tell("answered", header, outcome.message)
+        if self.request.is_eager:
+            ANSWERED[header.message] = outcome.message
         return self.plan.form.read(header.key, outcome)
 
     def _tell(self, decision: str, header: OnceHeader, first: str) -> None:

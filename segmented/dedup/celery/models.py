@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
+class Fields(dict[str, Any]):
+    """A model's dump. An expression reads its fields as items or, as of the model, as attributes."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # any JSON
+        """Return a field. Raises AttributeError if the model has none of that name."""
+        if name not in self:
+            raise AttributeError(name)
+        return Fields(self[name]) if isinstance(self[name], dict) else self[name]
+
+
 class ModelArguments:
     """The arguments of one task; unchanged unless it has `pydantic=True`."""
 
@@ -41,7 +51,7 @@ class ModelArguments:
             value = bound.arguments.get(name)
             if isinstance(value, dict | model):
                 with suppress(Exception):  # a validator may raise anything; then the dict counts as it is
-                    bound.arguments[name] = model.model_validate(value).model_dump(mode="json")
+                    bound.arguments[name] = Fields(model.model_validate(value).model_dump(mode="json"))
         return bound.args, bound.kwargs
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kombu.utils import json
 
@@ -12,12 +13,12 @@ from segmented.dedup.celery.message import expires_in_ms, text_of, waits_ms
 from segmented.dedup.celery.models import ModelArguments
 from segmented.dedup.celery.rule import OnceRule, latest, per, serial, unique
 from segmented.dedup.celery.settings import OnceSettings, namespace_of, runs_when_down, store_of, timeout_of
+from segmented.dedup.dedup import Dedup
 from segmented.dedup.identity import CallIdentity, Identity
 from segmented.dedup.outcomes import OutcomeForm
-from segmented.dedup.terms import NextAttempt, RunClaim
+from segmented.dedup.terms import DAY, NextAttempt, RunClaim
 from segmented.errors import InvalidInput, OtherPayload
 from segmented.locks.claim import new_holder_id
-from segmented.locks.durations import milliseconds_or_none
 from segmented.locks.hints import ONCE_HINTS
 from segmented.models.dedup import RecordName
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from segmented.dedup.celery.message import OnceHeader
     from segmented.plans.drivers import Store
+
+_log = logging.getLogger("segmented.dedup")
+RULE_KEPT: Final = 366 * DAY
 
 
 class OncePlan:
@@ -101,7 +105,7 @@ class OncePlan:
 
     def waits_ms(self, expires: datetime | str | float | None, delay_ms: int) -> int:
         """Return for how long a message keeps its key beyond its delay."""
-        return waits_ms(self.app, milliseconds_or_none(self.rule.queue_for, "queue_for"), expires, delay_ms)
+        return waits_ms(self.app, self.rule.queue_ms, expires, delay_ms)
 
     def next_attempt(
         self, attempt: int, delay_ms: int, expires: datetime | str | float | None, text: str = ""
@@ -109,6 +113,22 @@ class OncePlan:
         """Return the next attempt of a message."""
         wait_ms = self.waits_ms(expires, delay_ms)
         return NextAttempt(attempt, wait_ms, delay_ms, expires_in_ms(self.app, expires), text)
+
+    def compare_rule(self) -> None:
+        """Log if the rule makes other keys than the one that the records know, and let them know this one."""
+        rules = Dedup(self.store, namespace_of(self._settings), keep=RULE_KEPT)
+        rule, name = self._identity.made_of, f"rule of {self.name}"
+        known = rules.call(name, lambda: rule)
+        if known != rule:
+            _log.warning(
+                "task %s: its keys were made of %s, and are now made of %s: calls do not meet messages and results "
+                "with a key of the other kind",
+                self.name,
+                known,
+                rule,
+            )
+            rules.free(name)
+            rules.call(name, lambda: rule)
 
     def claim(self, header: OnceHeader) -> RunClaim:
         """Return a new claim to the run of a message, with a new holder id."""

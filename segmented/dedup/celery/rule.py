@@ -54,7 +54,9 @@ WALL: Final = WallClock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnceRule:
-    """How a task is deduplicated; made by `unique`, `per`, `latest` and `serial`. All times are in seconds.
+    """How a task is deduplicated; made by `unique`, `per`, `latest` and `serial`.
+
+    Times are seconds, timedeltas, or texts such as "30s", "5m", "2h" or "1d".
 
     Checked when it is created. With any rule, a message that is delivered again does not run again.
     """
@@ -70,14 +72,14 @@ class OnceRule:
     any case, for copies of its message."""
     keep_failures: Duration | str = 0.0
     """Seconds for which repeats get a failure; 0: the next message published runs."""
-    ttl: Duration = DEFAULT_TTL
+    ttl: Duration | str = DEFAULT_TTL
     """Seconds for which a dead worker keeps its run; a live worker renews it."""
-    queue_for: Duration = DAY
+    queue_for: Duration | str = DAY
     """Seconds for which the key is kept for a message that has not begun, beyond its countdown."""
-    resend_after: Duration = DEFAULT_RESEND
-    """A message that has been queued for this many seconds may be lost: it is published again as it was when a repeat is
-    published, or reaches a worker. 0: never."""
-    remember: Duration = DEFAULT_REMEMBER
+    resend_after: Duration | str = DEFAULT_RESEND
+    """A message that has been queued for this many seconds may be lost: it is published again unchanged when a repeat
+    is published, or reaches a worker. 0: never."""
+    remember: Duration | str = DEFAULT_REMEMBER
     """Seconds for which a copy of a message is recognised. More than the broker's visibility timeout."""
     size_max: int = DEFAULT_SIZE_MAX
     """Bytes of a result that is kept; a larger one is not, and repeats get its handle alone."""
@@ -92,8 +94,7 @@ class OnceRule:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, in one sentence."""
-        _ = self.terms(""), self.quiet_ms, self.at_most_ms, OutcomeForm(size_max=self.size_max)
-        milliseconds_or_none(self.queue_for, "queue_for")
+        _ = self.terms(""), self.queue_ms, self.quiet_ms, self.at_most_ms, OutcomeForm(size_max=self.size_max)
         if self.at_most is not None and self.at_most_ms < self.quiet_ms:
             message = f"at_most of {self.at_most!r} is less than quiet of {self.quiet!r}: give quiet or more"
             raise InvalidInput(message)
@@ -119,6 +120,11 @@ class OnceRule:
         return self.kind in {"unique", "per"}
 
     @property
+    def queue_ms(self) -> int:
+        """Milliseconds for which a message that waits keeps its key."""
+        return milliseconds_or_none(in_words(self.queue_for), "queue_for")
+
+    @property
     def quiet_ms(self) -> int:
         """Milliseconds without a call after which `latest` runs."""
         return milliseconds_or_none(in_words(self.quiet), "quiet")
@@ -132,15 +138,16 @@ class OnceRule:
         """Return the terms of runs of a task."""
         keep_ms = milliseconds_or_none(in_words(self.keep), "keep")
         failures_ms = milliseconds_or_none(in_words(self.keep_failures), "keep_failures")
-        remember_ms = max(milliseconds(self.remember, "remember"), keep_ms, failures_ms)
+        ttl_ms = milliseconds(in_words(self.ttl), "ttl")
+        remember_ms = max(ttl_ms, milliseconds(in_words(self.remember), "remember"), keep_ms, failures_ms)
         return RunTerms(
             task,
-            milliseconds(self.ttl, "ttl"),
+            ttl_ms,
             remember_ms,
             keep_ms,
             failures_ms,
             seat_end=SEAT_ENDS[self.kind],
-            resend_ms=0 if self.kind == "serial" else milliseconds_or_none(self.resend_after, "resend_after"),
+            resend_ms=0 if self.kind == "serial" else milliseconds_or_none(in_words(self.resend_after), "resend_after"),
             run_on="message" if self.kind == "serial" else "key",
             at_once=self.at_once if self.kind == "serial" else 0,
         )
@@ -183,10 +190,10 @@ def unique(  # noqa: PLR0913  # each is an option of its own
     keep: Duration | str = 0.0,
     keep_failures: Duration | str = 0.0,
     payload: str | Callable[..., object] | bool = True,
-    ttl: Duration = DEFAULT_TTL,
-    queue_for: Duration = DAY,
-    resend_after: Duration = DEFAULT_RESEND,
-    remember: Duration = DEFAULT_REMEMBER,
+    ttl: Duration | str = DEFAULT_TTL,
+    queue_for: Duration | str = DAY,
+    resend_after: Duration | str = DEFAULT_RESEND,
+    remember: Duration | str = DEFAULT_REMEMBER,
     size_max: int = DEFAULT_SIZE_MAX,
 ) -> OnceRule:
     """One message of a key is queued or running; a repeat gets its handle and, for `keep` seconds, its result.
@@ -214,8 +221,8 @@ def per(
     *,
     tz: str = "UTC",
     payload: str | Callable[..., object] | bool = True,
-    ttl: Duration = DEFAULT_TTL,
-    resend_after: Duration = DEFAULT_RESEND,
+    ttl: Duration | str = DEFAULT_TTL,
+    resend_after: Duration | str = DEFAULT_RESEND,
     size_max: int = DEFAULT_SIZE_MAX,
     clock: Clock = WALL,
 ) -> OnceRule:
@@ -252,10 +259,10 @@ def latest(
     *,
     quiet: Duration | str = 0.0,
     at_most: Duration | str | None = None,
-    ttl: Duration = DEFAULT_TTL,
-    queue_for: Duration = DAY,
-    resend_after: Duration = DEFAULT_RESEND,
-    remember: Duration = DEFAULT_REMEMBER,
+    ttl: Duration | str = DEFAULT_TTL,
+    queue_for: Duration | str = DAY,
+    resend_after: Duration | str = DEFAULT_RESEND,
+    remember: Duration | str = DEFAULT_REMEMBER,
 ) -> OnceRule:
     """One message of a key waits, and runs with the arguments of the last call.
 
@@ -278,8 +285,8 @@ def serial(
     key: Key = None,
     *,
     at_once: int = 1,
-    ttl: Duration = DEFAULT_TTL,
-    remember: Duration = DEFAULT_REMEMBER,
+    ttl: Duration | str = DEFAULT_TTL,
+    remember: Duration | str = DEFAULT_REMEMBER,
 ) -> OnceRule:
     """Every message runs, up to `at_once` of a key at a time, in the order in which they reach the workers."""
     return OnceRule(kind="serial", key=key, at_once=at_once, ttl=ttl, remember=remember)

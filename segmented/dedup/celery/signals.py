@@ -5,19 +5,23 @@ A worker's parent process also learns when a run was ended from outside, and fre
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Literal
 
 from billiard.einfo import ExceptionWithTraceback  # type: ignore[attr-defined]  # its stubs do not know of it
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
-from celery.signals import task_revoked, worker_process_shutdown, worker_shutdown
+from celery.signals import task_revoked, worker_process_shutdown, worker_ready, worker_shutdown
 from celery.worker.request import Request
 from celery.worker.state import revoked
 
 from segmented.dedup.celery.settings import close_stores
 from segmented.dedup.celery.task import Once
+from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
     from celery.app.task import Context
+
+_log = logging.getLogger("segmented.dedup")
 
 
 @task_revoked.connect
@@ -32,6 +36,18 @@ def free_revoked(
     if not isinstance(sender, Once) or request is None:
         return
     sender.once_free(str(request.id), request.args, request.kwargs, fields=vars(request), is_dead=bool(terminated))
+
+
+@worker_ready.connect
+def compare_rules(sender: Any = None, **_: object) -> None:  # noqa: ANN401  # the consumer of a worker
+    """Log which rules make other keys than those that workers and publishers had before."""
+    for task in sender.app.tasks.values():
+        if isinstance(task, Once) and task.once is not None:
+            try:
+                task.once_plan.compare_rule()
+            except SegmentedError as error:  # the records cannot be reached, and every task says so itself
+                _log.warning("once.rule_unread", extra={"task": task.name, "error": str(error)})
+                return
 
 
 @worker_process_shutdown.connect

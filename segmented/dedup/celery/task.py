@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from celery import Task
 from celery.utils import uuid
 
-from segmented.dedup.celery.execution import Execution
+from segmented.dedup.celery.execution import ANSWERED, Execution
 from segmented.dedup.celery.message import due_in_ms, header_of
 from segmented.dedup.celery.plan import OncePlan, body_of, checked_rule
 from segmented.dedup.celery.publication import Publication
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from celery import Celery
-    from celery.result import AsyncResult
+    from celery.result import AsyncResult, EagerResult
 
     from segmented.dedup.celery.rule import OnceRule
     from segmented.dedup.run import Run
@@ -188,6 +188,13 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         identity = plan.identity(args, kwargs, given=uuid() if is_off or plan.is_off else once_key)
         given.setdefault("expires", self.expires)
         return Publication(plan, identity, given, (args, kwargs), send, self.AsyncResult).publish()
+
+    def apply(self, *arguments: Any, **passed_on: Any) -> EagerResult[Any]:  # noqa: ANN401  # as Celery's own
+        """Run the task here, under its record, as Celery does in eager mode."""
+        done: Any = super().apply(*arguments, **passed_on)
+        done.first_id = ANSWERED.pop(done.id, done.id)
+        done.is_repeat = done.first_id != done.id
+        return done  # type: ignore[no-any-return]  # Celery's own, with what every handle has here
 
     def AsyncResult(self, task_id: str, **passed_on: Any) -> OnceResult:  # noqa: ANN401, N802  # Celery's own name
         """Return the handle of a message id."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -13,13 +14,17 @@ pytest.importorskip("celery")
 from celery import Celery
 
 from segmented.dedup.celery import Once, OnceRule, latest, per, serial, unique
+from segmented.dedup.terms import DedupOptions
 from segmented.errors import InvalidInput
+from segmented.stores.memory import MemoryStore
 from segmented.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.dedup.celery.rule import Period
+
+BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.fixture
@@ -65,6 +70,37 @@ def test_a_time_or_size_that_is_none_is_refused_as_the_rule_is_made_and_named(op
 def test_a_time_may_be_said_in_words() -> None:
     assert unique(keep="2h").terms("").keep_ms == unique(keep=7200).terms("").keep_ms
     assert latest(quiet="5s", at_most="1m").at_most_ms == 60_000
+    words, numbers = (
+        unique(ttl=ttl, queue_for=queue_for, resend_after=resend_after, remember=remember)
+        for ttl, queue_for, resend_after, remember in (("30s", "2h", "5m", "1d"), (30, 7200, 300, 86_400))
+    )
+    assert (words.terms(""), words.queue_ms) == (numbers.terms(""), numbers.queue_ms)
+    assert DedupOptions("1d", "5m", "30s").terms("") == DedupOptions(86_400, 300, 30).terms("")
+
+
+def test_copies_are_recognised_for_as_long_as_a_dead_worker_keeps_its_run() -> None:
+    assert unique(ttl="1h", remember=60).terms("").remember_ms == 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("begins", "hours"), [(datetime(2026, 3, 28, tzinfo=BERLIN), 71), (datetime(2026, 10, 24, tzinfo=BERLIN), 73)]
+)
+def test_a_daily_task_runs_once_a_day_also_on_days_of_23_and_25_hours(
+    app: Celery, begins: datetime, hours: int
+) -> None:
+    clock = ManualClock(start=begins.timestamp())
+    ran: list[datetime] = []
+    app.conf.update(once_store=MemoryStore(clock=clock), task_always_eager=True)
+    rule = per("day", lambda: "all", tz="Europe/Berlin", clock=clock)
+
+    def note() -> None:
+        ran.append(datetime.fromtimestamp(clock.now(), BERLIN))
+
+    task = app.task(base=Once, name="daily", once=rule, shared=False)(note)
+    for _ in range(hours):
+        task.delay()
+        clock.advance(3_600)
+    assert [(one.day - begins.day, one.hour) for one in ran] == [(0, 0), (1, 0), (2, 0)]
 
 
 def test_a_slot_is_that_of_the_calendar_in_its_time_zone(app: Celery) -> None:

@@ -74,3 +74,13 @@ def test_a_call_without_an_expiry_is_not_revoked_with_one_that_has_it(once: Once
     with pytest.raises(TaskRevokedError):
         alone.get(timeout=SOON)
     assert once.runs(f"{key}-alone") == 0
+
+
+def test_a_worker_says_at_its_start_which_rules_make_other_keys_than_before(once: OnceSide) -> None:
+    workers = [once.start_ready(once.changed(key_of_plain=key)) for key in ("{key}", "{key}", "{key}-{value}")]
+    told = [line for worker in workers for line in worker.said().splitlines() if "its keys were" in line]
+    sentence = (
+        "task plain: its keys were made of '{key}', payload True, and are now made of '{key}-{value}', payload True: "
+        "calls do not meet messages and results with a key of the other kind"
+    )
+    assert [line.partition("] ")[2] for line in told] == [sentence]

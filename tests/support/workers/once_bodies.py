@@ -120,7 +120,8 @@ def add_tasks(app: Celery, base: type, lease: float) -> None:
         once = replace(once, ttl=lease) if once is not None and lease else once
         app.task(base=base, name=name, once=once, bind=True, lazy=False, shared=False, **as_celery)(body)  # type: ignore[call-overload]  # whatever Celery takes
 
-    for name, rule in RULES.items():
+    plain = replace(RULES["plain"], key=app.conf.get("key_of_plain") or RULES["plain"].key)
+    for name, rule in {**RULES, "plain": plain}.items():
         add(name, work, rule)
     add("retried", retried, usual, max_retries=5)
     add("retried_early", retried, usual, acks_late=False)
