@@ -23,6 +23,7 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
+from segmented.cli.pool_all import AllOption, OneSkuArgument, each_pool, one_of, pools_of
 from segmented.cli.pool_both import both_json, order_database, print_both
 from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed
 from segmented.cli.pool_view import as_json
@@ -39,8 +40,9 @@ COLUMNS: Final = tuple(field.name for field in fields(LedgerEntry))
 
 def audit(
     context: typer.Context,
-    sku: SkuArgument,
+    sku: OneSkuArgument = None,
     *,
+    all_pools: AllOption = False,
     database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
@@ -50,9 +52,17 @@ def audit(
     With the order database of a gated pool, also compare every order and the sums of both sides. Prints each drift and
     difference, and the order it concerns. Exit code 0 if every number is explained, otherwise 1.
     """
+    sku = one_of(sku, all_pools=all_pools)
+    if all_pools:
+        each_pool(pools_of(url), lambda one: _audit(one, database, url, None, is_named=False), json_file)
+        return
+    _audit(sku, database, url, json_file, is_named=is_said(context, "database"))
+
+
+def _audit(sku: str, database: str | None, url: str, json_file: Path | None, *, is_named: bool) -> None:
     with RedisStore.from_url(url) as store:
         pool = find_pool(store, sku)
-        with order_database(pool, database, is_said=is_said(context, "database")) as gated:
+        with order_database(pool, database, is_said=is_named) as gated:
             report = pool.audit()
             compared = None if gated is None else gated.audit_both()
     if json_file is not None:

@@ -20,11 +20,14 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
+from segmented.cli.pool_all import AllOption, OneSkuArgument, each_pool, each_shard, one_of
 from segmented.cli.pool_view import as_json, total_rows
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolNotFrozen, PoolNotGated, ThawGated
 from segmented.files import STDOUT
 from segmented.models import Opened, PoolState, Thawed
-from segmented.models.ids import plural
+from segmented.models.ids import counted, plural
+from segmented.models.shards import SHARD_MARK
+from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
@@ -48,8 +51,9 @@ KeptStepOption = Annotated[
 
 
 def rebuild(
-    sku: SkuArgument,
+    sku: OneSkuArgument = None,
     *,
+    all_pools: AllOption = False,
     shard: ShardOption = None,
     database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
@@ -61,6 +65,10 @@ def rebuild(
     twice: a pool that sells is unchanged, and the next run finishes an interrupted one. A pool in a later epoch than
     its database is rebuilt although it sells. One whose keys are gone is opened again by `segmented pool reopen`.
     """
+    sku = one_of(sku, all_pools=all_pools)
+    if all_pools:
+        each_shard(url, lambda one, number: rebuild(one, shard=number, database=database, url=url), json_file)
+        return
     with _gated("rebuild", sku, database, url, shard) as both:
         from segmented.orders import rebuild as rebuild_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
@@ -68,10 +76,13 @@ def rebuild(
     _tell("rebuilt", thawed, json_file)
 
 
-def reopen(
-    sku: SkuArgument,
+def reopen(  # noqa: PLR0913  # an option each
+    sku: OneSkuArgument = None,
     *,
-    segments: Annotated[int, typer.Option(metavar="K", help="Number of segments that the stock is split into.")],
+    all_pools: AllOption = False,
+    segments: Annotated[
+        int | None, typer.Option(metavar="K", help="Number of segments  [default: as many as the database has rows]")
+    ] = None,
     epoch: Annotated[
         int | None, typer.Option(metavar="N", help="Epoch, later than any before  [default: the next one]")
     ] = None,
@@ -79,15 +90,27 @@ def reopen(
     step: KeptStepOption = None,
     database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
+    yes: YesOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """Open a gated pool again whose keys are gone, in a new epoch, with the units that its database has not sold.
 
     Units that were only reserved are free again; the database refuses confirms of earlier epochs. Safe to run twice: an
     open pool is unchanged, and the next run finishes an interrupted one. The limit per customer, the profile, the queue
-    and the step are those that the database has kept.
+    and the step are those that the database has kept. With --all, every sale of the database that the server does not
+    know, but for those in shards; asks for confirmation.
     """
+    sku = one_of(sku, all_pools=all_pools)
+    if all_pools:
+        names = _gone(database, url)
+        if names and require_somebody("reopen --all", yes=yes):
+            typer.echo("\n".join(map(shown, names)))
+            if not typer.confirm(f"Open {counted(len(names), 'sale')} again?"):
+                raise typer.Exit(EXIT_REFUSED)
+        each_pool(names, lambda one: reopen(one, segments=segments, database=database, url=url), json_file)
+        return
     with _gated("reopen", sku, database, url) as both:
+        segments = segments or max(1, len(both.gate.totals(sku).segments))
         answer = both.reopen(segments, epoch, queue=queue, step=step)
     state, is_new = answer.state, isinstance(answer, Opened)
     if json_file is not None:
@@ -98,8 +121,9 @@ def reopen(
 
 
 def verify(
-    sku: SkuArgument,
+    sku: OneSkuArgument = None,
     *,
+    all_pools: AllOption = False,
     shard: ShardOption = None,
     database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
@@ -110,6 +134,10 @@ def verify(
     Workers with the order database do so by themselves. A pool that lacks changes which the database has seen is
     frozen, and is to be rebuilt. Safe to run twice.
     """
+    sku = one_of(sku, all_pools=all_pools)
+    if all_pools:
+        each_shard(url, lambda one, number: verify(one, shard=number, database=database, url=url), json_file)
+        return
     with _gated("verify", sku, database, url, shard) as both:
         from segmented.orders import verify as verify_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
@@ -157,6 +185,28 @@ def thaw(
             raise typer.Exit(EXIT_REFUSED)
         thawed = _or_unchanged(pool, lambda: pool.thaw(sold=sold, stocked=stocked))
     _tell("thawed", thawed, json_file)
+
+
+def _gone(database: str | None, url: str) -> list[str]:
+    """List the sales of an order database that the stock server does not know, without shards."""
+    if database is None:
+        message = "reopen needs --database URL: the order database that has the sales"
+        raise InvalidInput(message)
+    from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+    names: list[str] = []
+    with RedisStore.from_url(url) as store, migrated_gate(database) as gate:
+        for name in gate.sales():
+            if SHARD_MARK in name:
+                tell(f"{shown(name)} is a shard: open its pool again by hand")
+                continue
+            try:
+                find_pool(store, name).state()
+            except PoolArchived:
+                continue
+            except PoolMissing:
+                names.append(name)
+    return names
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from segmented.models.ids import SKU_BYTES_MAX, checked_id
 from segmented.plans import run_sync
 from segmented.process import tell
 from segmented.stores.redis import RedisStore
+from segmented.watch.doctor import OVERDUE_OUTBOX_MS
 from segmented.watch.reading import POOLS_MAX, PoolReading, as_json, known_plan, readings_plan
 
 EVERY_MIN: Final = 0.1
@@ -90,6 +91,10 @@ def exporter(
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=PORT_MAX, help="Port; 0 is a free one.")] = (
         EXPORTER_PORT
     ),
+    stalled_after: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.0, help="/readyz is 503 once a submitted order has been due that long."),
+    ] = OVERDUE_OUTBOX_MS / 1_000,
     password: PasswordOption = None,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
@@ -100,7 +105,17 @@ def exporter(
     from segmented.watch.server import Serving, serve  # noqa: PLC0415  # as in `watch`
 
     named = _checked(skus)
-    serve(Serving(url=url, skus=named, every=every, host=host, port=port, has_page=False, password=password))
+    of_pools = Serving(
+        url=url,
+        skus=named,
+        every=every,
+        host=host,
+        port=port,
+        has_page=False,
+        stalled_after=stalled_after,
+        password=password,
+    )
+    serve(of_pools)
 
 
 def looks(

@@ -356,6 +356,11 @@ class OrderDatabase(NotPickled):
         """Read a sku's segment rows, and the identity of its sale, in one step."""
         return self._run(lambda connection: reading.read_totals(connection, sku))
 
+    def sales(self) -> list[str]:
+        """Read the names of all sales, sorted: skus, and those of shards."""
+        names = select(sales.c.sku).order_by(sales.c.sku)
+        return self._run(lambda connection: list(connection.execute(names).scalars()))
+
     def names_of(self, base: str) -> list[str]:
         """Read the names of a sku's sales: its own, or those of its shards."""
         return self._run(lambda connection: reading.read_names(connection, base))

@@ -12,7 +12,7 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 import uvicorn
@@ -24,6 +24,7 @@ from starlette.routing import Route
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.plans import run_async
 from segmented.stores.redis import AsyncRedisStore
+from segmented.watch.doctor import OVERDUE_OUTBOX_MS
 from segmented.watch.metrics import CONTENT_TYPE, exposition
 from segmented.watch.reading import as_json, known_plan, readings_plan
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 PASSWORD_BYTES: Final = 18
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 SHUTDOWN_SECONDS: Final = 2
+READ_SECONDS_MAX: Final = 2.0
+"""Seconds for a reading of all pools, after which the server counts as away: a probe waits no longer."""
 PACE_READINGS: Final = 5
 """Intervals after which a reading is too old to say a rate since."""
 AWAY: Final = "the stock server does not answer"
@@ -73,13 +76,14 @@ class Watcher:
             if now < self._read_at + self.every:
                 return
             try:
-                skus = self._named or await run_async(known_plan(), self._store)
-                found = await run_async(readings_plan(skus), self._store)
+                async with asyncio.timeout(READ_SECONDS_MAX):
+                    skus = self._named or await run_async(known_plan(), self._store)
+                    found = await run_async(readings_plan(skus), self._store)
                 before = self._before if now < self._read_at + PACE_READINGS * self.every else {}
                 self.event = json.dumps({"pools": [as_json(one, before.get(one.sku)) for one in found]})
                 self._before = {one.sku: one for one in found}
                 self.readings = found
-            except StoreUnavailable:
+            except (StoreUnavailable, TimeoutError):
                 self.readings = None
                 self.event = json.dumps({"error": AWAY})
             except SegmentedError as error:
@@ -88,7 +92,7 @@ class Watcher:
             self._read_at = asyncio.get_running_loop().time()
 
 
-def application(watcher: Watcher, is_over: Callable[[], bool], *, has_page: bool) -> Starlette:
+def application(watcher: Watcher, is_over: Callable[[], bool], how: Serving) -> Starlette:
     """Create the application. Its streams end once `is_over` returns True."""
 
     async def page(_: Request) -> Response:
@@ -108,11 +112,17 @@ def application(watcher: Watcher, is_over: Callable[[], bool], *, has_page: bool
         await watcher.refresh()
         if watcher.readings is None:
             return JSONResponse({"is_ready": False, "reason": AWAY}, status_code=503)
-        due = [as_json(one)["outbox"]["due_since_ms"] for one in watcher.readings if one.state is not None]
-        return JSONResponse({"is_ready": True, "oldest_due_ms": max(due, default=0)})
+        due = {one.sku: max((each.outbox_age_ms for each in one.activities), default=0) for one in watcher.readings}
+        late = {sku: age for sku, age in due.items() if age > how.stalled_after * 1_000}
+        content: dict[str, Any] = {"is_ready": not late, "oldest_due_ms": max(due.values(), default=0)}
+        if late:
+            sku = max(late, key=late.__getitem__)
+            content["reason"] = f"no worker takes the submitted orders of {', '.join(map(repr, sorted(late)))}: {sku!r}"
+            content["reason"] += f" has one that has been due for {late[sku] / 1_000:,.0f} s"
+        return JSONResponse(content, status_code=503 if late else 200)
 
     routes = [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
-    if has_page:
+    if how.has_page:
         routes += [Route("/", page), Route("/events", events)]
 
     return Starlette(routes=routes)
@@ -186,6 +196,8 @@ class Serving:
     host: str
     port: int
     has_page: bool
+    stalled_after: float = OVERDUE_OUTBOX_MS / 1_000
+    """Seconds for which a submitted order may be due before /readyz answers 503."""
     password: str | None
     """None: one is made and printed if the address is not a loopback one."""
 
@@ -207,7 +219,7 @@ def serve(how: Serving) -> None:
 async def _serve(listener: socket.socket, how: Serving, password: str | None) -> None:
     async with AsyncRedisStore(how.url) as store:
         watcher = Watcher(store, how.skus, how.every)
-        app = application(watcher, lambda: server.should_exit, has_page=how.has_page)
+        app = application(watcher, lambda: server.should_exit, how)
         config = uvicorn.Config(
             Guard(app, how.host, password),
             lifespan="off",

@@ -365,6 +365,38 @@ def test_each_alert_fires_in_a_real_prometheus_in_a_sale_with_its_fault(
     assert pool.state().confirmed == 3
 
 
+def test_a_paused_server_makes_the_exporter_unready_within_its_two_seconds(
+    start_valkey: Callable[..., ValkeyServer],
+) -> None:
+    server = start_valkey()
+    with serving("exporter", "--every", "0.1", url=server.url) as address:
+        ready = address.replace("metrics", "readyz")
+        assert fetched(ready)[0] == 200
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            until(lambda: fetched(ready)[0] == 503)
+            began = time.monotonic()
+            assert fetched(ready)[0] == 503
+            assert time.monotonic() - began < 4
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        until(lambda: fetched(ready)[0] == 200)
+
+
+def test_workers_that_take_no_orders_make_the_exporter_unready_until_they_do(
+    pool: Pool, store: RedisStore, valkey: ValkeyServer
+) -> None:
+    with serving("exporter", SKU, "--every", "0.1", "--stalled-after", "60", url=valkey.url) as address:
+        ready = address.replace("metrics", "readyz")
+        assert fetched(ready)[0] == 200
+        store.client.zadd(KEYS.outbox, {"held": LONG_AGO})
+        until(lambda: fetched(ready)[0] == 503)
+        assert "no worker takes the submitted orders of 'concert'" in fetched(ready)[1]
+        store.client.delete(KEYS.outbox)
+        until(lambda: fetched(ready)[0] == 200)
+    assert pool.state().confirmed == 3
+
+
 def test_promtool_finds_nothing_wrong_with_the_metrics_and_the_rules(pool: Pool, valkey: ValkeyServer) -> None:
     promtool = shutil.which("promtool") or ""
     require("promtool", found=bool(promtool), missing="there is no program promtool")
