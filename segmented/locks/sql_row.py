@@ -60,54 +60,12 @@ class HeldRow(Hinted):
     """Higher than the token of every holder that committed; durable only once this transaction commits."""
 
 
-class SqlRowLock(AcquireHinted):
-    """A lock by name for the rest of a transaction, for threads: PostgreSQL, MariaDB, MySQL.
+class AsyncSqlRowLock(AcquireHinted):
+    """A lock by name for the rest of a transaction, for asyncio: PostgreSQL, MariaDB, MySQL.
 
     The transaction is the holder: a repeat in it succeeds at once, with a higher token. The connection must be in a
-    transaction and not in autocommit. The table comes from `create_lock_table`.
-    """
-
-    _hints = ROW_HINTS
-    _option_hints = ENDLESS_HINTS
-
-    def __init__(self, connection: Connection, name: str) -> None:
-        """Create a lock `name` in the transaction begun on `connection`. Raises InvalidInput for an invalid name."""
-        self.name = checked_row_name(name)
-        self._connection = connection
-
-    def __repr__(self) -> str:
-        """Return the class, the name and the kind of database."""
-        return f"SqlRowLock({self.name!r}, on {self._connection.dialect.name})"
-
-    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> HeldRow:
-        """Wait up to `timeout` seconds (default: 60; None: forever; 0: one try) and hold the name.
-
-        Raises AcquireTimeout, which leaves the transaction unchanged; TransactionConflict for a deadlock, after which
-        the transaction is rolled back; StoreUnavailable if the connection is lost; StoreRefused; and InvalidInput for
-        a connection without a transaction.
-        """
-        return _acquire(self._connection, self.name, checked_timeout(timeout))
-
-    def try_acquire(self) -> HeldRow | None:
-        """Hold the name if it is free now; otherwise return None and leave the transaction unchanged.
-
-        Raises as `acquire`.
-        """
-        return _try_acquire(self._connection, [self.name])
-
-    @staticmethod
-    def try_acquire_any(connection: Connection, names: Iterable[str]) -> HeldRow | None:
-        """Hold any one of these names (up to 1,000) that is free now, or return None.
-
-        PostgreSQL skips locked rows in one statement; MariaDB and MySQL try name by name. Raises as `acquire`.
-        """
-        return _try_acquire(connection, _checked_names(names))
-
-
-class AsyncSqlRowLock(AcquireHinted):
-    """A lock by name for the rest of a transaction, for asyncio; otherwise as `SqlRowLock`.
-
-    If an acquire is cancelled, SQLAlchemy closes the connection, which ends the transaction and all its locks.
+    transaction and not in autocommit. The table comes from `create_lock_table`. With asyncio, SQLAlchemy closes the
+    connection of a cancelled acquire, which ends the transaction and all its locks.
     """
 
     _hints = ROW_HINTS
@@ -120,32 +78,37 @@ class AsyncSqlRowLock(AcquireHinted):
 
     def __repr__(self) -> str:
         """Return the class, the name and the kind of database."""
-        return f"AsyncSqlRowLock({self.name!r}, on {self._connection.dialect.name})"
+        return f"{type(self).__name__}({self.name!r}, on {self._connection.dialect.name})"
 
     async def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> HeldRow:
         """Wait up to `timeout` seconds (default: 60; None: forever; 0: one try) and hold the name.
 
-        Raises as `SqlRowLock.acquire`.
+        Raises AcquireTimeout, which leaves the transaction unchanged; TransactionConflict for a deadlock, after which
+        the transaction is rolled back; StoreUnavailable if the connection is lost; StoreRefused; and InvalidInput for
+        a connection without a transaction.
         """
-        return await self._connection.run_sync(_acquire, self.name, checked_timeout(timeout))
+        # threads: return _acquire(self._connection, self.name, checked_timeout(timeout))
+        return await self._connection.run_sync(_acquire, self.name, checked_timeout(timeout))  # asyncio only
 
     async def try_acquire(self) -> HeldRow | None:
         """Hold the name if it is free now; otherwise return None and leave the transaction unchanged.
 
         Raises as `acquire`.
         """
-        return await self._connection.run_sync(_try_acquire, [self.name])
+        # threads: return _try_acquire(self._connection, [self.name])
+        return await self._connection.run_sync(_try_acquire, [self.name])  # asyncio only
 
     @staticmethod
     async def try_acquire_any(connection: AsyncConnection, names: Iterable[str]) -> HeldRow | None:
         """Hold any one of these names (up to 1,000) that is free now, or return None.
 
-        Raises as `acquire`.
+        PostgreSQL skips locked rows in one statement; MariaDB and MySQL try name by name. Raises as `acquire`.
         """
-        return await connection.run_sync(_try_acquire, _checked_names(names))
+        # threads: return _try_acquire(connection, _checked_names(names))
+        return await connection.run_sync(_try_acquire, _checked_names(names))  # asyncio only
 
 
-# --- shared by the sync and async classes: SQLAlchemy runs it over an asyncio connection too ---
+# --- SQLAlchemy runs these over an asyncio connection, too ---
 
 
 def _acquire(connection: Connection, name: str, timeout: float | None) -> HeldRow:
@@ -194,3 +157,51 @@ def _require_transaction(connection: Connection) -> None:
             'use connection.execution_options(isolation_level="READ COMMITTED") or another engine'
         )
         raise InvalidInput(message)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class SqlRowLock(AcquireHinted):
+    """A lock by name for the rest of a transaction, for threads: PostgreSQL, MariaDB, MySQL.
+
+    The transaction is the holder: a repeat in it succeeds at once, with a higher token. The connection must be in a
+    transaction and not in autocommit. The table comes from `create_lock_table`. With asyncio, SQLAlchemy closes the
+    connection of a cancelled acquire, which ends the transaction and all its locks.
+    """
+
+    _hints = ROW_HINTS
+    _option_hints = ENDLESS_HINTS
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        """Create a lock `name` in the transaction begun on `connection`. Raises InvalidInput for an invalid name."""
+        self.name = checked_row_name(name)
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        """Return the class, the name and the kind of database."""
+        return f"{type(self).__name__}({self.name!r}, on {self._connection.dialect.name})"
+
+    def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> HeldRow:
+        """Wait up to `timeout` seconds (default: 60; None: forever; 0: one try) and hold the name.
+
+        Raises AcquireTimeout, which leaves the transaction unchanged; TransactionConflict for a deadlock, after which
+        the transaction is rolled back; StoreUnavailable if the connection is lost; StoreRefused; and InvalidInput for
+        a connection without a transaction.
+        """
+        return _acquire(self._connection, self.name, checked_timeout(timeout))
+
+    def try_acquire(self) -> HeldRow | None:
+        """Hold the name if it is free now; otherwise return None and leave the transaction unchanged.
+
+        Raises as `acquire`.
+        """
+        return _try_acquire(self._connection, [self.name])
+
+    @staticmethod
+    def try_acquire_any(connection: Connection, names: Iterable[str]) -> HeldRow | None:
+        """Hold any one of these names (up to 1,000) that is free now, or return None.
+
+        PostgreSQL skips locked rows in one statement; MariaDB and MySQL try name by name. Raises as `acquire`.
+        """
+        return _try_acquire(connection, _checked_names(names))

@@ -124,7 +124,6 @@ class ReadCustomers(Operation[tuple[int, tuple[int | None, ...]]]):
         return script_call("read_customers", keys_of(self.sku), *self.customer_ids)
 
     def answer(self, reply: Reply) -> tuple[int, tuple[int | None, ...]]:
-        kind_of(self.sku, reply)
         return whole(reply[1]) or 0, tuple(0 if units is None else whole(units) for units in reply[2])
 
 

@@ -137,7 +137,6 @@ class ListDueCarts(Operation[tuple[CartRecord, ...]]):
         return script_call("list_due_carts", cart_keys(self.home).listed(), self.limit, self.skip)
 
     def answer(self, reply: Reply) -> tuple[CartRecord, ...]:
-        kind_of(self.home, reply)
         return tuple(_record(self.home, text(cart_id), found) for cart_id, found in reply[1:])
 
 
@@ -152,7 +151,6 @@ class ListCarts(Operation[UnfinishedCarts]):
         return script_call("list_carts", cart_keys(self.home).listed(), self.limit)
 
     def answer(self, reply: Reply) -> UnfinishedCarts:
-        kind_of(self.home, reply)
         carts = tuple(
             UnfinishedCart(_record(self.home, text(cart_id), found), int(due_in_ms))
             for cart_id, due_in_ms, found in reply[3:]
@@ -207,7 +205,6 @@ class InspectCarts(Operation[tuple[InspectedCart, ...]]):
         return script_call("inspect_carts", cart_keys(self.home).listed(), *self.cart_ids)
 
     def answer(self, reply: Reply) -> tuple[InspectedCart, ...]:
-        kind_of(self.home, reply)
         found = zip(self.cart_ids, reply[1], reply[2], strict=True)
         return tuple(_inspected(self.home, cart_id, raw, is_unfinished=due is not None) for cart_id, raw, due in found)
 

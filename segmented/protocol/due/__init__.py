@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from segmented.keys import OUTBOXES, cart_keys, due_key, due_keys, shard_keys
 from segmented.models.shards import SHARD_MARK
 from segmented.protocol.base import Operation
-from segmented.protocol.pool import kind_of
 from segmented.protocol.wire import Call, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
@@ -109,7 +108,6 @@ class ReadNextDue(Operation[NextDue]):
         return script_call("read_next_due", [*shard_keys(self.sku).listed(), cart_keys(self.sku).unfinished])
 
     def answer(self, reply: Reply) -> NextDue:
-        kind_of(self.sku, reply)
         return NextDue(*(int(text(part)) if text(part) else None for part in reply[1:4]))
 
 

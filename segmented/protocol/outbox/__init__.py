@@ -70,7 +70,6 @@ class QueueOrders(Operation[tuple[Queued | Reserved | Decided | Closed | Segment
         return Call(load_script("queue_orders"), keys_of(self.sku), (self.publish_after_ms, *flat))
 
     def answer(self, reply: Reply) -> tuple[Queued | Reserved | Decided | Closed | SegmentedError, ...]:
-        kind_of(self.sku, reply)
         epoch, lines = int(reply[1]), text(reply[2]).split("\n")
         return tuple(_queued(self.sku, order, line, epoch) for order, line in zip(self.orders, lines, strict=True))
 
@@ -168,7 +167,6 @@ class RenewWork(Operation[tuple[str, ...]]):
         return script_call("renew_work", keys_of(self.sku), *head, *self.order_ids)
 
     def answer(self, reply: Reply) -> tuple[str, ...]:
-        kind_of(self.sku, reply)
         return tuple(text(order_id) for order_id in reply[1:])
 
 
@@ -197,7 +195,6 @@ class PutOff(Operation[int]):
         return script_call("put_off", keys_of(self.sku), *head, *self.order_ids[:PUT_OFF_MAX])
 
     def answer(self, reply: Reply) -> int:
-        kind_of(self.sku, reply)
         return int(reply[1])
 
     def continued(self, answer: Any) -> Finish | None:
@@ -257,7 +254,6 @@ class ReadOutbox(Operation[OutboxState]):
         return script_call("read_outbox", keys_of(self.sku))
 
     def answer(self, reply: Reply) -> OutboxState:
-        kind_of(self.sku, reply)
         return OutboxState(*(int(part) for part in reply[1:5]))
 
 

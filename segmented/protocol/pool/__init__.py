@@ -241,7 +241,6 @@ class Resize(Operation[Resized]):
         return script_call("resize", keys_of(self.sku), self.segment_count)
 
     def answer(self, reply: Reply) -> Resized:
-        kind_of(self.sku, reply)
         state, place = list(reply[1]), len(NAMES) + 1
         if state[place] in EVEN:
             base, extra = divmod(int(state[1 + NAMES.index("available")]), self.segment_count)
@@ -264,7 +263,6 @@ class ClosePool(Operation[PoolClosed]):
         return script_call("close_pool", keys_of(self.sku))
 
     def answer(self, reply: Reply) -> PoolClosed:
-        kind_of(self.sku, reply)
         return PoolClosed(_state(self.sku, reply[1]), replay=text(reply[2]) == "1")
 
     acknowledges = always
@@ -283,7 +281,6 @@ class ListDue(Operation[tuple[str, ...]]):
         return script_call("list_due", keys_of(self.sku), self.limit)
 
     def answer(self, reply: Reply) -> tuple[str, ...]:
-        kind_of(self.sku, reply)
         return tuple(text(order_id) for order_id in reply[1:])
 
 
@@ -298,7 +295,6 @@ class ReadActivity(Operation[PoolActivity]):
         return script_call("read_activity", keys_of(self.sku), self.soon_ms)
 
     def answer(self, reply: Reply) -> PoolActivity:
-        kind_of(self.sku, reply)
         return PoolActivity(tuple(digit == "1" for digit in text(reply[1])), *(int(part) for part in reply[2:9]))
 
 
@@ -384,7 +380,6 @@ class AssignPool(Operation[Assigned]):
         return script_call("assign_pool", keys_of(self.sku), *self.assignment.texts)
 
     def answer(self, reply: Reply) -> Assigned:
-        kind_of(self.sku, reply)
         return Assigned(pool_state(self.sku, reply[1]), replay=text(reply[2]) == "1")
 
     acknowledges = always
