@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from segmented.dedup.run import Run as Run
     from segmented.dedup.run_state import Replay as Replay
     from segmented.dedup.sql import OnceTable as OnceTable
+    from segmented.dedup.sql_records import AsyncSqlRecords as AsyncSqlRecords, SqlRecords as SqlRecords
     from segmented.dedup.time_slots import once_per as once_per
     from segmented.errors import (
         AlreadyDone as AlreadyDone,
@@ -42,6 +43,7 @@ LATE: Final = from_modules(
         "segmented.dedup.run": "Run",
         "segmented.dedup.run_state": "Replay",
         "segmented.dedup.sql": "OnceTable",
+        "segmented.dedup.sql_records": "AsyncSqlRecords SqlRecords",
     }
 )
 """Names that are imported on first use, and their modules."""

@@ -16,6 +16,6 @@ class Flavour:
 
     def __str__(self) -> str:
         """Name the parameter of a test."""
-        if self.store == "memory":
-            return f"memory-{self.colour}"
+        if self.store != "redis":
+            return f"{self.store}-{self.colour}"
         return f"redis-{self.colour}-resp{self.protocol}-{'text' if self.is_text else 'bytes'}"
