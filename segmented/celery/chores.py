@@ -36,6 +36,8 @@ from segmented.models.shards import ShardedState
 from segmented.orders import expire_voided, forget as forget_orders, rebuild, relay as relay_pool
 from segmented.orders.audit_slices import audit_slice
 from segmented.orders.outcomes import tell_outcomes
+from segmented.orders.returning import finish_returns
+from segmented.orders.verifying import when_verified
 from segmented.stock import Carts, Pool, ShardedPool, find_pool
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from segmented.keys import Duty
     from segmented.locks import Lease
+    from segmented.protocol.due import NextDue
 
 log = logging.getLogger(__name__)
 
@@ -152,13 +155,13 @@ def expired(sku: str) -> tuple[int, int | None]:
     """End the holds and carts of a pool that are over; returns how many, and ms to the next end."""
     shared = connections()
     try:
-        names, dues = [sku], [shared.store.execute(op.ReadNextDue(sku))]
+        names, dues = [sku], [_next_due(sku)]
     except PoolMissing:
         pool = _found(sku)
         if not isinstance(pool, ShardedPool):
             raise
         names = [shard.sku for shard in pool.shards]
-        dues = [shared.store.execute(op.ReadNextDue(name)) for name in names]
+        dues = [_next_due(name) for name in names]
     ended = 0
     if any(due.hold_in_ms is not None and due.hold_in_ms <= 0 for due in dues):
         pool = _found(sku)
@@ -179,15 +182,26 @@ def expired(sku: str) -> tuple[int, int | None]:
     return ended, min(times, default=None)
 
 
+def _next_due(name: str) -> NextDue:
+    """Read what is due in a pool or shard; one whose server is not verified is verified first."""
+    pool = connections().pool(name)
+    try:
+        return pool.store.execute(op.ReadNextDue(name))
+    except PoolUnverified:
+        return when_verified(pool, connections().gate, lambda: pool.store.execute(op.ReadNextDue(name)))
+
+
 @shared_task(bind=True, name="segmented.finish_transfers", **TASK_OPTIONS)
 def finish_transfers(self: Task[Any, Any]) -> dict[str, int]:
-    """Complete transfers of units between shards whose sender died."""
+    """Complete transfers of units between shards whose sender died, and returns whose process died."""
     if _is_piled_up(self):
         return {}
 
     def one(sku: str) -> tuple[int, int | None]:
         pool = _found(sku)
         moved = _decided(pool).finish_transfers() if isinstance(pool, ShardedPool) else 0
+        parts = [shard.plain for shard in pool.shards] if isinstance(pool, ShardedPool) else [pool]
+        moved += sum(finish_returns(part, connections().gate) for part in parts if part.is_gated(again=True))
         return moved, 0 if moved else None
 
     return _counted("finish_transfers", settings().transfers_every, one)

@@ -46,7 +46,7 @@ from segmented.orders import answers
 from segmented.orders.decided import end_unknown
 from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.forgetting import may_have_forgotten
-from segmented.orders.sale import REBUILDS_MAX, settle_due, tell_pool
+from segmented.orders.sale import REBUILDS_MAX, lower_changed, settle_due, tell_pool
 from segmented.orders.standing import claim_of
 from segmented.orders.verifying import freeze_if_behind, when_verified
 from segmented.orders.work_terms import (
@@ -507,6 +507,9 @@ class _Envelope:
             self._fail(order, TryLater("a later holder of its segment reached the database first", seconds=RETRY_FIRST))
             return
         try:
+            if isinstance(answer, answers.SoldOut) and lower_changed(self._pool, gate):
+                self._fail(order, TryLater("another order had units that it has given back", seconds=RETRY_FIRST))
+                return
             if isinstance(answer, OrderMismatch):  # it can never be stored with the pool's content
                 self.report.settled.append(self._cancelled(order))
             elif isinstance(answer, SegmentedError):

@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from segmented.errors import EpochEnded, OrderInWork, OrderUnknown, PoolDiverged
+from segmented import protocol as op
+from segmented.errors import EpochEnded, OrderInWork, OrderUnknown, PoolDiverged, SegmentedError
 from segmented.models import Order, Returned, Settled
 from segmented.models.ids import is_cart_line
 from segmented.orders.answers import Confirmed
@@ -22,7 +23,6 @@ from segmented.orders.verifying import when_verified
 from segmented.protocol.pool.standing import too_many_returned
 
 if TYPE_CHECKING:
-    from segmented import protocol as op
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
 
@@ -50,6 +50,22 @@ def return_gated(pool: Pool, gate: OrderDatabase, operation: op.ReturnUnits) -> 
     sequence = answer.sequence if isinstance(answer, Returned) else 0
     is_new = isinstance(answer, Returned) and not answer.replay
     return Returned(wanted.order_id, wanted.return_id, wanted.units, stored.quantity, sequence, replay=not is_new)
+
+
+def finish_returns(pool: Pool, gate: OrderDatabase) -> int:
+    """Finish the returns whose processes died before the pool had the units; returns how many there were.
+
+    Raises the first error, after all were tried.
+    """
+    begun, failed = gate.returns.begun(pool.sku), []
+    for one in begun:
+        try:
+            return_gated(pool, gate, op.ReturnUnits(pool.sku, one.order_id, one.units, one.return_id))
+        except SegmentedError as error:  # one that cannot be finished stops no other
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return len(begun)
 
 
 def _is_told(pool: Pool, gate: OrderDatabase, order_id: str) -> bool:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from segmented import protocol as op
 from segmented.errors import (
+    DatabaseUnavailable,
     EpochEnded,
     GrantSuperseded,
     InvalidInput,
@@ -39,6 +40,7 @@ from segmented.models.orders import decided_as, fate_of
 from segmented.orders import answers
 from segmented.orders.decided import decided_before, ended_before
 from segmented.orders.forgetting import may_have_forgotten
+from segmented.orders.tables import CONFIRMED
 from segmented.orders.verifying import compare_once, freeze_if_behind, when_verified
 from segmented.plans import run_sync
 from segmented.stock import Grant
@@ -174,7 +176,7 @@ def stored(
     quantity = taken.quantity
     while True:
         try:
-            return gate.confirm(
+            answer = gate.confirm(
                 order_id=order.order_id,
                 sku=pool.sku,
                 segment=taken.segment,
@@ -185,6 +187,8 @@ def stored(
                 asked=_asked(order, quantity),
                 sequence=taken.sequence,
             )
+            if not isinstance(answer, answers.SoldOut) or not lower_changed(pool, gate):
+                return answer
         except OrderMismatch as error:
             record = record_of(pool, gate, order.order_id)
             left = 0 if record is None or record.asked != order.quantity else record.quantity
@@ -192,6 +196,28 @@ def stored(
                 _let_go(pool, gate, order, error)
                 raise
             quantity = left
+
+
+def lower_changed(pool: Pool, gate: OrderDatabase) -> bool:
+    """Lower the rows of orders that gave units back in the pool, and that the database has sold with more.
+
+    Returns whether there were any. The process that changed such an order has died, or will lower its row in a moment.
+    Until then the database counts units as sold that are free in the pool.
+    """
+    found = _sold_with_more(pool, gate)
+    for record in found:
+        gate.lower(pool.sku, record.order_id, record.quantity, segment=record.segment)
+    return len(found) > 0
+
+
+def _sold_with_more(pool: Pool, gate: OrderDatabase) -> list[OrderRecord]:
+    changed = [record for record in pool.orders(state="reserved") if record.quantity < record.asked]
+    rows = gate.orders(pool.sku, [record.order_id for record in changed])
+    return [
+        record
+        for record in changed
+        if (row := rows.get(record.order_id)) and row.state == CONFIRMED and row.quantity > record.quantity
+    ]
 
 
 def finish_reserved(pool: Pool, gate: OrderDatabase, order: Order, reserved: Reserved) -> Settled:
@@ -349,6 +375,9 @@ def tell_pool(
         case answers.Voided():
             return _settled(pool, order, _cancel(pool, gate, order))
         case answers.SoldOut(total, sold):  # the pool has units that were sold: they must never be granted again
+            if _sold_with_more(pool, gate):
+                message = f"order {order.order_id!r} waits for units that another order has given back: call again"
+                raise DatabaseUnavailable(message)
             detail = f"the pool granted units, but {sold} of {total} are sold"
             _freeze(pool, epoch)
         case answers.EpochChanged(later):

@@ -8,7 +8,8 @@ import pytest
 import redis
 from sqlalchemy import event
 
-from segmented import Order, Pool
+from segmented import Order, Outbox, Pool, protocol as op
+from segmented.orders import take_envelope
 from tests.support.pools.both_sides import judged
 from tests.support.pools.engines import engine_of
 
@@ -101,3 +102,30 @@ def test_a_changed_order_is_confirmed_and_its_repeats_are_replays(
     assert [(one.quantity, one.replay) for one in (pool.confirm("a"), pool.confirm("a"))] == [(2, False), (2, True)]
     assert judged(valkey.url, order_database) == (8, 2, 6)
     assert pool.audit().is_clean
+
+
+def test_the_last_freed_unit_is_sold_although_the_change_of_the_order_that_had_it_died(
+    pool: Pool, store_three: Callable[[], Any], valkey: ValkeyServer, order_database: str
+) -> None:
+    """The database counts the unit as sold until somebody lowers the row: the buyer who holds it now."""
+    store_three()
+    pool.store.execute(op.ChangeQuantity(SKU, "a", 2))  # and its process dies before it lowers the row
+    assert pool.reserve(Order("b", 3, "bob"))
+    assert pool.reserve(Order("c", 3, "cid"))
+    assert [pool.confirm(order_id).state for order_id in ("b", "c", "a")] == ["confirmed"] * 3
+    assert judged(valkey.url, order_database) == (8, 8, 0)
+    assert pool.audit().is_clean
+
+
+def test_an_envelope_waits_for_the_last_freed_unit_and_freezes_nothing(
+    pool: Pool, gate: Gate, store_three: Callable[[], Any], valkey: ValkeyServer, order_database: str
+) -> None:
+    store_three()
+    pool.store.execute(op.ChangeQuantity(SKU, "a", 2))
+    submits = Pool(pool.store, SKU, gate=gate, outbox=Outbox())
+    submits.submit_many([Order("b", 3, "bob"), Order("c", 3, "cid")])
+    report = take_envelope(submits.plain, ["b", "c"], gate=gate)
+    assert list(report.put_off) == ["c"]
+    assert [one.state for one in take_envelope(submits.plain, ["c"], gate=gate).settled] == ["confirmed"]
+    assert pool.confirm("a").state == "confirmed"
+    assert judged(valkey.url, order_database) == (8, 8, 0)

@@ -13,6 +13,7 @@ from segmented.models import Cart, CartReserved, LimitReached, Reserved
 from segmented.orders import audit_both, rebuild
 from segmented.orders.carts import sell_cart
 from segmented.orders.return_rows import Return
+from segmented.orders.returning import finish_returns
 from segmented.stock import Carts
 from tests.support.command_line import ran
 from tests.support.dying import Deaths
@@ -116,6 +117,16 @@ def test_a_return_that_died_after_sql_is_finished_by_a_repeat(
     assert pool.return_units("a", units, return_id="rma-1").quantity == 3 - units
     assert gate.returns.begun(SKU) == ()
     assert judged(valkey.url, order_database) == (8, 3 - units, 5 + units)
+
+
+def test_returns_whose_processes_died_are_finished_by_another_that_knows_no_id(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str
+) -> None:
+    gate.returns.begin(Return(SKU, "a", 1, "rma-1"))
+    gate.returns.begin(Return(SKU, "a", 1, "rma-2"))
+    assert [finish_returns(pool.plain, gate) for _ in range(2)] == [2, 0]
+    assert judged(valkey.url, order_database) == (8, 1, 7)
+    assert (pool.return_units("a", 1, return_id="rma-2").replay, gate.returns.begun(SKU)) == (True, ())
 
 
 @pytest.mark.parametrize("units", [1, 2])

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from segmented import Order, Outbox, Pool, protocol as op
 from segmented.celery import chores, connections as opening, current, due
 from segmented.celery.settings import WorkerSettings
-from segmented.keys import due_key
+from segmented.keys import due_key, shard_keys
 from segmented.orders import Gate, open_gated
 from segmented.stores.redis import RedisStore
 
@@ -82,6 +82,17 @@ def test_a_pool_that_is_noted_while_a_worker_looks_at_it_is_looked_at_again(stor
     ((_, noted),) = store.client.zrange(due_key("sweep"), 0, -1, withscores=True)
     assert noted < again
     assert not store.execute(op.MovePool("sweep", name, str(again), None, 1))
+
+
+def test_a_hold_ends_on_a_server_that_nobody_has_verified(store: RedisStore, order_database: str) -> None:
+    with Gate(order_database) as gate:
+        pool = Pool(store, "mug", gate=gate)
+        pool.open(stock=10, segments=1)
+        pool.reserve(Order("a", 3))
+    store.client.zadd(shard_keys("mug").holds, {"a": 1}, xx=True)
+    store.client.hset(shard_keys("mug").meta, "server", "another")  # as after a restart
+    assert chores.expired("mug")[0] == 1
+    assert pool.state().available == 10
 
 
 def test_a_hold_that_ends_before_the_first_one_is_not_late_by_more_than_a_quiet_look(store: RedisStore) -> None:
