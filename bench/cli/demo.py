@@ -39,5 +39,5 @@ def demo(
     check_writable(json)
     console = console_beside(json)
     story = Story(console, verbose=verbose)
-    results = measure_demo(options, story, story.add)
+    results = measure_demo(options, story, story.add, story.page)
     finish(results, console, json)

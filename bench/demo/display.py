@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
-from contextlib import contextmanager
+import webbrowser
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from rich.live import Live
@@ -12,6 +15,8 @@ from rich.text import Text
 from bench.demo.findings import STORIES
 from bench.demo.results import bars
 from bench.display import LineDisplay
+from bench.watch_page import watch_page
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +37,18 @@ class Story:
         self._console = console
         self._verbose = verbose
         self._runs: list[DemoRun] = []
+
+    @contextmanager
+    def page(self, url: str) -> Iterator[None]:
+        """Serve the page that shows the pools while they sell; open it if there is a display. Only on a terminal."""
+        with ExitStack() as stack:
+            if self._console.is_terminal:
+                with suppress(InvalidInput):  # such as without the extra `watch`: the demo needs no page
+                    address = stack.enter_context(watch_page(url))
+                    self._console.print(f"Watch it: {address}", highlight=False)
+                    if has_display():
+                        webbrowser.open(address)
+            yield
 
     @contextmanager
     def strategy(self, name: str) -> Iterator[Progress]:
@@ -62,3 +79,8 @@ class Story:
     def add(self, run: DemoRun) -> None:
         """Add a finished run to the chart."""
         self._runs.append(run)
+
+
+def has_display() -> bool:
+    """Return whether a browser could open a window."""
+    return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

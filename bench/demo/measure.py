@@ -8,7 +8,7 @@ The options are validated once. Each error names the option and its value.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ from segmented.models import SEGMENT_COUNT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from bench.conditions import Servers
     from bench.display import Display, Progress
@@ -44,10 +45,15 @@ ORDERS_MIN: Final = 20
 """Minimum number of orders that one lock must be able to sell in the given time."""
 
 
-def measure_demo(options: DemoOptions, display: Display, told: Callable[[DemoRun], object] = lambda _: None) -> Results:
+def measure_demo(
+    options: DemoOptions,
+    display: Display,
+    told: Callable[[DemoRun], object] = lambda _: None,
+    beside: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> Results:
     """Measure the four strategies, each in a fresh process, on embedded servers unless others are named.
 
-    Calls `told` with each run once it is finished.
+    Calls `told` with each run once it is finished. What `beside` returns for Redis's URL is entered during all sales.
     """
     runs: list[DemoRun] = []
     if options.url is not None:
@@ -55,6 +61,7 @@ def measure_demo(options: DemoOptions, display: Display, told: Callable[[DemoRun
     with (
         running(options.url, options.database, buyers=options.buyers) as servers,
         closing(MeasuringProcess(MODULE)) as measuring,
+        beside(servers.url),
     ):
         found = conditions(servers) | {"options": _shown(options)}
         for name in ORDER:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import subprocess
 import sysconfig
+import threading
+import urllib.request
+from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +58,35 @@ def demo() -> Iterator[subprocess.Popen[str]]:
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(COMMAND), *words], capture_output=True, text=True, check=False, timeout=350)
+
+
+def test_on_a_terminal_the_demo_serves_the_page_of_its_pools() -> None:
+    ours, its = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name not in {"DISPLAY", "WAYLAND_DISPLAY"}}
+    with subprocess.Popen([str(COMMAND), *SHORT], stdin=its, stdout=its, stderr=its, env=environment) as process:
+        os.close(its)
+        said = b""
+        while (found := re.search(rb"Watch it: (http://\S+/)\r", said)) is None:
+            said += os.read(ours, 4_096)
+        address = found[1].decode()
+        with urllib.request.urlopen(address + "events", timeout=300) as events:  # noqa: S310  # its own page
+            sold = (read(line) for line in events if line.startswith(b"data: "))
+            assert next(one for one in sold if one) > 0
+        threading.Thread(target=drain, args=(ours,), daemon=True).start()
+        process.wait(300)
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address, timeout=300)  # noqa: S310  # as above
+
+
+def read(line: bytes) -> int:
+    """The units sold of all pools in one event of the page."""
+    return sum(pool.get("confirmed", 0) for pool in json.loads(line.removeprefix(b"data: "))["pools"])
+
+
+def drain(terminal: int) -> None:
+    with suppress(OSError):  # the program has ended
+        while os.read(terminal, 4_096):
+            pass
 
 
 def test_a_short_demo_keeps_every_promise_and_shows_the_control_failing(tmp_path: Path) -> None:
