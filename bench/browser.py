@@ -30,18 +30,18 @@ class Browser:
         """Use the session at this address of the driver."""
         self._base = base
 
-    def command(self, path: str, content: dict[str, Any] | None = None, method: str = "POST") -> Any:  # noqa: ANN401  # JSON
+    def command(self, path: str, content: dict[str, Any] | None = None, method: str = "POST") -> Any:  # noqa: ANN401  # any JSON value
         """Send one command of the protocol; return its value. Raises urllib.error.HTTPError if it is refused."""
         data = None if method == "GET" else json.dumps(content or {}).encode()
         asked = urllib.request.Request(self._base + path, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310  # the driver's own address
-        with urllib.request.urlopen(asked, timeout=ANSWERS_SECONDS) as answer:  # noqa: S310  # as above
+        with urllib.request.urlopen(asked, timeout=ANSWERS_SECONDS) as answer:  # noqa: S310  # the driver on this machine
             return json.load(answer)["value"]
 
     def open(self, address: str) -> None:
         """Open a page."""
         self.command("/url", {"url": address})
 
-    def run(self, script: str) -> Any:  # noqa: ANN401  # JSON
+    def run(self, script: str) -> Any:  # noqa: ANN401  # any JSON value
         """Run JavaScript in the page; return its result."""
         return self.command("/execute/sync", {"script": script, "args": []})
 
@@ -60,7 +60,7 @@ def browser(width: int, height: int) -> Iterator[Browser]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     quiet = subprocess.DEVNULL
-    run = subprocess.Popen([program, f"--port={port}"], stdin=quiet, stdout=quiet, stderr=quiet)  # noqa: S603  # found
+    run = subprocess.Popen([program, f"--port={port}"], stdin=quiet, stdout=quiet, stderr=quiet)  # noqa: S603  # the installed driver
     try:
         _await(port)
         driver = Browser(f"http://127.0.0.1:{port}")

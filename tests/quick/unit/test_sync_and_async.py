@@ -31,7 +31,8 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncGate.confirming "
             "AsyncGate.each_confirmed AsyncGate.each_order AsyncGate.is_decided AsyncGate.ledger AsyncGate.lower "
             "AsyncGate.missing_tables AsyncGate.names_of AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders "
-            "AsyncGate.outcome_rows AsyncGate.returns AsyncGate.stocking AsyncGate.totals AsyncGate.transaction AsyncGate.transfers "
+            "AsyncGate.outcome_rows AsyncGate.returns AsyncGate.stocking AsyncGate.totals AsyncGate.transaction "
+            "AsyncGate.transfers "
             "AsyncGate.unfinished_changes AsyncGate.void AsyncGate.void_many AsyncGate.where"
         ),
         "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the "

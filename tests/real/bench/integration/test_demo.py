@@ -75,7 +75,7 @@ def test_on_a_terminal_the_demo_serves_the_page_of_its_pools() -> None:
         threading.Thread(target=drain, args=(ours,), daemon=True).start()
         process.wait(300)
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(address, timeout=300)  # noqa: S310  # as above
+        urllib.request.urlopen(address, timeout=300)  # noqa: S310  # its own page
 
 
 def read(line: bytes) -> int:
