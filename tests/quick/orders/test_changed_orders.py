@@ -104,7 +104,7 @@ def test_a_changed_order_is_confirmed_and_its_repeats_are_replays(
     assert pool.audit().is_clean
 
 
-def test_the_last_freed_unit_is_sold_although_the_change_of_the_order_that_had_it_died(
+def test_the_last_freed_unit_is_sold_although_its_change_died(
     pool: Pool, store_three: Callable[[], Any], valkey: ValkeyServer, order_database: str
 ) -> None:
     """The database counts the unit as sold until somebody lowers the row: the buyer who holds it now."""

@@ -162,7 +162,7 @@ def by_flask() -> flask.Flask:
     def plain() -> flask.Response:
         return flask.jsonify(current_run() is None)
 
-    app.wsgi_app = WsgiIdempotencyMiddleware(app.wsgi_app, Dedup(MemoryStore(), "api"))  # type: ignore[method-assign]
+    app.wsgi_app = WsgiIdempotencyMiddleware(app.wsgi_app, Dedup(MemoryStore(), "api"))  # type: ignore[method-assign]  # as Flask says
     return app
 
 
@@ -257,7 +257,7 @@ def test_a_wrong_option_is_refused_where_the_route_is_made() -> None:
         ({"keep": -1}, "keep"),
     ):
         with pytest.raises(InvalidInput, match=said):
-            idempotent(**{"scope": all_clients, **wrong})  # type: ignore[arg-type]
+            idempotent(**{"scope": all_clients, **wrong})  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_route_keeps_its_answers_for_a_time_of_its_own() -> None:
@@ -265,7 +265,7 @@ def test_a_route_keeps_its_answers_for_a_time_of_its_own() -> None:
     app = flask.Flask(__name__)
     app.post("/long", endpoint="long")(stripe_once(lambda: worked("long")))
     app.post("/short", endpoint="short")(charge_once(lambda: worked("short")))
-    app.wsgi_app = WsgiIdempotencyMiddleware(app.wsgi_app, Dedup(MemoryStore(clock=clock), "api", keep=60))  # type: ignore[method-assign]
+    app.wsgi_app = WsgiIdempotencyMiddleware(app.wsgi_app, Dedup(MemoryStore(clock=clock), "api", keep=60))  # type: ignore[method-assign]  # as Flask says
     named = {"Idempotency-Key": "k", "Authorization": "ann"}
     for _ in range(2):
         app.test_client().post("/long", json={"id": 1})
