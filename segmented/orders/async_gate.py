@@ -212,7 +212,7 @@ class AsyncGate:
         return await self._run(self.gate.extend_order, pool.in_threads(), operation)
 
     async def change_order(self, pool: AsyncPool, operation: ChangeQuantity) -> Reserved | Settled:
-        """Give some of an order's units back, also in the database if that has just sold it."""
+        """Give some of an order's units back, unless the database has decided it."""
         return await self._run(self.gate.change_order, pool.in_threads(), operation)
 
     async def return_order(self, pool: AsyncPool, operation: ReturnUnits) -> Returned | Settled | None:

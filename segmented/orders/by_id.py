@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from segmented import protocol as op
@@ -75,15 +76,17 @@ def extend_by_id(pool: Pool, gate: OrderDatabase, operation: op.ExtendHold) -> R
 
 
 def change_by_id(pool: Pool, gate: OrderDatabase, operation: op.ChangeQuantity) -> Reserved | Settled:
-    """Give some of an order's units back. If the database sold all of them in the meantime, it gives them back, too."""
-    pool = gated(pool, gate)
+    """Give some of an order's units back, unless the database has decided it: it may be sold and the pool not know."""
+    pool, order_id = gated(pool, gate), operation.order_id
+    record = record_of(pool, gate, order_id)
+    ask = partial(_asked_pool, pool, gate, order_id, operation)
     try:
-        answer = _asked_pool(pool, gate, operation.order_id, operation)
+        if record is None or record.state != "reserved":
+            return ask()
+        answer = gate.while_undecided(pool.sku, order_id, record.segment, ask)
     finally:
         pool.note_return()
-    if isinstance(answer, Reserved):
-        gate.lower(pool.sku, operation.order_id, operation.quantity, segment=answer.segment)
-    return answer
+    return answer or settled_by(gate.orders(pool.sku, (order_id,))[order_id])
 
 
 def _asked_pool(pool: Pool, gate: OrderDatabase, order_id: str, operation: op.Operation[AnswerT]) -> AnswerT | Settled:

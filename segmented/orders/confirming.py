@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from segmented.errors import StoreRefused
+from segmented.models import Order
 from segmented.orders.answers import Confirmed, Voided
 from segmented.orders.deciding import decide, plan_moves
 from segmented.orders.edge import is_conflict
 from segmented.orders.reading import lock_segments, read_standing
 from segmented.orders.standing import classify
-from segmented.orders.statements import MOVE_QUOTA, given_values
+from segmented.orders.statements import MOVE_QUOTA, given_values, order_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,6 +111,10 @@ class Confirming:
             message = f"segment {claim.segment} of {claim.sku!r} refused {claim.order.order_id!r} with room for it"
             raise StoreRefused(message)
         return answer
+
+    def refuse_within(self, connection: Connection, sku: str, order_id: str) -> bool:
+        """Void an unknown order in the caller's transaction, so that it is never sold; False if it has a row by now."""
+        return self._statements.void(connection, order_values(sku, Order(order_id)))
 
     def _look(self, connection: Connection, claim: Claim) -> ConfirmAnswer | None:
         return classify(claim, read_standing(connection, given_values(claim)))

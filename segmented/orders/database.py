@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 PAGE_SIZE: Final = 1_000
 
 AnswerT = TypeVar("AnswerT")
+AskedT = TypeVar("AskedT")
 
 
 class OrderDatabase(NotPickled):
@@ -285,18 +286,32 @@ class OrderDatabase(NotPickled):
 
         return self._run(work)
 
-    def lower(self, sku: str, order_id: str, quantity: int, *, segment: int | None = None) -> None:
+    def while_undecided(self, sku: str, order_id: str, segment: int, ask: Callable[[], AskedT]) -> AskedT | None:
+        """Return what `ask` returns, which no confirm of the order overtakes; None if the database has decided it.
+
+        Waits for transactions that are confirming orders of its segment, and they wait for this call.
+        """
+        sku = plain_text(sku)
+        values = {"given_sku": sku, "given_order_id": plain_text(order_id)}
+
+        def work(connection: Connection) -> AskedT | None:
+            connection.exec_driver_sql(self._statements.begin)
+            self._statements.lock_these(connection, sku, [segment])
+            answer = None if self._statements.has_order(connection, values) else ask()
+            connection.rollback()
+            return answer
+
+        return self._run(work)
+
+    def lower(self, sku: str, order_id: str, quantity: int) -> None:
         """Lower the quantity of a confirmed order that has more, and return the other units to its segment's row.
 
-        For an order that was changed in the pool while it was being confirmed with what it had before. With its
-        `segment`, waits for transactions that are confirming orders of that one.
+        For an order that was changed in the pool while it was being confirmed with what it had before.
         """
         sku = plain_text(sku)
 
         def work(connection: Connection) -> None:
             connection.exec_driver_sql(self._statements.begin)
-            if segment is not None:
-                self._statements.lock_these(connection, sku, [segment])
             lower_within(connection, sku, order_id, quantity)
             connection.commit()
 

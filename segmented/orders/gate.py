@@ -149,7 +149,7 @@ class Gate(OrderDatabase):
         return by_id.extend_by_id(pool, self, operation)
 
     def change_order(self, pool: Pool, operation: ChangeQuantity) -> Reserved | Settled:
-        """Give some of an order's units back, also in the database if that has just sold it."""
+        """Give some of an order's units back, unless the database has decided it."""
         return by_id.change_by_id(pool, self, operation)
 
     def return_order(self, pool: Pool, operation: ReturnUnits) -> Returned | Settled | None:

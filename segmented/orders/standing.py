@@ -67,15 +67,17 @@ def classify(claim: Claim, standing: Standing) -> ConfirmAnswer | None:
     """Return the answer, or None when the sku has units left and only this segment's row may be full.
 
     In order of precedence:
-    1. the order is decided: that answer, whatever has become of the segment;
+    1. the order is decided: that answer, whatever has become of the segment; a void id is void with any content;
     2. Missing, EpochChanged, Superseded: the caller has no authority (any more), so it learns nothing about stock;
     3. SoldOut: exact at the time of the read, because moves keep the sum and `sold` never falls.
 
     Raises OrderMismatch.
     """
+    if standing.state == VOID:
+        return Voided(replay=True)
     if standing.state is not None:
         check_same(claim.order, standing, claim.asked)
-        return Voided(replay=True) if standing.state == VOID else Confirmed(replay=True)
+        return Confirmed(replay=True)
     if standing.row_epoch is None:
         return Missing()
     if standing.row_epoch != claim.epoch:
@@ -89,8 +91,10 @@ def classify(claim: Claim, standing: Standing) -> ConfirmAnswer | None:
 
 def fate(order: Order, standing: Standing, asked: int | None = None) -> VoidAnswer:
     """Return the answer to a void of an order that has a row. Raises OrderMismatch."""
+    if standing.state == VOID:
+        return Voided(replay=True)
     check_same(order, standing, asked)
-    return Voided(replay=True) if standing.state == VOID else AlreadyConfirmed()
+    return AlreadyConfirmed()
 
 
 def check_same(order: Order, standing: Standing | OrderRow, asked: int | None) -> None:

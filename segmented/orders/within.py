@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, select
 
-from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolDiverged
+from segmented import protocol as op
+from segmented.errors import InvalidInput, OrderMismatch, OrderQueued, OrderUnknown, PoolDiverged
 from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.models import Order, checked_id
 from segmented.orders import answers
@@ -74,17 +75,22 @@ class Outcome:
 
 
 def wanted(pool: Pool, gate: OrderDatabase, order_id: str) -> Wanted:
-    """Read what the pool has of an order. Raises PoolNotGated."""
+    """Read what the pool has of an order. Raises PoolNotGated, and OrderQueued."""
     pool = gated(pool, gate)
     order_id = checked_id(order_id, "order id")
     epoch = pool.epoch()
-    return Wanted(order_id, epoch, record_of(pool, gate, order_id), pool.known_state().sale_id)
+    record = record_of(pool, gate, order_id)
+    if record is None and pool.store.execute(op.ReadSubmitted(pool.sku, (order_id,)))[0].order is not None:
+        raise OrderQueued(order_id)
+    return Wanted(order_id, epoch, record, pool.known_state().sale_id)
 
 
 def decide(
     transaction: Transaction, gate: OrderDatabase, sku: str, asked: Wanted, *, is_stored: bool = False
 ) -> Outcome | answers.ConfirmAnswer | OrderMismatch:
     """Confirm the order in the transaction, or find how it ended; other answers concern the pool as a whole.
+
+    An order that nobody knows becomes void: whoever reserves it later cannot sell it, since its payment is returned.
 
     If the transaction has stored the order (`is_stored`) with units that it gave back since, they go back here, too.
 
@@ -110,13 +116,16 @@ def decide(
                 return answer
         values = {"given_sku": sku, "given_order_id": asked.order_id}
         row = connection.execute(SELECT_FATE, values).one_or_none()
+        if row is None and asked.record is None:
+            if gate.confirming.refuse_within(connection, sku, asked.order_id):
+                return Outcome("unknown", 0, replay=False)
+            row = connection.execute(SELECT_FATE, values).one_or_none()
     if row is not None:
         state = stored_as(row.state, row.segment)
         if state == "cancelled" and claim is None and asked.record is not None:
             state = asked.record.state
         return Outcome(state, row.quantity, replay=True)
-    if asked.record is None:
-        return Outcome("unknown", 0, replay=False)
+    assert asked.record is not None  # noqa: S101  # else the order has a row
     return Outcome(asked.record.state, asked.record.quantity, replay=True)
 
 

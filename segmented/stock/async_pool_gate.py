@@ -105,7 +105,7 @@ class AsyncPoolGate(Protocol[PoolT_contra, GrantT]):
         """Lengthen an order's hold; if it has ended, return how the database has decided the order."""
 
     async def change_order(self, pool: PoolT_contra, operation: ChangeQuantity) -> Reserved | Settled:
-        """Give some of an order's units back, also in the database if that has just sold it."""
+        """Give some of an order's units back, unless the database has decided it."""
 
     async def return_order(self, pool: PoolT_contra, operation: ReturnUnits) -> Returned | Settled | None:
         """Give units of a sold order back, in the database first; None if it is not sold yet."""

@@ -295,7 +295,8 @@ class Pool:
         `within` is your own transaction on the gate's database: a Session or Connection of SQLAlchemy, the connection
         of Django or psycopg; with asyncio an Session or Connection, or psycopg's Connection. The order
         is stored when it commits, together with your rows, and the answer is a value for an order in every state: true
-        if it is sold, with `state`, `replay`, and `tell` to tell the pool after the commit.
+        if it is sold, with `state`, `replay`, and `tell` to tell the pool after the commit. One that is false is final,
+        also for an order that nobody has reserved: refund it. Raises OrderQueued while a worker has yet to decide it.
         """
         if within is not None:
             return self._decides.confirm_within(self.plain, order_id, within)

@@ -12,9 +12,9 @@ from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from segmented import AsyncPool, AsyncRedisStore, Order, Pool
-from segmented.errors import InvalidInput, PoolNotGated, SegmentedError
-from segmented.orders import AsyncGate, Gate, connect
+from segmented import AsyncPool, AsyncRedisStore, Order, Outbox, Pool
+from segmented.errors import AlreadySettled, InvalidInput, OrderQueued, PoolNotGated, SegmentedError
+from segmented.orders import AsyncGate, Gate, audit_both, connect
 from tests.support.pools.both_sides import judged, sql_rows
 
 if TYPE_CHECKING:
@@ -159,13 +159,42 @@ def test_a_change_waits_for_the_transaction_that_has_stored_the_order(
         with Session(engine) as session, session.begin():
             sold = pool.confirm("a", within=session)
             changed = thread.submit(pool.change, "a", quantity=2)
-            while getattr(pool.order("a"), "quantity", 0) != 2 or not is_waiting():
+            while not is_waiting():
                 assert not changed.done()
-        assert changed.result().quantity == 2
-    assert pool.reserve("b", quantity=6)
+        with pytest.raises(AlreadySettled, match="order 'a' is already confirmed: its quantity is not changed"):
+            changed.result()
+    assert pool.reserve("b", quantity=5)
     assert pool.confirm("b").state == "confirmed"
     sold.tell()
     assert judged(valkey.url, every_database) == (8, 8, 0)
+
+
+def test_an_order_that_a_webhook_found_unknown_is_never_sold(
+    pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer
+) -> None:
+    sold = webhook(pool, engine, "a")
+    assert (bool(sold), sold.state, sold.replay) == (False, "unknown", False)
+    assert pool.reserve("a", quantity=3)
+    for _ in range(2):
+        sold = webhook(pool, engine, "a")
+        assert (bool(sold), sold.state, sold.replay) == (False, "cancelled", True)
+    let_hold_end(valkey)
+    assert [one.state for one in pool.expire()] == ["expired"]
+    assert judged(valkey.url, every_database) == (8, 0, 8)
+    assert audit_both(pool, pool.gate).is_clean  # type: ignore[arg-type]  # it is a Gate
+
+
+def test_a_webhook_for_an_order_that_waits_for_a_worker_is_put_off(
+    pool: Pool, store: RedisStore, engine: Engine, every_database: str, valkey: ValkeyServer
+) -> None:
+    queue = Pool(store, SKU, gate=pool.gate, outbox=Outbox.under_lock())
+    queue.submit("a", quantity=3)
+    with pytest.raises(OrderQueued, match="order 'a' is queued: a worker decides it first, unless it is cancelled"):
+        webhook(pool, engine, "a")
+    assert sql_rows(every_database, "SELECT * FROM segmented_orders") == []
+    queue.cancel("a")
+    assert webhook(pool, engine, "a").state == "cancelled"
+    assert judged(valkey.url, every_database) == (8, 0, 8)
 
 
 @pytest.mark.parametrize("state", ["cancelled", "expired", "returned", "unknown"])
