@@ -79,11 +79,13 @@ def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
 
 
 def _queues(settings: WorkerSettings) -> dict[str, Any]:
+    arguments = {"x-queue-type": settings.queue_type} if settings.queue_type != "classic" else None
     return {
         "task_default_queue": settings.queue,
         # The periodic tasks have their own queue, so that a sale's backlog does not delay the search for lost messages.
         "task_queues": [
-            Queue(name, Exchange(name, "direct"), routing_key=name) for name in (settings.queue, settings.chores_queue)
+            Queue(name, Exchange(name, "direct"), routing_key=name, queue_arguments=arguments)
+            for name in (settings.queue, settings.chores_queue)
         ],
         "task_routes": {chore: {"queue": settings.chores_queue} for chore in CHORES},
     }

@@ -6,8 +6,11 @@ Settings that are valid alone must also fit together: servers that must differ, 
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
+from celery.app.defaults import SETTING_KEYS
 from pydantic import (
     Field,
     SecretStr,
@@ -45,6 +48,9 @@ SECONDS_MAX: Final = 86_400.0 * 30
 ENVELOPE_MOST: Final = 100
 ATTEMPTS_MOST: Final = 1_000
 CONCURRENCY_MOST: Final = 1_000
+AMQP_SCHEMES: Final = frozenset({"amqp", "amqps", "pyamqp"})
+QUORUM_SETTING: Final = "worker_detect_quorum_queues"
+"""A Celery that lacks it asks for a prefetch of the whole channel, which RabbitMQ refuses for these queues."""
 LIMITS_IN_VISIBILITY: Final = 2
 """A task that is ended by force has its message requeued before the broker redelivers it."""
 
@@ -107,6 +113,8 @@ class WorkerSettings(BaseSettings):
     queue: str = Field(default=QUEUE, min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f]+$")
     """Queue to serve; the periodic tasks use a second queue whose name ends with `-chores`. A pool that names another
     queue leaves its orders to that one."""
+    queue_type: Literal["classic", "quorum"] = "classic"
+    """Type of both queues on RabbitMQ; `quorum` keeps copies on several nodes, and needs Celery 5.5 or newer."""
     pool: Literal["threads", "prefork", "solo", "gevent"] = "threads"
     """Celery pool that runs tasks concurrently; for gevent also pass `-P gevent`."""
     concurrency: int = Field(default=4, ge=1, le=CONCURRENCY_MOST)
@@ -228,6 +236,7 @@ def check_settings(settings: WorkerSettings) -> None:
     if settings.broker is not None:
         check_apart(settings, settings.broker_url, "SEGMENTED_BROKER")
     _check_times(settings)
+    _check_queue_type(settings)
     for sku in settings.skus:
         checked_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
     for name in ("step", "on_outcome"):
@@ -293,6 +302,18 @@ def _check_addresses(settings: WorkerSettings) -> None:
         except InvalidInput as error:
             message = f"SEGMENTED_{field.upper()} cannot be used: {error}"
             raise InvalidInput(message) from None
+
+
+def _check_queue_type(settings: WorkerSettings) -> None:
+    if settings.queue_type == "classic":
+        return
+    said = f"SEGMENTED_QUEUE_TYPE is {settings.queue_type}"
+    if urlsplit(settings.broker_url).scheme not in AMQP_SCHEMES:
+        message = f"{said}: it should be classic, since only RabbitMQ has other queues, and its broker is amqp://"
+        raise InvalidInput(message)
+    if QUORUM_SETTING not in SETTING_KEYS:
+        message = f"{said}: it needs Celery 5.5 or newer, and {version('celery')} is installed"
+        raise InvalidInput(message)
 
 
 def _check_times(settings: WorkerSettings) -> None:

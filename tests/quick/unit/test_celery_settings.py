@@ -15,7 +15,8 @@ from segmented.celery import current
 from segmented.celery.assignments import assignment_of
 from segmented.celery.celery_settings import celery_settings, schedule
 from segmented.celery.messages import TASK
-from segmented.celery.settings import WorkerSettings
+from segmented.celery.settings import WorkerSettings, check_settings
+from segmented.errors import InvalidInput
 from segmented.models.assignments import Assignment
 
 if TYPE_CHECKING:
@@ -64,6 +65,17 @@ def test_times_pool_and_queues_are_those_of_the_settings() -> None:
     assert celery_settings(WorkerSettings())["worker_cancel_long_running_tasks_on_connection_loss"] is False
     assert told["task_default_queue"] == "shop"
     assert [queue.name for queue in told["task_queues"]] == ["shop", "shop-chores"]
+
+
+def test_both_queues_of_rabbitmq_can_be_quorum_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = WorkerSettings(broker=SecretStr("amqp://guest@localhost//"), queue_type="quorum")
+    arguments = [queue.queue_arguments for queue in celery_settings(settings)["task_queues"]]
+    assert arguments == [{"x-queue-type": "quorum"}] * 2
+    assert [queue.queue_arguments for queue in conf()["task_queues"]] == [None] * 2
+    monkeypatch.setattr("segmented.celery.settings.SETTING_KEYS", frozenset())
+    refused = f"SEGMENTED_QUEUE_TYPE is quorum: it needs Celery 5.5 or newer, and {version('celery')} is installed"
+    with pytest.raises(InvalidInput, match=f"^{refused}$"):
+        check_settings(settings)
 
 
 # --- the schedule of beat ---

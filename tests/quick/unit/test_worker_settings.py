@@ -109,6 +109,13 @@ def test_another_process_gets_what_was_a_default_here(monkeypatch: pytest.Monkey
             {"SEGMENTED_BROKER_ON_STOCK_SERVER": "maybe"},
             "SEGMENTED_BROKER_ON_STOCK_SERVER is 'maybe': it should be a valid boolean",
         ),
+        (
+            {"SEGMENTED_QUEUE_TYPE": "quorum"},
+            (
+                "SEGMENTED_QUEUE_TYPE is quorum: it should be classic, since only RabbitMQ has other queues, and its "
+                "broker is amqp://"
+            ),
+        ),
         ({"SEGMENTED_STEP": "pack"}, "SEGMENTED_STEP is 'pack': it should be module:function"),
         ({"SEGMENTED_SKUS": "mug,\x1b"}, "SEGMENTED_SKUS: sku '\\x1b' has characters that cannot be printed"),
         (
