@@ -206,7 +206,7 @@ def lower_changed(pool: Pool, gate: OrderDatabase) -> bool:
     """
     found = _sold_with_more(pool, gate)
     for record in found:
-        gate.lower(pool.sku, record.order_id, record.quantity, segment=record.segment)
+        gate.lower(pool.sku, record.order_id, record.quantity)
     return len(found) > 0
 
 
