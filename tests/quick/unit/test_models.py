@@ -228,6 +228,7 @@ NOT_WAITING = {"begin", "call", "perform", "__call__"}
 """Calls of Dedup do not wait unless asked to: a repeat learns that the first one is in flight."""
 OTHERWISE = {
     "WebOptions": "as Dedup: a repeat gets 409 while the first one is in flight",
+    "idempotent": "as WebOptions",
     "connect": "a database that does not reply is given up",
     "forget": "it works until all is dropped",
     "relay": "it works until all is copied",

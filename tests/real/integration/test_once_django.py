@@ -21,26 +21,20 @@ from django.conf import settings
 settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
 django.setup()
 
-from celery import Celery
-from celery.contrib.django.task import DjangoTask
+from celery import Celery, shared_task
 from django.db import transaction
 
 from segmented import MemoryStore
-from segmented.dedup.celery import Once, unique
+from segmented.dedup.celery import unique
+from segmented.django import Once
 
-app = Celery("shop", broker="memory://", backend="cache+memory://")
-app.conf.once_store = MemoryStore()
-
-
-class Both(Once, DjangoTask):
-    pass
-
-
-@app.task(base=Both, once=unique("{order_id}", keep=3600))
+@shared_task(base=Once, once=unique("{order_id}", keep=3600))
 def charge(order_id, amount):
     return amount
 
 
+app = Celery("shop", broker="memory://", backend="cache+memory://")
+app.conf.once_store = MemoryStore()
 queued = []
 
 
@@ -68,7 +62,7 @@ print(json.dumps([queued, repeat.is_repeat, first.is_repeat]))
 """
 
 
-def test_a_task_of_both_bases_is_published_at_the_commit_and_once() -> None:
+def test_a_shared_task_made_before_its_app_is_published_at_the_commit_and_once() -> None:
     """`segmented/celery` is no Django app: a program of its own configures Django, which is done once a process."""
     require_module("Django", "django")
     done = subprocess.run(
