@@ -117,7 +117,7 @@ def _ending(pool: Any) -> Any:  # noqa: ANN401  # billiard's
     """
     if type(pool).__module__ != PREFORK or getattr(pool, "flush", None) is None:
         return None
-    from billiard.pool import CLOSE  # noqa: PLC0415  # as above
+    from billiard.pool import CLOSE  # noqa: PLC0415  # loaded only by prefork workers
 
     processes = pool._pool  # noqa: SLF001  # only it knows its children
     return processes if processes is not None and processes._state == CLOSE else None  # noqa: SLF001  # as Celery does

@@ -54,7 +54,7 @@ def strategy(task: Task[Any, Any], app: Celery, consumer: Any) -> Callable[..., 
     """Return Celery's own handler of this task's messages, preceded by the check: the `Strategy` of our tasks."""
     handle = symbol_by_name(DEFAULT_STRATEGY)(task, app, consumer)
 
-    def handle_readable(message: Any, *rest: Any, **named: Any) -> Any:  # noqa: ANN401  # as above
+    def handle_readable(message: Any, *rest: Any, **named: Any) -> Any:  # noqa: ANN401  # Celery's
         try:
             check_message(message, task)
         except Unreadable as wrong:

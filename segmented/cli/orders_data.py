@@ -62,7 +62,7 @@ def prune(
         raise InvalidInput(message)
     is_asked = not dry_run and require_somebody("prune", yes=yes)
     from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
-    from segmented.orders import prune as prune_rows  # noqa: PLC0415  # as above
+    from segmented.orders import prune as prune_rows  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     before = before.replace(tzinfo=UTC)
     with RedisStore.from_url(url) as store, migrated_gate(database) as gate, _counting() as on_page:
@@ -146,7 +146,7 @@ def _counting() -> Iterator[Callable[[int, int], None]]:
         return
     from rich.progress import Progress as Bars, TextColumn  # noqa: PLC0415  # terminals only
 
-    from segmented.cli.console import Console  # noqa: PLC0415  # as above
+    from segmented.cli.console import Console  # noqa: PLC0415  # terminals only
 
     columns = TextColumn("orders: {task.completed:,}, ledger entries: {task.fields[entries]:,}")
     with Bars(columns, console=Console(stderr=True), transient=True) as bars:

@@ -169,7 +169,7 @@ def span(seconds: float) -> str:
 def table_of(heads: Row, rows: Iterable[Sequence[str]]) -> Table:
     """Create a table of rows; numbers are never cut off."""
     from rich.table import Table  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
-    from rich.text import Text  # noqa: PLC0415  # as above
+    from rich.text import Text  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
 
     table = Table(*heads, show_header=any(heads), box=None, pad_edge=False)
     for row in rows:

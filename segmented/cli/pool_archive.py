@@ -128,7 +128,7 @@ def _target(file: Path | None, database: str | None, *, may_be_new: bool) -> Ite
         yield FileArchive(file or "")
         return
     from segmented.orders.archive_table import SqlArchive  # noqa: PLC0415  # SQLAlchemy, for those who need it
-    from segmented.orders.engine import parse  # noqa: PLC0415  # as above
+    from segmented.orders.engine import parse  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     parsed = parse(database)
     if not may_be_new and parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
@@ -140,7 +140,7 @@ def _target(file: Path | None, database: str | None, *, may_be_new: bool) -> Ite
 
 def _epoch(target: ArchiveTarget, sku: str, epoch: int | None) -> int:
     """Return the epoch to verify. Raises InvalidInput if the table has no archive of it."""
-    from segmented.orders.archive_table import SqlArchive  # noqa: PLC0415  # as above
+    from segmented.orders.archive_table import SqlArchive  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     epochs = target.epochs(sku) if isinstance(target, SqlArchive) else ()
     if not epochs or (epoch is not None and epoch not in epochs):
@@ -165,7 +165,7 @@ def progress() -> Iterator[Progress]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bars, TextColumn  # noqa: PLC0415  # terminals only
 
-    from segmented.cli.console import Console  # noqa: PLC0415  # as above
+    from segmented.cli.console import Console  # noqa: PLC0415  # terminals only
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:

@@ -42,7 +42,7 @@ def forget(
         message = f"forget needs --database URL: the order database that answers repeats of orders of {sku!r}"
         raise InvalidInput(message)
     from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
-    from segmented.orders import forget as forget_orders  # noqa: PLC0415  # as above
+    from segmented.orders import forget as forget_orders  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     with RedisStore.from_url(url) as store, migrated_gate(database) as gate, _progress() as on_page:
         pool = Pool(store, sku)
@@ -76,7 +76,7 @@ def _progress() -> Iterator[Callable[[int], None] | None]:
         return
     from rich.progress import Progress as Bars, TextColumn  # noqa: PLC0415  # terminals only
 
-    from segmented.cli.console import Console  # noqa: PLC0415  # as above
+    from segmented.cli.console import Console  # noqa: PLC0415  # terminals only
 
     with Bars(TextColumn("orders forgotten: {task.completed:,}"), console=Console(stderr=True), transient=True) as bars:
         line = bars.add_task("", total=None)

@@ -215,7 +215,7 @@ def _gated(command: str, sku: str, database: str | None, url: str, shard: int | 
     if database is None:
         message = f"{command} needs --database URL: the order database that decides the orders of {sku!r}"
         raise InvalidInput(message)
-    from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # as above
+    from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     with RedisStore.from_url(url) as store, gated_pool(_named(command, store, sku, shard), database) as both:
         try:

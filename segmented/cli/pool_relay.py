@@ -70,7 +70,7 @@ def relay(
         message = f"--every {every:g} must be between {EVERY_MIN:g} and {EVERY_MAX:,.0f} s"
         raise InvalidInput(message)
     from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
-    from segmented.orders import relay as relay_pool  # noqa: PLC0415  # as above
+    from segmented.orders import relay as relay_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     with RedisStore.from_url(url) as store, migrated_gate(database) as gate:
         pool = find_pool(store, sku)

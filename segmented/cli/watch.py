@@ -172,8 +172,8 @@ def _output() -> Iterator[Callable[[list[PoolReading] | StoreUnavailable], None]
         return
     from rich.live import Live  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
 
-    from segmented.cli.console import Console  # noqa: PLC0415  # as above
-    from segmented.watch.screen import screen  # noqa: PLC0415  # as above
+    from segmented.cli.console import Console  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
+    from segmented.watch.screen import screen  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
 
     console = Console()
     is_plain = "utf" not in console.encoding.lower()

@@ -145,7 +145,7 @@ async def async_replay(
         failure: Exception | None = None
         try:
             await handler(found)
-        except Exception as error:  # noqa: BLE001  # as above
+        except Exception as error:  # noqa: BLE001  # after any error the letter is kept and the next one follows
             failure = error
         found = await asyncio.to_thread(_advanced, steps, failure)
     return found

@@ -239,7 +239,7 @@ def _landed(key: str, found: Cached | Failed, options: FlightOptions) -> Any:  #
     return options.opened(key, found)
 
 
-def _peeked(key: str, found: Cached | Uncached, default: object, options: FlightOptions) -> Any:  # noqa: ANN401  # as above
+def _peeked(key: str, found: Cached | Uncached, default: object, options: FlightOptions) -> Any:  # noqa: ANN401  # what a loader gave
     if isinstance(found, Uncached):
         return default
     try:

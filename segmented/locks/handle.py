@@ -183,7 +183,7 @@ class Acquiring(RefusesOtherWith, Coroutine[Any, Any, EnteredT]):
         """Continue, for the event loop's task."""
         return self._coroutine.send(value)
 
-    def throw(self, *error: Any) -> Any:  # noqa: ANN401  # as above
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401  # what an event loop sends and takes
         """Raise an error, such as a cancellation, at the point where it waits."""
         return self._coroutine.throw(*error)
 

@@ -153,7 +153,7 @@ def _locked_function(site: Site) -> Callable[..., Any]:
 
 def _locked_generator(site: Site) -> Callable[..., Any]:
     @wraps(site.function)
-    def run(*arguments: Any, **options: Any) -> Generator[Any, Any, Any]:  # noqa: ANN401  # as above
+    def run(*arguments: Any, **options: Any) -> Generator[Any, Any, Any]:  # noqa: ANN401  # the types of the function pass through
         name, transaction = site.begin(arguments, options)
         lease = site.acquire(name)
         if lease is None and not site.options.runs_unlocked:
@@ -166,7 +166,7 @@ def _locked_generator(site: Site) -> Callable[..., Any]:
 
 def _locked_coroutine(site: Site) -> Callable[..., Any]:
     @wraps(site.function)
-    async def run(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # as above
+    async def run(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # the types of the function pass through
         name, transaction = site.begin(arguments, options)
         lease = await site.acquire_async(name)
         if lease is None and not site.options.runs_unlocked:
@@ -180,7 +180,7 @@ def _locked_coroutine(site: Site) -> Callable[..., Any]:
 
 def _locked_async_generator(site: Site) -> Callable[..., Any]:
     @wraps(site.function)
-    async def run(*arguments: Any, **options: Any) -> AsyncIterator[Any]:  # noqa: ANN401  # as above
+    async def run(*arguments: Any, **options: Any) -> AsyncIterator[Any]:  # noqa: ANN401  # the types of the function pass through
         name, transaction = site.begin(arguments, options)
         lease = await site.acquire_async(name)
         if lease is None and not site.options.runs_unlocked:

@@ -182,7 +182,7 @@ def _after_detach(driver: Any, entry: ConnectionPoolEntry) -> None:  # noqa: ANN
         _detached[id(driver)] = followers
 
 
-def _after_close_detached(driver: Any) -> None:  # noqa: ANN401  # as above
+def _after_close_detached(driver: Any) -> None:  # noqa: ANN401  # the driver's own connection
     for follower in _detached.pop(id(driver), []):
         follower.after_end()
 

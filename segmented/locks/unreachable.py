@@ -99,7 +99,7 @@ class Around:
             rung = self._ring(error)
             if inspect.isawaitable(rung):
                 await rung
-        except Exception:  # noqa: BLE001  # as above
+        except Exception:  # noqa: BLE001  # an error of the caller's alarm must not hide the first one
             _log.exception("lock.alarm_failed", extra={"lock": error.name})
         return self.is_recorded
 

@@ -51,18 +51,18 @@ class _Lent:
 
     commit = rollback = close = add_notice_handler = create_function = _leave
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as above
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # of any driver
         return getattr(self._driver, name)
 
 
 class _OnLoop:
     """A cursor of asyncio, for a thread beside the loop."""
 
-    def __init__(self, cursor: Any, loop: asyncio.AbstractEventLoop) -> None:  # noqa: ANN401  # as above
+    def __init__(self, cursor: Any, loop: asyncio.AbstractEventLoop) -> None:  # noqa: ANN401  # of any driver
         self._cursor = cursor
         self._loop = loop
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as above
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # of any driver
         found = getattr(self._cursor, name)
         if not iscoroutinefunction(found):
             return found
@@ -138,7 +138,7 @@ def begun_beside(transaction: object, loop: asyncio.AbstractEventLoop) -> Borrow
         )
         raise InvalidInput(message)
     from psycopg import AsyncCursor  # noqa: PLC0415  # it is optional, and imported by now
-    from psycopg.rows import tuple_row  # noqa: PLC0415  # as above
+    from psycopg.rows import tuple_row  # noqa: PLC0415  # it is optional, and imported by now
 
     connection: Any = transaction
     return _lent_by(connection, lambda: _OnLoop(AsyncCursor(connection, row_factory=tuple_row), loop))
@@ -158,11 +158,11 @@ def _is_of(module: str, name: str, value: object) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
-def _of_psycopg(connection: Any) -> Borrowed | None:  # noqa: ANN401  # as above
+def _of_psycopg(connection: Any) -> Borrowed | None:  # noqa: ANN401  # whatever the caller passes
     return _lent_by(connection, _cursor_of(connection)) if _is_of("psycopg", "Connection", connection) else None
 
 
-def _lent_by(connection: Any, cursor: Callable[[], Any]) -> Borrowed:  # noqa: ANN401  # as above
+def _lent_by(connection: Any, cursor: Callable[[], Any]) -> Borrowed:  # noqa: ANN401  # whatever the caller passes
     """Return the transaction of a connection of psycopg, which may have begun with its first statement only."""
     from psycopg.pq import TransactionStatus  # noqa: PLC0415  # it is optional, and imported by now
 
@@ -172,15 +172,15 @@ def _lent_by(connection: Any, cursor: Callable[[], Any]) -> Borrowed:  # noqa: A
     return Borrowed(connection, _Lent(connection, cursor), POSTGRESQL, lambda: None)
 
 
-def _cursor_of(connection: Any) -> Callable[[], Any]:  # noqa: ANN401  # as above
+def _cursor_of(connection: Any) -> Callable[[], Any]:  # noqa: ANN401  # whatever the caller passes
     """Return what makes a plain cursor, whatever cursors and rows the caller's connection makes."""
     from psycopg import Cursor  # noqa: PLC0415  # it is optional, and imported by now
-    from psycopg.rows import tuple_row  # noqa: PLC0415  # as above
+    from psycopg.rows import tuple_row  # noqa: PLC0415  # it is optional, and imported by now
 
     return lambda: Cursor(connection, row_factory=tuple_row)
 
 
-def _of_django(connection: Any) -> Borrowed | None:  # noqa: ANN401  # as above
+def _of_django(connection: Any) -> Borrowed | None:  # noqa: ANN401  # whatever the caller passes
     django: Any = sys.modules.get("django.db")
     if django is None:
         return None
@@ -210,6 +210,6 @@ def _of_django(connection: Any) -> Borrowed | None:  # noqa: ANN401  # as above
     return Borrowed(connection, lent, dialect, lambda: _spoil(connection))
 
 
-def _spoil(connection: Any) -> None:  # noqa: ANN401  # as above
+def _spoil(connection: Any) -> None:  # noqa: ANN401  # whatever the caller passes
     if connection.in_atomic_block:
         connection.set_rollback(True)

@@ -201,7 +201,7 @@ def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
     """Set every connection's deadlines in its start-up message, which costs no round trip, and check each server."""
     import psycopg  # noqa: PLC0415  # it is optional
 
-    from segmented.orders.deadline import DeadlineConnection  # noqa: PLC0415  # as above
+    from segmented.orders.deadline import DeadlineConnection  # noqa: PLC0415  # it is optional
 
     settings = {
         "statement_timeout": f"{deadlines.statement * 1_000:.0f}",

@@ -161,7 +161,7 @@ class PruneRows:
             def work(connection: Connection) -> tuple[int, Any]:
                 connection.exec_driver_sql(self._begin)
                 last = connection.execute(end).one_or_none()  # noqa: B023  # runs before the next page
-                page = behind if last is None else (*behind, tuple_(*key) <= tuple_(*last))  # noqa: B023  # as above
+                page = behind if last is None else (*behind, tuple_(*key) <= tuple_(*last))  # noqa: B023  # runs before the next page
                 named = (*page, table.c.customer_id == customer_id)
                 if dry_run:
                     return connection.execute(select(func.count()).select_from(table).where(*named)).scalar_one(), last

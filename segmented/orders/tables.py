@@ -60,7 +60,7 @@ def _now_with_milliseconds(*_: object, **__: object) -> str:
     return "(strftime('%Y-%m-%d %H:%M:%f', 'now'))"
 
 
-class random_id(FunctionElement[Any]):  # noqa: N801  # as above
+class random_id(FunctionElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
     """32 random hexadecimal digits."""
 
     type = String(SALE_ID_LENGTH_MAX)

@@ -124,7 +124,7 @@ async def _perform_async(effect: Effect[Any], store: AsyncStore, joined: list[Pl
             return await _wait_async(effect, store.wakeups, joined)
 
 
-async def _wait_async(effect: Effect[Any], wakeups: AsyncWakeups, joined: list[Place]) -> Any:  # noqa: ANN401  # as in _perform
+async def _wait_async(effect: Effect[Any], wakeups: AsyncWakeups, joined: list[Place]) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter
     match effect:
         case Join(channel):
             return _joined(wakeups, channel, joined)
@@ -255,7 +255,7 @@ def _perform(effect: Effect[Any], store: Store, joined: list[Place]) -> Any:  # 
             return _wait(effect, store.wakeups, joined)
 
 
-def _wait(effect: Effect[Any], wakeups: Wakeups, joined: list[Place]) -> Any:  # noqa: ANN401  # as in _perform
+def _wait(effect: Effect[Any], wakeups: Wakeups, joined: list[Place]) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter
     match effect:
         case Join(channel):
             return _joined(wakeups, channel, joined)

@@ -84,13 +84,13 @@ def _pool(operation: Any) -> str:  # noqa: ANN401  # each operation names its po
     return next(filter(None, found), "") or cart.home  # type: ignore[union-attr]  # it has one of the four
 
 
-def _ids(operation: Any) -> list[str]:  # noqa: ANN401  # as above
+def _ids(operation: Any) -> list[str]:  # noqa: ANN401  # each operation names its pool in its own way
     if hasattr(operation, "orders"):
         return [order.order_id for order in operation.orders]
     return list(operation.order_ids)
 
 
-def _id(operation: Any) -> str | None:  # noqa: ANN401  # as above
+def _id(operation: Any) -> str | None:  # noqa: ANN401  # each operation names its pool in its own way
     source = getattr(operation, "order", None) or getattr(operation, "cart", None) or operation
     found = (getattr(source, name, None) for name in ("order_id", "change_id", "cart_id"))
     return next(filter(None, found), None)

@@ -257,6 +257,6 @@ def _fd(pipe: Any) -> int:  # noqa: ANN401  # Popen's own type for its pipes is 
     return int(pipe.fileno())
 
 
-def _close(pipe: Any) -> None:  # noqa: ANN401  # as above
+def _close(pipe: Any) -> None:  # noqa: ANN401  # Popen's own type for its pipes is IO[bytes] | None
     if pipe is not None:
         pipe.close()

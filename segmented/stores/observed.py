@@ -142,12 +142,12 @@ class Tally:
         if known[0] not in WITHOUT_UNITS:
             HUB.count("segmented.order.units", _units(answer), (sku, known[0]))
 
-    def _ending(self, operation: op.Confirm | op.Cancel, answer: Any, at: float) -> None:  # noqa: ANN401  # as above
+    def _ending(self, operation: op.Confirm | op.Cancel, answer: Any, at: float) -> None:  # noqa: ANN401  # any of its operations
         self._order(operation, answer, at)
         if operation.holder_id is not None:
             self._ended(operation.holder_id, at)
 
-    def _orders(self, operation: Any, answers: Sequence[Any], at: float) -> None:  # noqa: ANN401  # as above
+    def _orders(self, operation: Any, answers: Sequence[Any], at: float) -> None:  # noqa: ANN401  # any of its operations
         self._many(operation.sku, answers)
         if operation.__class__ is op.SettleMany and operation.holder_id is not None:
             self._ended(operation.holder_id, at)
@@ -167,13 +167,13 @@ class Tally:
         for state, number in units.items():
             HUB.count("segmented.order.units", number, (label, state))
 
-    def _granted(self, operation: op.Grant, answer: Any, at: float) -> None:  # noqa: ANN401  # as above
+    def _granted(self, operation: op.Grant, answer: Any, at: float) -> None:  # noqa: ANN401  # any of its operations
         if type(answer) is not Busy or not operation.party:  # a caller that waits tries again
             self._order(operation, answer, at)
         if type(answer) is Granted:
             self._began(operation.holder_id, "segment", at)
 
-    def _taken(self, operation: op.TakeOrders, answer: Any, at: float) -> None:  # noqa: ANN401  # as above
+    def _taken(self, operation: op.TakeOrders, answer: Any, at: float) -> None:  # noqa: ANN401  # any of its operations
         self._many(operation.sku, (one for one in answer.orders if type(one) is not Busy))
         if answer.lease() is not None:
             self._began(operation.holder_id, "segment", at)
@@ -201,17 +201,17 @@ class Tally:
         if number:
             HUB.count("segmented.dead_letters", number, ("order",))
 
-    def _once(self, operation: Any, answer: Any, _: float) -> None:  # noqa: ANN401  # as above
+    def _once(self, operation: Any, answer: Any, _: float) -> None:  # noqa: ANN401  # any of its operations
         decision = DECISIONS[type(answer)]
         if operation.__class__ is op.ClaimKey and decision in {"held", "answered"}:
             decision = "returned"  # it was not published
         HUB.count("segmented.once.messages", 1, (TASKS[operation.task], decision))
 
-    def _acquired(self, operation: Any, answer: Any, at: float) -> None:  # noqa: ANN401  # as above
+    def _acquired(self, operation: Any, answer: Any, at: float) -> None:  # noqa: ANN401  # any of its operations
         if isinstance(answer, (Acquired, MayLoad)):
             self._began(operation.holder_id, LEASE_KINDS[type(operation).__name__], at)
 
-    def _released(self, operation: Any, answer: object, at: float) -> None:  # noqa: ANN401  # as above
+    def _released(self, operation: Any, answer: object, at: float) -> None:  # noqa: ANN401  # any of its operations
         if isinstance(answer, (Released, Lost)):
             self._ended(operation.holder_id, at)
 
@@ -238,7 +238,7 @@ def _known(answer: Any) -> tuple[str, str] | None:  # noqa: ANN401  # any answer
     return REPEATED if known[0] != "refused" and getattr(answer, "replay", False) else known
 
 
-def _units(answer: Any) -> int:  # noqa: ANN401  # as above
+def _units(answer: Any) -> int:  # noqa: ANN401  # any answer to an order
     return answer.units if type(answer) is Returned else answer.quantity
 
 

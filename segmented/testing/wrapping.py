@@ -64,7 +64,7 @@ def _one(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
 
 def _many(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
     @functools.wraps(real)
-    def execute_many(store: object, operations: Sequence[object], **options: Any) -> Any:  # noqa: ANN401  # as above
+    def execute_many(store: object, operations: Sequence[object], **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
         names = [type(operation).__name__ for operation in operations]
         for name in names:
             control.reach(f"before:{name}")
@@ -90,7 +90,7 @@ def _one_async(real: Callable[..., Any], control: Control) -> Callable[..., Any]
 
 def _many_async(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
     @functools.wraps(real)
-    async def execute_many(store: object, operations: Sequence[object], **options: Any) -> Any:  # noqa: ANN401  # as above
+    async def execute_many(store: object, operations: Sequence[object], **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
         names = [type(operation).__name__ for operation in operations]
         for name in names:
             await control.areach(f"before:{name}")

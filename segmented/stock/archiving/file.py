@@ -47,12 +47,12 @@ class FileArchive(ArchiveTarget):
         """Return whether the file is there."""
         return self._file.is_file()
 
-    def lines(self, sku: str, epoch: int) -> Iterator[str]:  # noqa: ARG002  # as above
+    def lines(self, sku: str, epoch: int) -> Iterator[str]:  # noqa: ARG002  # a file holds one archive
         """Yield the lines that are there."""
         return lines_of(self._file)
 
     @contextmanager
-    def writing(self, sku: str, epoch: int) -> Iterator[Callable[[str], None]]:  # noqa: ARG002  # as above
+    def writing(self, sku: str, epoch: int) -> Iterator[Callable[[str], None]]:  # noqa: ARG002  # a file holds one archive
         """Write to a file beside it, which takes its name when the block ends."""
         try:
             with self._opened() as raw:

@@ -201,7 +201,7 @@ class AsyncRequests:
         """Return where to subscribe to each channel: None is the one server."""
         return dict.fromkeys(channels)
 
-    async def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as above
+    async def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as `AsyncClusterLink` has it
         """Send a message within a short time or not at all."""
         await self.run(
             partial(publishing, PUBLISH, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS)
@@ -255,7 +255,7 @@ class Requests:
         """Return where to subscribe to each channel: None is the one server."""
         return dict.fromkeys(channels)
 
-    def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as above
+    def publish(self, channel: str, word: str, *, deadline: float, at: Host | None = None) -> None:  # noqa: ARG002  # as `ClusterLink` has it
         """Send a message within a short time or not at all."""
         self.run(
             partial(publishing, PUBLISH, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS)

@@ -114,6 +114,6 @@ def node_named(host: Host) -> str:
     return f"{host.name}:{host.port} (a node of the cluster)"
 
 
-def remapped(client: Any, host: Host) -> Host:  # noqa: ANN401  # as above
+def remapped(client: Any, host: Host) -> Host:  # noqa: ANN401  # a RedisCluster, sync or async
     """Translate an address that a node reported into a reachable one, if the client has an address mapping."""
     return Host(*client.nodes_manager.remap_host_port(*host))

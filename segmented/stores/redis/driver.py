@@ -46,7 +46,7 @@ def close_watchers(sentinel: Any) -> None:  # noqa: ANN401  # a Sentinel of redi
         watcher.close()
 
 
-async def close_async_watchers(sentinel: Any) -> None:  # noqa: ANN401  # as above
+async def close_async_watchers(sentinel: Any) -> None:  # noqa: ANN401  # a Sentinel of redis-py
     """Disconnect the clients of a Sentinel."""
     for watcher in sentinel.sentinels:
         await watcher.aclose()

@@ -74,7 +74,7 @@ def usable_client(given: object, *, is_async: bool) -> Any:  # noqa: ANN401  # a
     return given
 
 
-def _check_settings(client: Any, store: str) -> None:  # noqa: ANN401  # as above
+def _check_settings(client: Any, store: str) -> None:  # noqa: ANN401  # a client of redis-py, sync or async
     if isinstance(client, redis.RedisCluster | redis_asyncio.RedisCluster):
         _check_encoding(client.get_encoder().encoding, store)
         return
@@ -112,12 +112,12 @@ def _of_valkey(given: Any, store: str, *, is_async: bool) -> Any:  # noqa: ANN40
         if (name in SHARED_WITH_VALKEY or name.startswith("ssl_")) and value is not None
     }
     module: Any = redis_asyncio if is_async else redis
-    made = {kind.__name__ for kind in pool.connection_class.__mro__}  # type: ignore[union-attr]  # as above
+    made = {kind.__name__ for kind in pool.connection_class.__mro__}  # type: ignore[union-attr]  # one that has a pool
     kind = next(name for name in ("SSLConnection", "UnixDomainSocketConnection", "Connection") if name in made)
     return module.Redis.from_pool(
         module.ConnectionPool(
             connection_class=getattr(module, kind),
-            max_connections=pool.max_connections,  # type: ignore[union-attr]  # as above
+            max_connections=pool.max_connections,  # type: ignore[union-attr]  # one that has a pool
             **options,
         )
     )

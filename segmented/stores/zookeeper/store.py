@@ -84,7 +84,7 @@ def begin(session: Session, operation: Operation[Any]) -> Any:  # noqa: ANN401  
     raise TypeError(message)
 
 
-def begin_uninterrupted(session: Session, operation: Operation[Any]) -> Any:  # noqa: ANN401  # as above
+def begin_uninterrupted(session: Session, operation: Operation[Any]) -> Any:  # noqa: ANN401  # kazoo's future
     """Send the request; from the main thread, use another thread, which signals do not interrupt.
 
     While it sends, kazoo treats every exception as a lost connection, so Ctrl-C would have no effect.
@@ -115,7 +115,7 @@ def answer(session: Session, operation: Operation[Any], result: Any) -> Any:  # 
     return _read(session, operation, result.value)
 
 
-def _read(session: Session, operation: Operation[Any], value: Any) -> Any:  # noqa: ANN401  # as above
+def _read(session: Session, operation: Operation[Any], value: Any) -> Any:  # noqa: ANN401  # by operation
     match operation:
         case CreateContender(parent=parent):
             path, stat = value
@@ -170,7 +170,7 @@ class _Requests(NotPickled):
                 self.session.watch(contender.path, callback)
         return self._begin(self.session, operation)
 
-    def _receive(self, operation: Any, result: Any, asked_at: float) -> Any:  # noqa: ANN401  # as above
+    def _receive(self, operation: Any, result: Any, asked_at: float) -> Any:  # noqa: ANN401  # any operation, kazoo's result
         if not result.ready():
             message = f"ZooKeeper at {self.session.where} did not answer in time; whether the operation ran is unknown"
             raise Unanswered(message)
