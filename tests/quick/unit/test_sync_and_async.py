@@ -28,12 +28,11 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     "only sync": {
         "the order database is for threads: its gate for asyncio has it as `gate`": (
             "AsyncGate.carts AsyncGate.confirm AsyncGate.confirm_many AsyncGate.confirmed_units "
-            "AsyncGate.confirming "
-            "AsyncGate.each_confirmed AsyncGate.each_order AsyncGate.is_decided AsyncGate.ledger AsyncGate.lower "
-            "AsyncGate.missing_tables AsyncGate.names_of AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders "
-            "AsyncGate.outcome_rows AsyncGate.returns AsyncGate.stocking AsyncGate.totals AsyncGate.transaction "
-            "AsyncGate.transfers "
-            "AsyncGate.unfinished_changes AsyncGate.void AsyncGate.void_many AsyncGate.where"
+            "AsyncGate.confirming AsyncGate.each_confirmed AsyncGate.each_order AsyncGate.is_decided "
+            "AsyncGate.ledger AsyncGate.lower AsyncGate.missing_tables AsyncGate.names_of "
+            "AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders AsyncGate.outcome_rows AsyncGate.pruning "
+            "AsyncGate.returns AsyncGate.sales AsyncGate.stocking AsyncGate.totals AsyncGate.transaction "
+            "AsyncGate.transfers AsyncGate.unfinished_changes AsyncGate.void AsyncGate.void_many AsyncGate.where"
         ),
         "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the "
         "first operation": ("AsyncLink.check"),
@@ -63,7 +62,9 @@ SYNC_ONLY: Final = {
     "expire_voided": WORKERS,
     "open_gated": WORKERS,
     "rebuild": WORKERS,
+    "erase_customer": WORKERS,
     "forget": WORKERS,
+    "prune": WORKERS,
     "relay": WORKERS,
     "tell_pool": WORKERS,
     "reopen_gated": WORKERS,
