@@ -23,7 +23,14 @@ UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EI
 def tell(sentence: str) -> None:
     """Write a sentence to standard error, if there is one."""
     if sys.stderr is not None:
-        sys.stderr.write(f"segmented: {sentence}\n")
+        is_json = os.environ.get("SEGMENTED_LOG_FORMAT") == "json"
+        sys.stderr.write(_as_json(sentence) if is_json else f"segmented: {sentence}\n")
+
+
+def _as_json(sentence: str) -> str:
+    import json  # noqa: PLC0415  # few processes write it
+
+    return json.dumps({"level": "error", "logger": "segmented", "message": sentence}) + "\n"
 
 
 def escape_output() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.process import tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +57,7 @@ def ending_a_command() -> Iterator[None]:
 
 def end(reason: SegmentedError, exit_code: int) -> NoReturn:
     """Print the reason in one sentence, and exit. Celery lets SystemExit pass, but only logs other exceptions."""
-    print(f"segmented: {reason}", file=sys.stderr, flush=True)  # noqa: T201  # before Celery has set up its log
+    tell(str(reason))  # before Celery has set up its log
     raise SystemExit(exit_code) from None
 
 

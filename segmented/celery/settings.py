@@ -168,6 +168,13 @@ class WorkerSettings(BaseSettings):
     on_outcome: str | None = None
     """Your own function for each order that has ended, as `module:function`; it needs `SEGMENTED_DATABASE`, to which it
     relays the ledger of every pool, each `SEGMENTED_RELAY_EVERY`."""
+    events: Annotated[tuple[Literal["prometheus", "opentelemetry"], ...], NoDecode] = ()
+    """Comma-separated: `prometheus`, `opentelemetry`. Counts what happens in the worker: see
+    [metrics](../how-to/metrics-and-traces.md); needs the extra `metrics`."""
+    metrics_address: str | None = Field(default=None, pattern=r"^[^\s]+:\d{1,5}$")
+    """`HOST:PORT` on which the worker shows its metrics to Prometheus, all processes of a prefork pool together."""
+    log_format: Literal["text", "json"] = "text"
+    """`json`: log one JSON object a line. Commands read this variable, too."""
     ends_with_stdin: bool = False
     """End when standard input closes: for a worker whose starter holds the other end of that pipe."""
 
@@ -183,7 +190,7 @@ class WorkerSettings(BaseSettings):
         """Return the sources of settings: arguments of the class, then files for secrets, then the environment."""
         return init_settings, _Files(settings_cls), env_settings
 
-    @field_validator("skus", mode="before")
+    @field_validator("skus", "events", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(filter(None, map(str.strip, plain_text(value).split(",")))) if isinstance(value, str) else value
@@ -216,7 +223,11 @@ class WorkerSettings(BaseSettings):
 
         A variable that names a file here is empty there, since the value itself is given.
         """
-        values = self.model_dump() | {"broker": self.broker_url, "skus": ",".join(self.skus)}
+        values = self.model_dump() | {
+            "broker": self.broker_url,
+            "skus": ",".join(self.skus),
+            "events": ",".join(self.events),
+        }
         # A default here is explicit there, and a derived value here is given there.
         values["broker_on_stock_server"] = self.broker_on_stock_server or (
             not broker_is_said(self) and is_on_stock_server(self)
@@ -237,6 +248,9 @@ def check_settings(settings: WorkerSettings) -> None:
         check_apart(settings, settings.broker_url, "SEGMENTED_BROKER")
     _check_times(settings)
     _check_queue_type(settings)
+    if settings.metrics_address is not None and "prometheus" not in settings.events:
+        message = "SEGMENTED_METRICS_ADDRESS is set: set SEGMENTED_EVENTS to prometheus, too"
+        raise InvalidInput(message)
     for sku in settings.skus:
         checked_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
     for name in ("step", "on_outcome"):

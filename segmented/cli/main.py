@@ -30,7 +30,7 @@ import segmented.cli
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.imports import COMMANDS, EXTRAS, install, missing_package, needs, without_collecting
 from segmented.models.ids import shortened, visible
-from segmented.process import EXIT_INVALID_INPUT, interrupted, output_failed
+from segmented.process import EXIT_INVALID_INPUT, interrupted, output_failed, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -234,5 +234,5 @@ def _with_hint(sentence: str) -> str:
 
 
 def _fail(sentence: str, exit_code: int) -> int:
-    typer.echo(f"{NAME}: {visible(sentence)}", err=True)
+    tell(visible(sentence))
     return exit_code

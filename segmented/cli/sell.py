@@ -26,6 +26,7 @@ from segmented.errors import InvalidInput
 from segmented.masking import masked
 from segmented.models import QUANTITY_MAX
 from segmented.models.ids import counted, visible
+from segmented.process import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -282,10 +283,10 @@ def _sell(choices: Choices) -> tuple[SaleReport, bool]:
             # Before the servers stop: the sales are written to the file whatever happens next.
             unwritten = _unwritten(choices, sale, report)
     except Stopped as stop:
-        typer.echo(f"segmented: {_stopped(choices, sale)}", err=True)
+        tell(_stopped(choices, sale))
         raise typer.Exit(stop.exit_code) from None
     for sentence in unwritten:
-        typer.echo(f"segmented: {sentence}", err=True)
+        tell(sentence)
     return report, not unwritten
 
 

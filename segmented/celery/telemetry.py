@@ -1,0 +1,87 @@
+"""Metrics and logs of a worker, as its settings say: one address for all processes of a prefork pool."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any, Final
+
+from celery.signals import after_setup_logger, after_setup_task_logger, worker_process_shutdown
+
+from segmented import events
+from segmented.celery.current import settings
+from segmented.errors import InvalidInput
+from segmented.events.logs import write_json
+
+if TYPE_CHECKING:
+    import logging
+
+    from segmented.celery.settings import WorkerSettings
+    from segmented.events import Sink
+
+SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""prometheus-client's own variable: the folder in which processes keep their numbers for the one that shows them."""
+
+
+def begin(said: WorkerSettings, *, is_prefork: bool) -> None:
+    """Install the sinks of the settings and serve their metrics. Call it before the first store is created.
+
+    Raises InvalidInput for a package that is not installed, and for an address that cannot be listened on.
+    """
+    if not said.events or events.is_on():
+        return
+    if is_prefork and "prometheus" in said.events:
+        _share()
+    try:
+        sinks = tuple(_sink(name) for name in said.events)
+    except ModuleNotFoundError as error:
+        message = f"SEGMENTED_EVENTS: {error}"
+        raise InvalidInput(message) from None
+    events.install(*sinks)
+    if said.metrics_address is not None:
+        _serve(said.metrics_address)
+
+
+def _sink(name: str) -> Sink:
+    return events.PrometheusSink() if name == "prometheus" else events.OpenTelemetrySink()
+
+
+def _share() -> None:
+    """Let the processes of the pool keep their numbers in one folder, unless the user has named one."""
+    if SHARED in os.environ:
+        return
+    if "prometheus_client" in sys.modules:
+        message = f"the metrics of a prefork pool need the variable {SHARED}, set to an empty folder before the start"
+        raise InvalidInput(message)
+    os.environ[SHARED] = tempfile.mkdtemp(prefix="segmented-metrics-")
+
+
+def _serve(address: str) -> None:
+    from prometheus_client import REGISTRY, CollectorRegistry, start_http_server  # noqa: PLC0415  # an extra
+    from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415  # as above
+
+    host, _, port = address.rpartition(":")
+    registry = REGISTRY
+    if SHARED in os.environ:
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # its package has no types here
+    try:
+        start_http_server(int(port), addr=host.strip("[]"), registry=registry)
+    except OSError as error:
+        message = f"SEGMENTED_METRICS_ADDRESS: cannot listen on {address} ({error.strerror}): choose another port"
+        raise InvalidInput(message) from None
+
+
+@worker_process_shutdown.connect
+def deliver_the_rest(**_: object) -> None:
+    """Deliver what has happened: a child of a pool ends without its exit functions."""
+    events.flush()
+
+
+@after_setup_logger.connect
+@after_setup_task_logger.connect
+def write_logs(logger: logging.Logger, **_: Any) -> None:  # noqa: ANN401  # Celery's signature
+    """Write logs as the settings say, after Celery has set up its own handlers."""
+    if settings().log_format == "json":
+        write_json(logger)
