@@ -65,9 +65,13 @@ def _left_behind(reading: PoolReading, state: PoolState, sku: str) -> Iterator[F
         yield Finding(f"workers gave up {counted(dead, 'order')}", "segmented orders list")
     late_ms = max(one.outbox_age_ms for one in reading.activities)
     if late_ms > OVERDUE_OUTBOX_MS:
-        fleet = f" of queue {visible(state.queue)}" if state.queue is not None else ""
+        named = {"queue": state.queue, "step": state.step}
+        names = {key: visible(value) for key, value in named.items() if value is not None}
+        fleet = " and".join(f" {key} {name}" for key, name in names.items())
+        fleet = f" with{fleet}" if fleet else ""
         problem = f"no worker{fleet} takes its submitted orders: the first has been due for {late_ms / 1000:,.0f} s"
-        yield Finding(problem, "celery -A segmented.celery.app worker -B")
+        variables = "".join(f"SEGMENTED_{key.upper()}={quote(name)} " for key, name in names.items())
+        yield Finding(problem, f"{variables}celery -A segmented.celery.app worker -B")
     overdue = sum(one.overdue for one in reading.activities)
     if overdue:
         database = " --database URL" if state.gated else ""

@@ -344,3 +344,29 @@ def test_asyncio_confirms_within_its_own_session_and_connection(postgres_databas
 
     assert asyncio.run(main()) == [(True, False), (True, True), (True, False)]
     assert judged(valkey.url, postgres_database) == (8, 5, 3)
+
+
+def test_a_webhook_for_an_order_of_another_sku_sells_neither(
+    pool: Pool, store: RedisStore, engine: Engine, every_database: str, valkey: ValkeyServer
+) -> None:
+    other = Pool(store, "pen", gate=pool.gate)
+    other.open(stock=8, segments=2)
+    pool.reserve("a", quantity=3)
+    sold = webhook(other, engine, "a")
+    assert (bool(sold), sold.state) == (False, "unknown")
+    assert pool.state().reserved == 3
+    webhook(pool, engine, "a").tell()
+    assert judged(valkey.url, every_database) == (16, 3, 13)
+
+
+def test_tables_of_an_older_release_are_refused_within_a_transaction(
+    pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer
+) -> None:
+    pool.reserve("a", quantity=3)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE segmented_alembic_version SET version_num = '0004'"))
+    cure = "needs revision [0-9]+: bring them up to date with 'segmented orders migrate --database URL'$"
+    with pytest.raises(InvalidInput, match=f"has tables of revision 0004, and this release of segmented {cure}"):
+        webhook(pool, engine, "a")
+    assert sql_rows(every_database, "SELECT * FROM segmented_orders") == []
+    assert pool.state().reserved == 3

@@ -39,6 +39,11 @@ def not_taken(pool: Pool, clock: ManualClock) -> None:
     clock.advance(40.0)
 
 
+def not_taken_by_its_workers(pool: Pool, clock: ManualClock) -> None:
+    pool.assign(queue="concerts", step="shop.steps:pack")
+    not_taken(pool, clock)
+
+
 Fault = Callable[[Pool, ManualClock], None]
 FAULTS: Final[dict[Fault, tuple[str, str]]] = {
     closed: ("it is closed, and takes no more orders", "segmented pool archive poster --to FILE"),
@@ -47,6 +52,13 @@ FAULTS: Final[dict[Fault, tuple[str, str]]] = {
     not_taken: (
         "no worker takes its submitted orders: the first has been due for 35 s",
         "celery -A segmented.celery.app worker -B",
+    ),
+    not_taken_by_its_workers: (
+        (
+            "no worker with queue concerts and step shop.steps:pack takes its submitted orders: "
+            "the first has been due for 35 s"
+        ),
+        "SEGMENTED_QUEUE=concerts SEGMENTED_STEP=shop.steps:pack celery -A segmented.celery.app worker -B",
     ),
 }
 
