@@ -31,11 +31,9 @@ class RebuildableError(Exception):
         self._message = message
 
     def __str__(self) -> str:
-        """Return the sentence."""
         return self._message
 
     def __repr__(self) -> str:
-        """Return the type and the sentence."""
         return f"{type(self).__name__}({self._message!r})"
 
     def __reduce__(self) -> tuple[Callable[..., RebuildableError], tuple[object, ...], dict[str, Any]]:

@@ -210,7 +210,6 @@ class _Default:
         self._value = value
 
     def __repr__(self) -> str:
-        """Return plain values as in code, members of an enum by name, and `...` for all others."""
         if isinstance(self._value, Enum):
             return f"{type(self._value).__name__}.{self._value.name}"
         return repr(self._value) if isinstance(self._value, PLAIN) else "..."

@@ -137,7 +137,6 @@ class Terms(ABC, Generic[LeaseT, ClientT]):
         return None if token is None else self.local.known(token.decode())
 
     def __repr__(self) -> str:
-        """Return the class, the name and the timeout."""
         return f"<{type(self).__module__}.{type(self).__name__} {self.name!r} timeout={self.timeout!r}>"
 
     def _seconds_to_wait(self, *, blocking: bool | None, blocking_timeout: float | None) -> float | None:

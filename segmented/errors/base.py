@@ -17,7 +17,6 @@ class SegmentedError(rebuildable.RebuildableError):
     """
 
     def __init__(self, message: str | None = None) -> None:
-        """Create the error with one clear sentence, or the class docstring's first line."""
         super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
 
 

@@ -14,7 +14,6 @@ class DedupError(SegmentedError):
     """
 
     def __init__(self, message: str, key: str) -> None:
-        """Create the error with its sentence and the key."""
         super().__init__(message)
         self.key = key
 
@@ -26,7 +25,6 @@ class InFlight(DedupError):
     """
 
     def __init__(self, key: str, message_id: str, state: str, free_in: float | None) -> None:
-        """Create the error with the message that holds the key, its state, and the seconds until it expires."""
         lapses = "" if free_in is None else f", and lapses in {free_in:g} s unless it is renewed"
         super().__init__(f"key {key!r} is taken: message {message_id!r} is {state}{lapses}", key)
         self.message_id = message_id
@@ -57,7 +55,6 @@ class EffectUnknown(DedupError):
     """
 
     def __init__(self, key: str, message_id: str) -> None:
-        """Create the error with the id of the message whose holder died."""
         what = "it is not known whether the work was done; settle it by hand or with a resolver"
         super().__init__(f"key {key!r} of message {message_id!r}: {what}", key)
         self.message_id = message_id
@@ -70,7 +67,6 @@ class CallCancelled(DedupError):
     """
 
     def __init__(self, key: str) -> None:
-        """Create the error for a key."""
         super().__init__(f"the message under key {key!r} was cancelled", key)
 
 
@@ -81,7 +77,6 @@ class AttemptSuperseded(DedupError):
     """
 
     def __init__(self, key: str, attempt: int) -> None:
-        """Create the error with the number of the attempt that is expected."""
         super().__init__(f"attempt {attempt} of the message under key {key!r} was published already", key)
         self.attempt = attempt
 
@@ -93,7 +88,6 @@ class FailedBefore(DedupError):
     """
 
     def __init__(self, key: str, kind: str, detail: str) -> None:
-        """Create the error with the type and the text of the first call's error."""
         super().__init__(f"the first call with key {key!r} failed: {kind}: {detail}", key)
         self.kind = kind
         self.detail = detail
@@ -106,7 +100,6 @@ class ResultUnkept(DedupError):
     """
 
     def __init__(self, key: str, detail: str) -> None:
-        """Create the error with the reason why the result was not kept."""
         super().__init__(f"the first call with key {key!r} ended, but its result was not kept: {detail}", key)
         self.detail = detail
 
@@ -118,7 +111,6 @@ class RunLost(DedupError):
     """
 
     def __init__(self, key: str) -> None:
-        """Create the error for a key."""
         what = "it lapsed and went to another holder, was freed, or the store lost its memory"
         super().__init__(f"the run under key {key!r} is lost, and its outcome not kept: {what}", key)
 
@@ -146,7 +138,6 @@ class AlreadyDone(DedupError):
     """
 
     def __init__(self, key: str, replay: Kept) -> None:
-        """Create the error with the stored outcome."""
         super().__init__(f"key {key!r} was done before, by message {replay.message_id!r}: roll back", key)
         self.replay = replay
 

@@ -30,7 +30,6 @@ class LeaseLost(LeaseError):
         *,
         is_released: bool = False,
     ) -> None:
-        """Create the error with the lock and the holder that lost it, or with `is_released`, released it."""
         why = "was released, so it protects nothing any more" if is_released else "is lost: it lapsed or was taken away"
         super().__init__(f"lease on {name!r} {why}")
         self.name, self.holder_id = name, holder_id
@@ -71,7 +70,6 @@ class ReplicasMissing(LeaseError):
     """
 
     def __init__(self, name: str, wanted: int, acknowledged: int) -> None:
-        """Create the error with the lock and the numbers of replicas wanted and acknowledged."""
         super().__init__(f"lock {name!r} was acknowledged by {acknowledged} replicas of the {wanted} wanted")
         self.name, self.wanted, self.acknowledged = name, wanted, acknowledged
 
@@ -83,7 +81,6 @@ class PermitsMismatch(InvalidInput):
     """
 
     def __init__(self, name: str, permits: int, wanted: int) -> None:
-        """Create the error with the semaphore, its current number of permits, and this handle's number."""
         many = "1 permit" if permits == 1 else f"{permits} permits"
         super().__init__(f"semaphore {name!r} is in use with {many}, not with {wanted}")
         self.name, self.permits, self.wanted = name, permits, wanted
@@ -96,7 +93,6 @@ class PartlyReleased(LeaseError):
     """
 
     def __init__(self, failures: Mapping[str, SegmentedError]) -> None:
-        """Create the error with the failure of each name."""
         told = "; ".join(f"{name!r}: {failure}" for name, failure in failures.items())
         super().__init__(f"not released, release again or let the lease lapse: {told}")
         self.failures = dict(failures)
@@ -109,7 +105,6 @@ class StaleToken(LeaseError):
     """
 
     def __init__(self, resource: str, token: int, newest: int | None) -> None:
-        """Create the error with the resource, the refused token, and the newest one."""
         super().__init__(f"fencing token {token} is too old for {resource!r}, which has seen {newest}")
         self.resource, self.token, self.newest = resource, token, newest
 
@@ -121,6 +116,5 @@ class LoaderFailed(SegmentedError):
     """
 
     def __init__(self, name: str, kind: str, detail: str) -> None:
-        """Create the error with the value's name, and the type and message of the loader's error."""
         super().__init__(f"the loader of {name!r} failed a moment ago: {kind}: {detail}")
         self.name, self.kind, self.detail = name, kind, detail

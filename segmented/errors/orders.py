@@ -38,7 +38,6 @@ class AlreadySettled(StockError):
     """
 
     def __init__(self, settled: Ended, cannot: str = "") -> None:
-        """Create the error with the answer that says how it ended, and with what was asked of it in vain."""
         given = "its units are not given back" if settled.state == "confirmed" else "it cannot be confirmed"
         super().__init__(f"{settled.describe()}: {cannot or given}")
         self.settled = settled
@@ -52,7 +51,6 @@ class GrantLost(LeaseError):
     """
 
     def __init__(self, order_id: str, state: str) -> None:
-        """Create the error with the order and the state in which it ended."""
         why = "its hold ended" if state == "expired" else f"it was {state}"
         super().__init__(f"order {order_id!r} is not sold: {why} while the body ran, and its units went back")
         self.order_id = order_id
@@ -66,7 +64,6 @@ class NotGranted(StockError):
     """
 
     def __init__(self, refusal: Refused) -> None:
-        """Create the error with the refusal."""
         super().__init__(f"order {refusal.order_id!r} was not granted: {refusal.describe()}")
         self.refusal = refusal
 
@@ -78,7 +75,6 @@ class NotConfirmed(StockError):
     """
 
     def __init__(self, order_id: str, answer: object) -> None:
-        """Create the error with the gate's answer."""
         super().__init__(f"order {order_id!r} was not confirmed by this transaction: {answer}")
         self.order_id = order_id
         self.answer = answer
@@ -91,7 +87,6 @@ class OrderMismatch(StockError):
     """
 
     def __init__(self, order_id: str, detail: str = "") -> None:
-        """Create the error with the order and, if known, the difference."""
         super().__init__(f"order {order_id!r} exists with other content{': ' + detail if detail else ''}")
         self.order_id = order_id
 
@@ -103,7 +98,6 @@ class OrderUnknown(StockError):
     """
 
     def __init__(self, order_id: str) -> None:
-        """Create the error with the order id."""
         super().__init__(f"order {order_id!r} is not known to the pool")
         self.order_id = order_id
 
@@ -115,7 +109,6 @@ class OrderQueued(StockError):
     """
 
     def __init__(self, order_id: str) -> None:
-        """Create the error with the order id."""
         super().__init__(f"order {order_id!r} is queued: a worker decides it first, unless it is cancelled")
         self.order_id = order_id
 
@@ -127,7 +120,6 @@ class OrderInWork(StockError):
     """
 
     def __init__(self, order_id: str) -> None:
-        """Create the error with the order id."""
         super().__init__(f"order {order_id!r} is in work: a holder, a worker or a cart has it, and its units stay")
         self.order_id = order_id
 
@@ -139,7 +131,6 @@ class OrderInHand(SegmentedError):
     """
 
     def __init__(self, seconds: float) -> None:
-        """Create the error with the seconds after which the lease may have expired."""
         super().__init__()
         self.seconds = seconds
 
@@ -158,7 +149,6 @@ class GrantSuperseded(StockError):
     """
 
     def __init__(self, order_id: str, fence: int) -> None:
-        """Create the error with the order and the newer fencing token."""
         super().__init__(f"grant for order {order_id!r} is superseded by fencing token {fence}")
         self.order_id = order_id
         self.fence = fence
@@ -171,7 +161,6 @@ class CartMismatch(StockError):
     """
 
     def __init__(self, home: str, cart_id: str, detail: str = "") -> None:
-        """Create the error with the cart, the pool that keeps it and, if known, the difference."""
         told = f": {detail}" if detail else ""
         super().__init__(f"cart {cart_id!r} in the pool {home!r} exists with other content{told}")
         self.home = home
@@ -185,7 +174,6 @@ class CartUnknown(StockError):
     """
 
     def __init__(self, home: str, cart_id: str) -> None:
-        """Create the error with the cart and the pool that would keep it."""
         super().__init__(f"cart {cart_id!r} is not known to the pool {home!r}: its home is the first of its skus")
         self.home = home
         self.cart_id = cart_id
@@ -198,6 +186,5 @@ class CartDiverged(StockError):
     """
 
     def __init__(self, cart_id: str, state: str, sku: str, detail: str) -> None:
-        """Create the error with the cart, its decision, the line's sku, and the difference."""
         super().__init__(f"cart {cart_id!r} is {state}, but its line in the pool {sku!r} {detail}")
         self.cart_id, self.state, self.sku = cart_id, state, sku

@@ -26,7 +26,6 @@ class PoolMissing(StockError):
     """
 
     def __init__(self, sku: str) -> None:
-        """Create the error with the pool's sku."""
         super().__init__(
             f"pool {sku!r} is not open: it was never opened here, or its keys vanished; if they are gone for good, "
             f"'segmented pool reopen {sku} --database URL' opens it with what an order database has not sold"
@@ -41,7 +40,6 @@ class PoolDiffers(StockError):
     """
 
     def __init__(self, sku: str, differing: Sequence[str]) -> None:
-        """Create the error with the pool, and each difference as "segments 4 instead of 8"."""
         closed = any(one.startswith("state ") for one in differing)
         cure = (
             "sell from a pool of another sku, or archive it and open it again in a later epoch"
@@ -100,7 +98,6 @@ class PoolInShards(StockError):
         *,
         is_in_shards: bool = True,
     ) -> None:
-        """Create the error with the pool's sku and whether it is in shards."""
         kind, other = ("shards", "Pool") if is_in_shards else ("one hash slot", "ShardedPool")
         super().__init__(f"{sku!r} is sold in {kind} already: opening a {other} beside would sell its units twice")
         self.sku = sku
@@ -113,7 +110,6 @@ class ShardVanished(StockError):
     """
 
     def __init__(self, sku: str) -> None:
-        """Create the error with the name of the shard or the pool."""
         super().__init__(
             f"{sku!r} was open and its keys are gone: bring its data back; opening it again could sell its units twice"
         )
@@ -127,7 +123,6 @@ class PoolDrifted(StoreRefused):
     """
 
     def __init__(self, sku: str) -> None:
-        """Create the error with the pool's sku."""
         super().__init__(f"the numbers of pool {sku!r} do not add up: another client wrote to it; audit and repair it")
         self.sku = sku
 
@@ -139,7 +134,6 @@ class PoolGated(StoreRefused):
     """
 
     def __init__(self, sku: str, order_id: str | None, verb: str = "void") -> None:
-        """Create the error with the pool, the order, or None for all that are due, and what the database must do."""
         it = "what is due" if order_id is None else f"order {order_id!r}"
         by = "expire_voided(pool, gate)" if order_id is None else "cancel_order" if verb == "void" else "take_order"
         use = f"use Pool(store, sku, gate=gate), or segmented.orders.{by}"
@@ -155,7 +149,6 @@ class ChangeGated(PoolGated):
     """
 
     def __init__(self, sku: str, change: str) -> None:
-        """Create the error with the pool and the change, as a verb."""
         how = f"use Pool(store, sku, gate=gate) to {change} it, or segmented.orders.{change}_gated"
         SegmentedError.__init__(self, f"pool {sku!r} is gated: {how}")
         self.sku = sku
@@ -170,7 +163,6 @@ class CartGated(PoolGated):
     """
 
     def __init__(self, sku: str, cart_id: str) -> None:
-        """Create the error with the pool and the cart."""
         how = "use Carts(store, gate=gate)"
         message = f"pool {sku!r} is gated: its order database must decide cart {cart_id!r} first; {how}"
         SegmentedError.__init__(self, message)
@@ -186,7 +178,6 @@ class TransferGated(PoolGated):
     """
 
     def __init__(self, sku: str) -> None:
-        """Create the error with the shard."""
         how = "use ShardedPool(store, sku, gate=gate), which brings units from one shard to another"
         message = f"pool {sku!r} is gated: its order database must store where its units are; {how}"
         SegmentedError.__init__(self, message)
@@ -201,7 +192,6 @@ class ThawGated(PoolGated):
     """
 
     def __init__(self, sku: str) -> None:
-        """Create the error with the pool."""
         SegmentedError.__init__(
             self,
             f"pool {sku!r} is gated: its order database knows what is sold, so use 'segmented pool rebuild {sku} "
@@ -218,7 +208,6 @@ class PoolNotGated(StockError):
     """
 
     def __init__(self, sku: str) -> None:
-        """Create the error with the pool's sku."""
         super().__init__(f"pool {sku!r} was opened without an order database, so none may decide its orders")
         self.sku = sku
 
@@ -231,7 +220,6 @@ class PoolDiverged(StockError):
     """
 
     def __init__(self, sku: str, order_id: str, detail: str) -> None:
-        """Create the error with the pool, the order, and both sides' states."""
         super().__init__(f"pool {sku!r} and its order database disagree about order {order_id!r}: {detail}")
         self.sku = sku
         self.order_id = order_id
@@ -245,7 +233,6 @@ class ChangeDiverged(StockError):
     """
 
     def __init__(self, sku: str, change: str, detail: str) -> None:
-        """Create the error with the pool, the change, and both sides' states."""
         super().__init__(f"pool {sku!r} and its order database disagree about {change}: {detail}")
         self.sku = sku
         self.change = change
@@ -258,7 +245,6 @@ class ChangeMismatch(StockError):
     """
 
     def __init__(self, sku: str, change_id: str) -> None:
-        """Create the error with the pool and the change."""
         super().__init__(f"change {change_id!r} of pool {sku!r} was something else before")
         self.sku = sku
         self.change_id = change_id
@@ -279,7 +265,6 @@ class PoolFrozen(StockError):
         *,
         is_gated: bool | None = None,
     ) -> None:
-        """Create the error: epoch and sequence number found and seen, the key that is gone, and whether it is gated."""
         lost = f"change {seen[1]} of epoch {seen[0]} was seen" if missing is None else f"its key {missing!r} is gone"
         cure = "With an order database run 'segmented pool rebuild', without one 'segmented pool thaw'"
         cure = cure if is_gated is None else f"Run 'segmented pool {'rebuild' if is_gated else 'thaw'}'"
@@ -299,7 +284,6 @@ class PoolNotFrozen(StockError):
     """
 
     def __init__(self, sku: str) -> None:
-        """Create the error with the pool's sku."""
         super().__init__(f"pool {sku!r} is not frozen: it sells, and there is nothing to rebuild or to thaw")
         self.sku = sku
 
@@ -311,7 +295,6 @@ class PoolUnverified(StockError):
     """
 
     def __init__(self, sku: str) -> None:
-        """Create the error with the pool's sku."""
         how = f"workers do so by themselves, and so does 'segmented pool verify {_in_commands(sku)} --database URL'"
         super().__init__(f"pool {sku!r} must be compared with its order database before it answers: {how}")
         self.sku = sku
@@ -324,7 +307,6 @@ class PoolVanished(StockError):
     """
 
     def __init__(self, sku: str, epoch: int) -> None:
-        """Create the error with the pool and the epoch in which it was open."""
         super().__init__(
             f"pool {sku!r} was open in epoch {epoch} and is not on the stock's server: name the server it was opened "
             "on or bring its data back, else open what is not sold in a new epoch, from an order database by "
@@ -341,7 +323,6 @@ class LayoutUnknown(StockError):
     """
 
     def __init__(self, sku: str, found: str, known: str) -> None:
-        """Create the error with the pool, the layout of its keys, and the only one that this release knows."""
         super().__init__(
             f"pool {sku!r} has keys of layout {found}, and this release of segmented knows layout {known} only: "
             "upgrade segmented in this process"
@@ -358,7 +339,6 @@ class EpochEnded(StockError):
     """
 
     def __init__(self, sku: str, epoch: int) -> None:
-        """Create the error with the pool and its epoch."""
         super().__init__(
             f"pool {sku!r} is in epoch {epoch}, and this was decided in another one: ask its order database again"
         )
@@ -373,7 +353,6 @@ class AnotherDatabase(InvalidInput):
     """
 
     def __init__(self, sku: str, database: str = "this order database") -> None:
-        """Create the error with the pool, and what the database is called."""
         super().__init__(
             f"{database} has another sale of {sku!r}, not the one of the pool: name the database that the pool was "
             "opened with, or a copy of that one"
@@ -389,7 +368,6 @@ class AssignedElsewhere(StockError):
     """
 
     def __init__(self, sku: str, queue: str, step: str) -> None:
-        """Create the error with the pool, and the queue and the step that it names, each empty if it names none."""
         name = sku.partition("\x1f")[0]
         of_queue = f" of queue {queue!r}" if queue else ""
         with_step = f" with step {step!r}" if step else ""
@@ -410,7 +388,6 @@ class RowsMissing(InvalidInput):
     """
 
     def __init__(self, sku: str, database: str = "this order database") -> None:
-        """Create the error with the pool, and what the database is called."""
         super().__init__(f"{database} has no rows for {sku!r}: name the database that the pool was opened with")
         self.sku = sku
         self.database = database

@@ -33,7 +33,6 @@ class AcknowledgementUnknown(StoreUnavailable):
     """
 
     def __init__(self, sku: str, order_id: str | None, wanted: int, counted: int, detail: str) -> None:
-        """Create the error with the pool, the id to repeat, the acknowledgements wanted and counted, and the reason."""
         what = f"the outcome of {'a change' if order_id is None else repr(order_id)} in pool {sku!r} is unknown"
         super().__init__(f"{what}: {detail}; repeat the call with the same id")
         self.sku, self.order_id, self.wanted, self.counted = sku, order_id, wanted, counted
@@ -46,7 +45,6 @@ class LockUnreachable(StoreUnavailable):
     """
 
     def __init__(self, name: str, detail: str) -> None:
-        """Create the error with the lock's name and the store's message."""
         super().__init__(detail)
         self.name = name
 
@@ -79,5 +77,4 @@ class TransactionConflict(StoreRefused):
     """
 
     def __init__(self, what: str, detail: str) -> None:
-        """Create the error with the request and the database's message."""
         super().__init__(f"{what}: the transaction is rolled back, run it again from its start: {detail}")

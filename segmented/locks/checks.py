@@ -40,7 +40,6 @@ class FenceGuard:
         self._newest: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        """Return the class and the number of resources."""
         return f"<FenceGuard of {len(self._newest)} resources>"
 
     def check(self, resource: str, *, token: int) -> None:

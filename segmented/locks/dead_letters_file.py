@@ -106,7 +106,6 @@ class FileDeadLetters:
             return [kept.letter for kept in self._kept.values() if not kept.is_done]
 
     def __repr__(self) -> str:
-        """Return the class and the path."""
         return f"FileDeadLetters({str(self._path)!r})"
 
     def _note(self, event: dict[str, Any]) -> None:

@@ -74,7 +74,6 @@ class AsyncSingleFlight:
         self._options = options
 
     def __repr__(self) -> str:
-        """Return the class and how long a value is kept."""
         return f"{type(self).__name__}(keep={in_seconds(self._options.keep):g})"
 
     async def get(self, key: str, loader: Callable[[], Awaitable[V]]) -> V:
@@ -267,7 +266,6 @@ class SingleFlight:
         self._options = options
 
     def __repr__(self) -> str:
-        """Return the class and how long a value is kept."""
         return f"{type(self).__name__}(keep={in_seconds(self._options.keep):g})"
 
     def get(self, key: str, loader: Callable[[], V]) -> V:

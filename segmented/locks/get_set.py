@@ -161,7 +161,6 @@ class _LeaseState(Hinted, StaysInItsProcess):
         return LeaseLost(self.name, _stamp(self.expires_at))
 
     def __repr__(self) -> str:
-        """Return the class, the name, the state and the label."""
         state = "lost" if self.is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.name!r} {state} ({LABEL})>"
 
@@ -181,7 +180,6 @@ class _Handle(AcquireHinted):
         return get_set_plan(self.name, self.ttl_ms / 1000, timeout=timeout, wall_clock=self._wall_clock)
 
     def __repr__(self) -> str:
-        """Return the class, the name, the time to live and the label."""
         return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g}) ({LABEL})"
 
 

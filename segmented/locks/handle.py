@@ -139,7 +139,6 @@ class Handle(AcquireHinted):
         self._renewal = Renewal(renew, milliseconds(renew_max, "renew_max") / 1000)
 
     def __repr__(self) -> str:
-        """Return the class, the name, the time to live, and what else decides."""
         renewed = ", renew=True" if self._renewal.is_wanted else ""
         return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g}{renewed}{self._described()})"
 
@@ -192,7 +191,6 @@ class Acquiring(RefusesOtherWith, Coroutine[Any, Any, EnteredT]):
         self._coroutine.close()
 
     async def __aenter__(self) -> EnteredT:
-        """Acquire."""
         self._lease = await self
         await self._lease.__aenter__()
         return self._lease
@@ -200,7 +198,6 @@ class Acquiring(RefusesOtherWith, Coroutine[Any, Any, EnteredT]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release."""
         if self._lease is not None:
             await self._lease.__aexit__(kind, error, trace)
 

@@ -55,7 +55,6 @@ class Agenda:
         """Number of the lease -> its time, and a function that returns the lease, or None if it was dropped."""
 
     def __len__(self) -> int:
-        """Return the number of watched leases."""
         return len(self._leases)
 
     def add(self, lease: LeaseState) -> bool:
@@ -124,7 +123,6 @@ class ThreadKeeper(BeginsAnew):
         """Local time at which the thread checks its agenda again on its own."""
 
     def __len__(self) -> int:
-        """Return the number of watched leases."""
         return len(self._agenda)
 
     def watch(self, lease: LeaseState, store: Store) -> None:
@@ -194,7 +192,6 @@ class AsyncKeeper(OfOneLoop):
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        """Return the number of watched leases."""
         return len(self._agenda)
 
     def watch(self, lease: LeaseState, store: AsyncStore) -> None:

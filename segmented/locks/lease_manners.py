@@ -96,7 +96,6 @@ class EndsWithItsAsyncBlock(RefusesOtherWith):
         """Repeat a release that `failure` ended in the background, if this kind of lease can."""
 
     async def __aenter__(self) -> Self:
-        """Return the lease."""
         if self.blocks is not None:
             self.blocks.entered(asyncio.current_task(), place_of(currentframe()), self)
         return self
@@ -200,7 +199,6 @@ class EndsWithItsBlock(RefusesOtherWith):
         """Repeat a release that `failure` ended in the background, if this kind of lease can."""
 
     def __enter__(self) -> Self:
-        """Return the lease."""
         if self.blocks is not None:
             self.blocks.entered(threading.current_thread(), place_of(currentframe()), self)
         return self

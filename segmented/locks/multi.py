@@ -202,7 +202,6 @@ class MultiLeaseState(Hinted, StaysInItsProcess):
             raise LeaseLost(", ".join(lost), self._parts[0].claim.holder_id)
 
     def __repr__(self) -> str:
-        """Return the names and the state."""
         state = "lost" if self.is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.name!r} {state}>"
 
@@ -303,7 +302,6 @@ class _Names(AcquireHinted):
         return [LockClaim(name, holder_id, self.ttl_ms) for name in self.names]
 
     def __repr__(self) -> str:
-        """Return the class, the names and their time to live."""
         renewed = ", renew=True" if self._renewal.is_wanted else ""
         return f"{type(self).__name__}({list(self.names)!r}, ttl={self.ttl_ms / 1000:g}{renewed})"
 

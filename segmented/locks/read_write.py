@@ -188,7 +188,6 @@ class AsyncReadWriteLock(Hinted):
         self.name = self.read.name
 
     def __repr__(self) -> str:
-        """Return the class, the name, the time to live, and whether leases are renewed."""
         return repr(self.read).replace("ReadLock", "ReadWriteLock", 1)
 
 
@@ -258,5 +257,4 @@ class ReadWriteLock(Hinted):
         self.name = self.read.name
 
     def __repr__(self) -> str:
-        """Return the class, the name, the time to live, and whether leases are renewed."""
         return repr(self.read).replace("ReadLock", "ReadWriteLock", 1)

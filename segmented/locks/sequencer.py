@@ -74,7 +74,6 @@ class Sequencer:
         raise InvalidInput(message)
 
     def __str__(self) -> str:
-        """Return the sequencer as a text."""
         return f"v1:{self.mode}:{quote(self.name, safe='')}:{self.fencing_token}"
 
     def is_current(self, store: Store) -> bool:

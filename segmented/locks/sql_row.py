@@ -77,7 +77,6 @@ class AsyncSqlRowLock(AcquireHinted):
         self._connection = connection
 
     def __repr__(self) -> str:
-        """Return the class, the name and the kind of database."""
         return f"{type(self).__name__}({self.name!r}, on {self._connection.dialect.name})"
 
     async def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> HeldRow:
@@ -179,7 +178,6 @@ class SqlRowLock(AcquireHinted):
         self._connection = connection
 
     def __repr__(self) -> str:
-        """Return the class, the name and the kind of database."""
         return f"{type(self).__name__}({self.name!r}, on {self._connection.dialect.name})"
 
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> HeldRow:

@@ -63,7 +63,6 @@ class Around:
         """Whether the work was kept for later; if so, its body has not run."""
 
     def __enter__(self) -> Self:
-        """Begin."""
         if inspect.iscoroutinefunction(self._policy.alarm):
             message = "the policy's alarm is a coroutine function, which only `async with` can await"
             raise InvalidInput(message)
@@ -83,7 +82,6 @@ class Around:
         return self.is_recorded
 
     async def __aenter__(self) -> Self:
-        """Begin."""
         tell_at_once(self._lock_name)
         return self
 

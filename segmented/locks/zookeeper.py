@@ -196,7 +196,6 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
         raise StoreUnavailable(message) from failure
 
     def __repr__(self) -> str:
-        """Return the name, the token and the state."""
         over = "lost" if self._is_lost else "ended" if self.has_ended else ""
         state = over or ("trusted" if self.is_trusted else "in doubt")
         return f"<{type(self).__name__} {self.name!r} token={self.fencing_token} {state}>"
@@ -274,7 +273,6 @@ class _Handle(AcquireHinted):
         return Claim(self.name, uuid4().hex, self.path)
 
     def __repr__(self) -> str:
-        """Return the class, the name and the path."""
         return f"{type(self).__name__}({self.name!r}, path={self.path!r})"
 
 

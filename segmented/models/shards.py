@@ -47,7 +47,6 @@ class Shard(str):  # it is the name itself, wherever an operation asks for that 
         return self.partition(SHARD_MARK)[2].lstrip(digits)
 
     def __repr__(self) -> str:
-        """Return the name in words, as messages show it."""
         return f"shard {self.number} of {self.sku!r}"
 
     def __getnewargs__(self) -> tuple[str, int, str]:  # type: ignore[override]  # as `__new__` takes them, not as str does

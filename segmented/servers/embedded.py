@@ -45,17 +45,14 @@ class EmbeddedServer:
         self._launch()
 
     def __enter__(self) -> Self:
-        """Return the running server."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the server."""
         self.stop()
 
     def __repr__(self) -> str:
-        """Show the address and the process id."""
         return f"<{type(self).__name__} {self.url} pid {self.pid}>"
 
     @property

@@ -93,7 +93,6 @@ class Supervised:
             raise
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(

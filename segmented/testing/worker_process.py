@@ -99,7 +99,6 @@ class WorkerProcess:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        """Show the process id."""
         return f"<WorkerProcess pid {self.pid}>"
 
     @property

@@ -60,15 +60,12 @@ class AsyncMemoryStore(NotPickled):
         """Do nothing: there is nothing to close."""
 
     async def __aenter__(self) -> Self:
-        """Return the store; the end of the `async with` statement closes it."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the store."""
         await self.close()
 
     def __repr__(self) -> str:
-        """Return the class, and the clock if it is not the system's."""
         return _shown(self)
 
 
@@ -105,13 +102,10 @@ class MemoryStore(NotPickled):
         """Do nothing: there is nothing to close."""
 
     def __enter__(self) -> Self:
-        """Return the store; the end of the `with` statement closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the store."""
         self.close()
 
     def __repr__(self) -> str:
-        """Return the class, and the clock if it is not the system's."""
         return _shown(self)

@@ -73,7 +73,6 @@ class RequestQueue:
         self._next_leftover = inf
 
     def __len__(self) -> int:
-        """Return the number of pending requests, including duties."""
         return len(self._queue) + len(self._leftovers)
 
     def add(self, errands: Sequence[Errand]) -> Sequence[Errand]:

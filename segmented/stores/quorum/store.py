@@ -173,15 +173,12 @@ class AsyncQuorumStore(NotPickled, BeginsAnew):
         # threads:         lane.close(max(0.0, until - self.clock.now()))
 
     async def __aenter__(self) -> Self:
-        """Return the store; the end of the `async with` statement closes it."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close."""
         await self.close()
 
     def __repr__(self) -> str:
-        """Return the names of the servers."""
         return f"AsyncQuorumStore({', '.join(repr(store) for store in self._stores)})"
 
 
@@ -285,13 +282,10 @@ class QuorumStore(NotPickled, BeginsAnew):
                 lane.close(max(0.0, until - self.clock.now()))
 
     def __enter__(self) -> Self:
-        """Return the store; the end of the `with` statement closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def __repr__(self) -> str:
-        """Return the names of the servers."""
         return f"QuorumStore({', '.join(repr(store) for store in self._stores)})"

@@ -311,11 +311,9 @@ class AsyncRedisStore(NotPickled):
             await close_async_client(self.client)
 
     async def __aenter__(self) -> Self:
-        """Return the store; the end of the `with` statement closes it."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close."""
         await self.close()
 
     def __repr__(self) -> str:
@@ -588,11 +586,9 @@ class RedisStore(NotPickled):
             close_client(self.client)
 
     def __enter__(self) -> Self:
-        """Return the store; the end of the `with` statement closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def __repr__(self) -> str:

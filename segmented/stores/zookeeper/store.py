@@ -262,7 +262,6 @@ class AsyncZooKeeperStore(_Requests):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self._close_now()
 
 
@@ -321,5 +320,4 @@ class ZooKeeperStore(_Requests):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self._close_now()

@@ -32,7 +32,8 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncGate.ledger AsyncGate.lower AsyncGate.missing_tables AsyncGate.names_of "
             "AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders AsyncGate.outcome_rows AsyncGate.pruning "
             "AsyncGate.returns AsyncGate.sales AsyncGate.stocking AsyncGate.totals AsyncGate.transaction "
-            "AsyncGate.transfers AsyncGate.unfinished_changes AsyncGate.void AsyncGate.void_many AsyncGate.where"
+            "AsyncGate.transfers AsyncGate.unfinished_changes AsyncGate.void AsyncGate.void_many AsyncGate.where "
+            "AsyncGate.while_undecided"
         ),
         "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the "
         "first operation": ("AsyncLink.check"),
