@@ -42,7 +42,6 @@ class DedupBase:
         return other
 
     def __repr__(self) -> str:
-        """Return the class name and the namespace."""
         return f"{type(self).__name__}({self.namespace!r})"
 
     def _identity(self, key: str, payload: object) -> Identity:

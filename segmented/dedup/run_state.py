@@ -168,14 +168,12 @@ class Replay:
         return f"<Replay of {self.message_id!r}, {self.age:.3f} s old>"
 
     def __enter__(self) -> Self:
-        """Return the replay."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Do nothing."""
 
     async def __aenter__(self) -> Self:
-        """Return the replay."""
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -133,11 +133,9 @@ class AsyncSqlRecords(NotPickled):
         """Do nothing: the engine is the user's."""
 
     async def __aenter__(self) -> Self:
-        """Return the store."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the store."""
         await self.close()
 
     async def _executed(self, operation: Operation[AnswerT], attempt: int) -> AnswerT:
@@ -224,11 +222,9 @@ class SqlRecords(NotPickled):
         """Do nothing: the engine is the user's."""
 
     def __enter__(self) -> Self:
-        """Return the store."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the store."""
         self.close()
 
     def _executed(self, operation: Operation[AnswerT], attempt: int) -> AnswerT:

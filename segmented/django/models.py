@@ -16,7 +16,6 @@ class Shown(models.Model):
         default_permissions = ("view",)
 
     def __str__(self) -> str:
-        """Return the key."""
         return str(self.pk)
 
 

@@ -137,13 +137,11 @@ class SqlArchive(ArchiveTarget):
         close_engine(self._engine)
 
     def __enter__(self) -> Self:
-        """Return the archive itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close all connections."""
         self.close()
 
 

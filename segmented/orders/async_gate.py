@@ -253,11 +253,9 @@ class AsyncGate:
         await to_the_end(partial(asyncio.to_thread, self.gate.close))
 
     async def __aenter__(self) -> Self:
-        """Return the gate; it is closed at the end of the `async with` statement."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close."""
         await self.close()
 
     def __repr__(self) -> str:

@@ -394,11 +394,9 @@ class OrderDatabase(NotPickled):
         self._engine.dispose()
 
     def __enter__(self) -> Self:
-        """Return the gate; it is closed at the end of the `with` statement."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def __repr__(self) -> str:

@@ -40,7 +40,6 @@ class Difference:
     database: str
 
     def __str__(self) -> str:
-        """Return one line of text."""
         about = "" if self.order_id is None else f"order {self.order_id}: "
         return f"{self.kind}: {about}the pool says {self.pool}, the order database says {self.database}"
 

@@ -84,7 +84,6 @@ class Renewal:
         self._timer = _timer_of(store)
 
     def __enter__(self) -> Self:
-        """Begin."""
         self._timer.add(self)
         return self
 

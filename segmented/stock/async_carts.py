@@ -106,7 +106,6 @@ class AsyncCarts:
         return await run_async(finish_carts_plan(*_checked_sweep(home, limit), self._lines), self.store)
 
     def __repr__(self) -> str:
-        """Show the store and the gate."""
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"AsyncCarts({self.store!r}{gate})"
 

@@ -402,7 +402,6 @@ class AsyncPool:
         grant.require()
 
     def __repr__(self) -> str:
-        """Show the sku and the store."""
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"AsyncPool({self.sku!r}, {self.store!r}{gate})"
 

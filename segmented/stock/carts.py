@@ -107,7 +107,6 @@ class Carts:
         return run_sync(finish_carts_plan(*_checked_sweep(home, limit), self._lines), self.store)
 
     def __repr__(self) -> str:
-        """Show the store and the gate."""
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"Carts({self.store!r}{gate})"
 

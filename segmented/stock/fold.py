@@ -49,7 +49,6 @@ class FoldedOrder:
     """Whether its caller was gone when it was cancelled, so that the id can be used again."""
 
     def __str__(self) -> str:
-        """Return the state in words."""
         return f"{self.state} with {self.quantity} {plural(self.quantity, 'unit')} at {self.sequence}"
 
 

@@ -172,7 +172,6 @@ class GrantState(WarnsWhenDropped):
             self.trusted_until = trusted_until(asked_at, answer.ttl_ms)
 
     def __repr__(self) -> str:
-        """Show the order, units, segment and fencing token."""
         units = f"{self.quantity} {plural(self.quantity, 'unit')}, segment {self.segment}"
         return f"<{type(self).__name__} order {self.order_id!r}: {units}, token {self.fencing_token}>"
 

@@ -77,7 +77,6 @@ class HandleState:
         return self._outcome
 
     def __repr__(self) -> str:
-        """Show the order and its state."""
         return f"{type(self).__name__}({self.sku!r}, {self.order_id!r}, {self._state})"
 
 

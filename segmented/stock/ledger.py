@@ -55,7 +55,6 @@ class Drift:
         return self.about, self.order_id if self.order_id is not None else self.name
 
     def __str__(self) -> str:
-        """Return one line of text."""
         return (
             f"{self.kind}: {self.detail}"
             if self.order_id is None

@@ -380,7 +380,6 @@ class Pool:
         grant.require()
 
     def __repr__(self) -> str:
-        """Show the sku and the store."""
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"Pool({self.sku!r}, {self.store!r}{gate})"
 

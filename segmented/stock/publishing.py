@@ -109,11 +109,9 @@ class EnvelopePublisher(BeginsAnew):
             thread.join(CLOSE_SECONDS)
 
     def __enter__(self) -> Self:
-        """Return the publisher; it is closed at the end of the `with` statement."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close."""
         self.close()
 
     def _publish(self) -> None:

@@ -55,7 +55,6 @@ class Repair:
     """Whether this call repaired it."""
 
     def __str__(self) -> str:
-        """Return one line of text."""
         place = "" if self.order_id is None else f"order {self.order_id}: "
         return f"{'mended' if self.is_done else 'left'}: {self.kind}: {place}{self.detail}"
 

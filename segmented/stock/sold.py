@@ -42,5 +42,4 @@ class Sold(Generic[ToldT]):
         return self.state == "confirmed"
 
     def __repr__(self) -> str:
-        """Show the order and its state."""
         return f"Sold({self.order_id!r}, {self.state}, quantity={self.quantity}, replay={self.replay})"

@@ -114,13 +114,11 @@ class Fleet:
         self._workers.clear()
 
     def __enter__(self) -> Self:
-        """Return the fleet."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the workers."""
         self.stop()
 
     def _start(self, name: str) -> _Worker:

@@ -75,11 +75,9 @@ class Publisher:
         self._connection.release()
 
     def __enter__(self) -> Self:
-        """Return the publisher."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Disconnect."""
         self.close()
 
     @contextmanager

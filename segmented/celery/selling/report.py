@@ -285,7 +285,6 @@ class Screen:
             self._console.print(f"{done:,} of {orders} decided: {text}", highlight=False)
 
     def __enter__(self) -> Self:
-        """Begin."""
         self._progress.start()
         return self
 

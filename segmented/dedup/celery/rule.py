@@ -161,7 +161,6 @@ class TaskKeys:
         self._task = task
 
     def __repr__(self) -> str:
-        """Return the task and its rule."""
         return f"<keys of {self._task.name!r}: {self._task.once_plan.rule!r}>"
 
     def explain(self, *arguments: Any, **passed_on: Any) -> str:  # noqa: ANN401  # any task arguments

@@ -57,7 +57,6 @@ class IdempotencyMiddleware:
         self._guard = None if options is None else Guard(options)
 
     def __repr__(self) -> str:
-        """Return the class and the dedup that it uses."""
         return f"<IdempotencyMiddleware with {self._dedup!r}>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

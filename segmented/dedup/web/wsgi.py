@@ -50,7 +50,6 @@ class WsgiIdempotencyMiddleware:
         self._guard = None if options is None else Guard(options)
 
     def __repr__(self) -> str:
-        """Return the class and the dedup that it uses."""
         return f"<WsgiIdempotencyMiddleware with {self._dedup!r}>"
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -33,7 +33,6 @@ class FileArchive(ArchiveTarget):
         self.name = str(self._file)
 
     def __repr__(self) -> str:
-        """Return the class and the path."""
         return f"FileArchive({self.name!r})"
 
     def check(self) -> None:

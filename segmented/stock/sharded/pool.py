@@ -397,6 +397,5 @@ class ShardedPool:
         return home.grant_by(operation, plan, keep_on, timeout=timeout, fair=fair)
 
     def __repr__(self) -> str:
-        """Show the sku and the store."""
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"ShardedPool({self.sku!r}, {self.store!r}{gate})"
