@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from segmented.dedup.outcomes import NeverAwaited, failure_written
@@ -60,6 +61,18 @@ class AsyncRun(RunState, AsyncHeldLease):
     async def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # any return value of the effect
         """Perform an effect in the store and keep its result in one step. Returns the result."""
         return json.loads(await self._finish("effect", "", effect))
+
+    async def finish_in(self, transaction: Any, result: object = None) -> None:  # noqa: ANN401  # a session or connection
+        """Mark the key as done in your own transaction, forever: its row and your rows are one commit.
+
+        `transaction` is a session or connection of SQLAlchemy; for threads also Django's connection, or psycopg's. Call
+        it before your own statements. Needs the tables of `OnceTable`. The run goes on: finish it after the commit, or
+        let its `with` statement or the middleware do it. Raises AlreadyDone with the stored `result` if the key was
+        done before, though Redis has forgotten it: roll back.
+        """
+        table = import_module("segmented.dedup.sql").OnceTable()  # SQLAlchemy is optional, and the table knows runs
+        await transaction.run_sync(table.finish_in, self, result)  # asyncio only
+        # threads: table.finish_in(transaction, self, result)
 
     async def fail(self, error: BaseException) -> None:
         """Keep a failure for repeats, and end the run."""

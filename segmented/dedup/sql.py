@@ -10,12 +10,12 @@ outside the transaction; see `Dedup(on_crash="unknown")`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
@@ -44,13 +44,14 @@ from segmented.locks.sql_edge import (
     translated,
 )
 from segmented.models.dedup import OutcomeKept, OutcomeKind
+from segmented.orders.callers import begun, connected
 from segmented.orders.tables import database_now
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from datetime import datetime
 
-    from sqlalchemy import Connection, Engine, Select, Table
+    from sqlalchemy import Engine, Select, Table
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
     from segmented.dedup.async_run import AsyncRun
@@ -113,9 +114,11 @@ class OnceTable:
         await async_create_tables(engine)
 
     def finish_in(
-        self, connection: Connection, run: Run | AsyncRun, result: object = None, *, payload: object = NOTHING
+        self, connection: object, run: Run | AsyncRun, result: object = None, *, payload: object = NOTHING
     ) -> None:
         """Insert the row that marks the key as done, in the transaction of `connection`, without committing it.
+
+        `connection` is a Connection or Session of SQLAlchemy, Django's connection, or psycopg's.
 
         Waits while another transaction holds the same row uncommitted. Raises AlreadyDone if the row exists,
         OtherPayload if it belongs to another `payload`, and StaleToken if the run is not newer than rows that were
@@ -132,11 +135,14 @@ class OnceTable:
             "kind": kind,
             "body": body,
         }
-        with translated(f"key {run.name!r}", connection, table=TABLES):
-            _require_transaction(connection)
-            if not _is_inserted(connection, once, row):
-                _refuse(connection, run, seen)
-            mark = _mark(connection, record.namespace)
+        transaction = connection if isinstance(connection, Connection) else begun(connection)
+        given = transaction if isinstance(transaction, Connection) else None
+        with ExitStack() as stack, translated(f"key {run.name!r}", given, table=TABLES):
+            found, _ = connected(transaction, stack)
+            _require_transaction(found)
+            if not _is_inserted(found, once, row):
+                _refuse(found, run, seen)
+            mark = _mark(found, record.namespace)
             if mark is not None and run.fencing_token <= mark:
                 resource = f"{record.namespace}: {run.name}"
                 raise StaleToken(resource, run.fencing_token, mark)

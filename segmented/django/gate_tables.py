@@ -1,11 +1,14 @@
-"""The migration operation that makes the gate's tables: it runs the Alembic revisions, so that both always agree."""
+"""The migration operations. The gate's tables are made by the Alembic revisions, so that both always agree."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.db.migrations.operations.base import Operation
+from sqlalchemy import make_url
+from sqlalchemy.schema import CreateTable
 
+from segmented.dedup.sql_tables import forgotten, once
 from segmented.django.conf import gate_alias
 from segmented.errors import InvalidInput
 from segmented.orders.migrating import revisions_as_sql
@@ -47,6 +50,30 @@ class GateTables(Operation):
     def describe(self) -> str:
         """Return the sentence that `manage.py migrate --plan` shows."""
         return f"Bring the tables of segmented to revision {self.after}"
+
+
+class OnceTables(Operation):
+    """Makes the tables of `OnceTable`, for `run.finish_in(connection)`, beside the gate's, unless they exist."""
+
+    reversible = False
+
+    def state_forwards(self, app_label: str, state: object) -> None:
+        """Change nothing: no model has these tables."""
+
+    def database_forwards(self, _: str, schema_editor: Any, __: object, ___: object) -> None:  # noqa: ANN401  # Django's own
+        """Make the tables that are missing."""
+        connection = schema_editor.connection
+        if connection.alias != gate_alias():
+            return
+        there = () if schema_editor.collect_sql else connection.introspection.table_names()
+        dialect = make_url(f"{connection.vendor}://").get_dialect()()
+        for table in (once, forgotten):
+            if table.name not in there:
+                schema_editor.execute(str(CreateTable(table).compile(dialect=dialect)).strip(), None)
+
+    def describe(self) -> str:
+        """Return the sentence that `manage.py migrate --plan` shows."""
+        return f"Make the tables {once.name} and {forgotten.name}"
 
 
 def _revision(connection: Any) -> str | None:  # noqa: ANN401  # Django's connection

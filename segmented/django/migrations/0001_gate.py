@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import migrations, models
 
-from segmented.django.gate_tables import GateTables
+from segmented.django.gate_tables import GateTables, OnceTables
 
 OPTIONS = {"managed": False, "default_permissions": ("view",)}
 
@@ -16,7 +16,13 @@ def shown(name: str, key: str) -> migrations.CreateModel:
 
 
 class Migration(migrations.Migration):
-    """A later revision of the tables comes with a migration of its own: `GateTables("0006", "0005")`."""
+    """A later revision of the tables comes with a migration of its own: `GateTables("0007", "0006")`."""
 
     initial = True
-    operations = (GateTables("0005"), shown("Pool", "sku"), shown("Order", "order_id"), shown("HeldKey", "key"))
+    operations = (
+        GateTables("0005"),
+        OnceTables(),
+        shown("Pool", "sku"),
+        shown("Order", "order_id"),
+        shown("HeldKey", "key"),
+    )

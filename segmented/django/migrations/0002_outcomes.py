@@ -1,8 +1,6 @@
-"""The reason of a declined order, and how far the outcomes of each sale were told."""
+"""The table of outcomes."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 from django.db import migrations
 
@@ -10,7 +8,7 @@ from segmented.django.gate_tables import GateTables
 
 
 class Migration(migrations.Migration):
-    """The revision 0006 of the tables."""
+    """Alembic's revision 0006."""
 
-    dependencies: ClassVar = [("segmented", "0001_gate")]
-    operations: ClassVar = [GateTables("0006", "0005")]
+    dependencies = (("segmented", "0001_gate"),)
+    operations = (GateTables("0006", "0005"),)

@@ -11,6 +11,7 @@ import segmented
 from segmented import errors
 from segmented.cli.main import MEASURING
 from segmented.cli.reference import MODULES, public_names
+from segmented.orders.versions import REVISIONS
 from tests.support.paths import ROOT
 from tests.support.versions import PARTS
 
@@ -69,6 +70,13 @@ def test_every_command_of_the_checkout_exists() -> None:
 
 def test_every_file_that_a_stack_runs_exists() -> None:
     assert [name for names in PARTS.values() for name in names if not (ROOT / name).is_file()] == []
+
+
+def test_djangos_migrations_end_with_the_revision_of_this_release() -> None:
+    """A new revision of the gate's tables needs a migration in segmented/django/migrations, as 0002_outcomes.py."""
+    files = sorted((ROOT / "segmented" / "django" / "migrations").glob("0*.py"))
+    made = [re.findall(r"^.*operations = .*?GateTables\(\"(\d+)\"", file.read_text(), re.DOTALL) for file in files]
+    assert [name for names in made for name in names][-1] == REVISIONS[-1]
 
 
 def test_the_classifiers_are_the_pythons_that_the_page_names() -> None:

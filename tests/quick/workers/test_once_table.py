@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
-from segmented.dedup import Dedup, OtherPayload, Replay, ResultUnkept, Run
+from segmented.dedup import AlreadyDone, Dedup, OtherPayload, Replay, ResultUnkept, Run
 from segmented.dedup.celery.by_name import record_of_call
 from segmented.dedup.celery.settings import close_stores
 from segmented.errors import InvalidInput, StaleToken, StoreRefused
@@ -236,3 +237,19 @@ def test_a_result_without_keep_is_recorded_for_two_hours_and_no_repeat_gets_it(
         left = server.pttl(record)
     assert 7_000_000 < left <= 7_200_000
     assert tasks["plain"].delay("a", 2).get() == ["a", 2]
+
+
+def test_a_run_is_noted_in_the_callers_own_session_and_only_if_that_commits(service: BookingService) -> None:
+    first = service.begin()
+    with Session(service.engine) as session:
+        first.finish_in(session, "of a transaction that is rolled back")
+    with Session(service.engine) as session, session.begin():
+        first.finish_in(session, "booking-1")
+        session.execute(bookings.insert().values(order_id="order-7"))
+    service.dedup.free("order-7")  # Redis forgets
+    second = service.begin()
+    with pytest.raises(AlreadyDone) as done, Session(service.engine) as session:
+        second.finish_in(session, "booking-2")
+    assert done.value.result == "booking-1"
+    second.abandon()
+    assert service.count() == 1

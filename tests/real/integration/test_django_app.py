@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import create_engine, inspect, make_url
 
 from segmented import Gate, Pool, RedisStore
+from segmented.dedup import OnceTable
 from segmented.orders import connect, migrate
 from tests.support.rings import require_module
 
@@ -144,6 +145,7 @@ def test_the_migration_makes_the_tables_that_alembic_makes(
         one = request.getfixturevalue("postgres_database").replace("postgresql://", "postgresql+psycopg://")
     engine = connect(one)
     migrate(engine)
+    OnceTable().create(engine)
     wanted = tables(one)
     if kind == "postgresql":
         with engine.begin() as connection:
@@ -154,7 +156,7 @@ def test_the_migration_makes_the_tables_that_alembic_makes(
     databases = {"default": database(make_url(other))}
     done = ran(project, "migrate", DATABASES=databases)
     assert done.returncode == 0, done.stderr
-    assert len(wanted) == 7
+    assert len(wanted) == 10
     assert tables(other) == wanted
     again = ran(project, "makemigrations", "--check", "--dry-run", DATABASES=databases)
     assert (again.returncode, again.stdout) == (0, "No changes detected\n")
@@ -166,6 +168,7 @@ def test_the_migration_makes_the_tables_that_alembic_makes(
 def test_tables_that_are_there_and_other_databases_are_left_alone(project: Path) -> None:
     engine = connect(f"sqlite:///{project}/gate.sqlite")
     migrate(engine)
+    OnceTable().create(engine)
     engine.dispose()
     urls = {name: make_url(f"sqlite:///{project}/{name}.sqlite") for name in ("default", "gate")}
     settings = {
@@ -175,7 +178,7 @@ def test_tables_that_are_there_and_other_databases_are_left_alone(project: Path)
     for alias in urls:
         done = ran(project, "migrate", "--database", alias, **settings)
         assert done.returncode == 0, done.stderr
-    assert len(tables(f"sqlite:///{project}/gate.sqlite")) == 7
+    assert len(tables(f"sqlite:///{project}/gate.sqlite")) == 10
     assert tables(f"sqlite:///{project}/default.sqlite") == {}
 
 
