@@ -27,6 +27,8 @@ DIGEST_LENGTH: Final = 32
 """Number of hexadecimal digits of SHA-256 that are kept: 128 bits."""
 DEPTH_MAX: Final = 64
 INTEGER_BITS_MAX: Final = 4_096
+ENCODE: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class NoText(InvalidInput):
@@ -35,6 +37,8 @@ class NoText(InvalidInput):
 
 def has_no_text(value: object) -> bool:
     """Return whether the value itself has no text, rather than something in it: an object, not a dict with one."""
+    if type(value) in PLAIN:
+        return False
     try:
         _tagged(value, "it", DEPTH_MAX)  # what is in it would be too deep, which is another error
     except NoText:
@@ -46,7 +50,7 @@ def has_no_text(value: object) -> bool:
 
 def canonical(value: object, where: str) -> str:
     """Return the canonical text of a value. Raises InvalidInput, which names `where`, if the value has none."""
-    return _text(value, where, 0)
+    return ENCODE(_tagged(value, where, 0))
 
 
 def digest(text: str) -> str:
@@ -55,10 +59,13 @@ def digest(text: str) -> str:
 
 
 def _text(value: object, where: str, depth: int) -> str:
-    return json.dumps(_tagged(value, where, depth), ensure_ascii=True, separators=(",", ":"))
+    return ENCODE(_tagged(value, where, depth))
 
 
 def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # any JSON; a return per type
+    kind = type(value)
+    if kind is str and value.isascii():  # type: ignore[attr-defined]  # most arguments are, and each publication has some
+        return value
     if depth > DEPTH_MAX:
         message = f"{where} is nested deeper than {DEPTH_MAX} levels, or holds itself"
         raise InvalidInput(message)

@@ -78,7 +78,11 @@ class CallIdentity:
         self._key = _Selection("key", key, function, self._where) if key is not None else None
         self._payload = None if isinstance(payload, bool) else _Selection("payload", payload, function, self._where)
         self._compares_all = payload is True
-        self._defaults = dict(_defaults(self._bound.parameters))
+        defaults = dict(_defaults(self._bound.parameters))
+        self._parts = [
+            (name, canonical(name, "a name"), f"argument {name!r} of {self._where}", defaults.get(name))
+            for name in sorted(self._bound.parameters)
+        ]
         self._owner = next((name for name in self._bound.parameters if name in {"self", "cls"}), None)
 
     def of(self, arguments: Sequence[Any], options: Mapping[str, Any], *, given: str | None = None) -> Identity:
@@ -127,13 +131,14 @@ class CallIdentity:
         So a parameter with a default can be added, or removed, while old and new processes run. An object
         without a text form is left out if it may be: `self`, and an argument from which the key is made.
         """
-        parts = []
-        for name, value in sorted(call.arguments.items()):
+        parts, arguments = [], call.arguments
+        for name, quoted, where, default in self._parts:
+            value = arguments[name]
             if may_omit(name) and has_no_text(value):
                 continue
-            text = canonical(value, f"argument {name!r} of {self._where}")
-            if text != self._defaults.get(name):
-                parts.append(f"[{canonical(name, 'a name')},{text}]")
+            text = canonical(value, where)
+            if text != default:
+                parts.append(f"[{quoted},{text}]")
         return ",".join(parts)
 
 
@@ -155,12 +160,15 @@ class _Selection:
         self, what: str, selector: str | Callable[..., object], function: Callable[..., object], where: str
     ) -> None:
         self._paths: tuple[Path, ...] = ()
+        self.named: frozenset[str] = frozenset()
+        """The arguments that an expression names; none for a callable."""
         self._said = f"{what} expression {selector!r} of {where}"
         self._callable: Callable[..., object] | None = None
         if isinstance(selector, str):
             CallKey(selector, function)  # raises InvalidInput, naming expression and function
             self._paths = KeyExpression(selector).paths
             self.text = selector
+            self.named = frozenset(path.argument for path in self._paths)
             if not self._paths:
                 message = f"{what} expression {selector!r} of {where} names no argument, so all its calls would be one"
                 raise InvalidInput(message)
@@ -174,11 +182,6 @@ class _Selection:
     def reads(self, argument: str) -> bool:
         """Return whether the selection reads an argument; a callable is given them all."""
         return self._callable is not None or argument in self.named
-
-    @property
-    def named(self) -> frozenset[str]:
-        """Return the arguments that an expression names; none for a callable."""
-        return frozenset(path.argument for path in self._paths)
 
     def values(self, call: Call) -> list[object]:
         if self._callable is not None:

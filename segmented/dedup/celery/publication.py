@@ -73,14 +73,15 @@ class Publication:
     def _decided(self, header: OnceHeader) -> AsyncResult[Any]:
         runs_when_down = self.plan.runs_when_down
         message = header.message
-        answer = self._claimed(message)
+        claimed = self._changed(self._header(message, is_claimed=True))
+        answer = self._claimed(message, claimed)
         match answer:
             case StoreError():
                 if not runs_when_down:
                     raise answer
                 return self._sent(header)  # the worker checks again
             case KeyClaimed():
-                return self._first(message, answer)
+                return self._first(message, answer, claimed)
             case KeyHeld(first) | PayloadDiffers(first) if self._is_next_step_of(first):
                 return self._sent(self._header(message, is_put_off=True))
             case PayloadDiffers(first):
@@ -96,12 +97,12 @@ class Publication:
 
     # --- the first message ---
 
-    def _claimed(self, message: str) -> Answer | StoreError:
+    def _claimed(self, message: str, options: dict[str, Any]) -> Answer | StoreError:
         """Claim the key; returns the error of a server that is down for now, or answers with an error.
 
         Raises StoreRefused if the server refuses the connection, and WrongKind: neither passes by itself.
         """
-        operation = self._claiming(message)
+        operation = self._claiming(message, options)
         try:
             store = self.plan.store
         except StoreUnavailable as error:
@@ -113,7 +114,7 @@ class Publication:
         except StoreError as error:
             return error
 
-    def _claiming(self, message: str) -> ClaimKey:
+    def _claiming(self, message: str, options: dict[str, Any]) -> ClaimKey:
         rule, terms = self.plan.rule, self.plan.terms
         is_latest = rule.kind == "latest"
         delay_ms = rule.quiet_ms if is_latest else self._delay_ms()
@@ -130,7 +131,7 @@ class Publication:
             resend_ms=terms.resend_ms,
             is_blocked_by_run=not is_latest,
             expires_ms=expires_in_ms(self.plan.app, expires),
-            text=self.plan.text(self.arguments, self._changed(self._header(message, is_claimed=True))),
+            text=self.plan.text(self.arguments, options),
             call_text=self._call_text() if is_latest else "",
         )
 
@@ -146,12 +147,11 @@ class Publication:
     def _delay_ms(self) -> int:
         return due_in_ms(self.plan.app, self.options.get("eta"), self.options.get("countdown"))
 
-    def _first(self, message: str, answer: KeyClaimed) -> AsyncResult[Any]:
-        header = self._header(message, is_claimed=True)
+    def _first(self, message: str, answer: KeyClaimed, options: dict[str, Any]) -> AsyncResult[Any]:
         is_latest = self.plan.rule.kind == "latest"
         quiet = {"countdown": answer.delay_ms / 1000, "eta": None} if is_latest and answer.delay_ms else {}
         try:
-            return self._sent(header, **quiet)
+            return self._known(self.send({**options, **quiet}), message)
         except BaseException:
             # It is unknown whether it was sent. The caller gets an error, so the message must never begin.
             with suppress(SegmentedError):
@@ -181,15 +181,14 @@ class Publication:
         return {**self.options, **changed, "task_id": header.message, "headers": headers}
 
     def _sent(self, header: OnceHeader, **changed: object) -> AsyncResult[Any]:
-        sent: Any = self.send(self._changed(header, **changed))
-        sent.is_repeat, sent.first_id = bool(header.follows), header.follows or header.message
-        return self._known(sent)
+        return self._known(self.send(self._changed(header, **changed)), header.follows or header.message)
 
-    def _known(self, result: AsyncResult[Any]) -> AsyncResult[Any]:
+    def _known(self, result: Any, first: str) -> AsyncResult[Any]:  # noqa: ANN401  # any handle
+        result.is_repeat, result.first_id = result.id != first, first
         belongs = getattr(result, "belongs", None)  # an eager result belongs to none
         if belongs is not None:
             belongs(self.plan, self.plan.record(self.identity.key))
-        return result
+        return result  # type: ignore[no-any-return]  # a handle
 
     # --- a repeat ---
 
@@ -200,8 +199,8 @@ class Publication:
             return self._sent(self._header(header.message, follows=answer.message))
         once_repeated.send(sender=self.plan.name, key=header.key, message_id=answer.message, decision="returned")
         first = self.handle(answer.message)
-        first.is_repeat, first.first_id = True, answer.message
-        self._known(first)
+        self._known(first, answer.message)
+        first.is_repeat = True
         return first.ended(header.key, answer, self.plan.form) if isinstance(answer, OutcomeKept) else first
 
     def _resend(self, answer: KeyHeld) -> None:
