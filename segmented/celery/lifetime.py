@@ -20,7 +20,7 @@ from segmented.celery import telemetry
 from segmented.celery.connections import connections, disconnect, open_when_there
 from segmented.celery.current import EXIT_UNREACHABLE, EXIT_WRONG, end, settings
 from segmented.celery.messages import keep_rejected, keep_unknown
-from segmented.celery.tasks import on_outcome, step
+from segmented.celery.tasks import on_outcome, step, store_with
 from segmented.errors import InvalidInput, SegmentedError
 
 GRACE_SECONDS: Final = 5.0
@@ -52,6 +52,7 @@ def begin(sender: _Worker, **_: object) -> None:
         telemetry.begin(settings(), is_prefork=kind == "celery.concurrency.prefork")
         step()
         on_outcome()
+        store_with()
         open_when_there(pool_size=_tasks_at_once(sender))
     except InvalidInput as error:
         end(error, EXIT_WRONG)

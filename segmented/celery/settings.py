@@ -165,6 +165,8 @@ class WorkerSettings(BaseSettings):
     step: str | None = None
     """Your own step for each order, as `module:function`. A pool that names another step leaves its orders to workers
     that have it."""
+    store_with: str | None = None
+    """Your own function, as `module:function`, that stores rows in the transaction that stores a message's orders."""
     on_outcome: str | None = None
     """Your own function for each order that has ended, as `module:function`; it needs `SEGMENTED_DATABASE`, to which it
     relays the ledger of every pool, each `SEGMENTED_RELAY_EVERY`."""
@@ -253,7 +255,7 @@ def check_settings(settings: WorkerSettings) -> None:
         raise InvalidInput(message)
     for sku in settings.skus:
         checked_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
-    for name in ("step", "on_outcome"):
+    for name in ("step", "store_with", "on_outcome"):
         named = getattr(settings, name)
         if named is not None and not is_step(named):
             message = f"SEGMENTED_{name.upper()} is {shortened(named)}: it should be module:function"

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from segmented.models import Refusal
     from segmented.models.submitted import BegunOrder
+    from segmented.orders.confirming import StoreWith
     from segmented.orders.outcomes import OnOutcome
 
 log = logging.getLogger(__name__)
@@ -110,7 +111,10 @@ def take_envelope(self: Task[Any, Any], *parts: object, **passed_on: object) -> 
         gate = shared.gate if pool.is_gated() else None
         if gate is not None:  # before the order database is asked, which may be another one
             shared.store.execute(op.CheckAssignment(pool.sku, terms.assignment))
-        report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=terms)
+        beside = None if gate is None else store_with()
+        report = envelopes.take_envelope(
+            pool, envelope.order_ids, gate=gate, step=step(), store_with=beside, terms=terms
+        )
     except AssignedElsewhere as error:
         refuse(error)
         return ""
@@ -173,6 +177,13 @@ def step() -> Callable[[BegunOrder], None] | None:
 def on_outcome() -> OnOutcome | None:
     """Return the function that is told how orders ended, or None if none is named. Raises InvalidInput as `step`."""
     found: OnOutcome | None = _function("SEGMENTED_ON_OUTCOME", settings().on_outcome)
+    return found
+
+
+@cache
+def store_with() -> StoreWith | None:
+    """Return the function that stores rows with the orders, or None if none is named. Raises as `step`."""
+    found: StoreWith | None = _function("SEGMENTED_STORE_WITH", settings().store_with)
     return found
 
 

@@ -22,12 +22,17 @@ are inserted in the order of their ids, because two envelopes may name the same 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from segmented.errors import StoreRefused
+from segmented.locks.sql_edge import BROKEN, is_unbroken, mark_begun
 from segmented.models import Order
+from segmented.models.ids import counted
+from segmented.models.submitted import one_line
 from segmented.orders.answers import Confirmed, Voided
 from segmented.orders.deciding import decide, plan_moves
 from segmented.orders.edge import is_conflict
@@ -38,14 +43,14 @@ from segmented.orders.statements import MOVE_QUOTA, given_values, order_values
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection
-
     from segmented.errors import OrderMismatch
     from segmented.orders.answers import ConfirmAnswer, SegmentRow
     from segmented.orders.deciding import Decision
     from segmented.orders.standing import Claim
     from segmented.orders.statements import Statements
 
+StoreWith: TypeAlias = Callable[[Connection, list[Order]], object]
+"""Stores the caller's own rows in the transaction that stores these orders."""
 MOVES_MAX: Final = 20
 """Maximum number of times that quota moves in one `begin_confirmed`; after each, other orders took it again."""
 ENVELOPE_MAX: Final = 1_000
@@ -167,19 +172,22 @@ class ConfirmingMany:
         """Create with one database's statements."""
         self._statements = statements
 
-    def confirm(self, connection: Connection, claims: Sequence[Claim]) -> list[ConfirmAnswer | OrderMismatch] | None:
+    def confirm(
+        self, connection: Connection, claims: Sequence[Claim], store_with: StoreWith | None = None
+    ) -> list[ConfirmAnswer | OrderMismatch] | None:
         """Confirm one or more orders of one sku, each as if alone and in this order, in one transaction.
 
-        Returns None if the decision could not be written, and nothing changed. Which order prevented it is unknown.
+        `store_with` is called in it with the orders that are new. Returns None if the decision could not be written,
+        and nothing changed. Which order prevented it is unknown. Raises StoreRefused if `store_with` fails.
         """
-        plain = self._confirm_plain(connection, claims)
+        plain = self._confirm_plain(connection, claims) if store_with is None else None
         if plain is not None:
             return list(plain)
         for _ in range(TRIES_MAX):
             try:
-                decision = self._try(connection, claims, are_all_rows=False)
+                decision = self._try(connection, claims, store_with, are_all_rows=False)
                 if decision is None:
-                    decision = self._try(connection, claims, are_all_rows=True)
+                    decision = self._try(connection, claims, store_with, are_all_rows=True)
             except IntegrityError:  # an order was decided since the read: the next read finds it
                 connection.rollback()
                 continue
@@ -198,7 +206,9 @@ class ConfirmingMany:
             connection.rollback()
         return None
 
-    def _try(self, connection: Connection, claims: Sequence[Claim], *, are_all_rows: bool) -> Decision | None:
+    def _try(
+        self, connection: Connection, claims: Sequence[Claim], store_with: StoreWith | None, *, are_all_rows: bool
+    ) -> Decision | None:
         connection.exec_driver_sql(self._statements.begin)
         rows = locked_rows(self._statements, connection, claims, are_all_rows=are_all_rows)
         ids = sorted({claim.order.order_id for claim in claims})
@@ -210,8 +220,27 @@ class ConfirmingMany:
         if decision.confirmed and not self._statements.store_many(connection, decision):
             connection.rollback()
             return None
+        if store_with is not None and decision.confirmed:
+            _call(store_with, connection, [claim.order for claim in decision.confirmed])
         connection.commit()
         return decision
+
+
+def _call(store_with: StoreWith, connection: Connection, orders: list[Order]) -> None:
+    """Let the caller store rows of its own in the transaction; its failure rolls all of it back."""
+    mark_begun(connection)
+    try:
+        store_with(connection, orders)
+    except Exception as error:
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            raise
+        connection.rollback()
+        message = f"what is stored with {counted(len(orders), 'order')} failed: {one_line(repr(error))}"
+        raise StoreRefused(message) from error
+    if not is_unbroken(connection):
+        connection.rollback()
+        message = f"what is stored with {counted(len(orders), 'order')} failed: {BROKEN}"
+        raise StoreRefused(message)
 
 
 def locked_rows(

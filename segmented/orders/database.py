@@ -5,7 +5,7 @@ docs/explanation/durable-gate.md explains why it is needed and how it works.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -27,7 +27,7 @@ from segmented.models.submitted import one_line
 from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
 from segmented.orders.cart_rows import CartRows
-from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany
+from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany, StoreWith
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, connect, shown
 from segmented.orders.ledger import LedgerRows
@@ -171,7 +171,9 @@ class OrderDatabase(NotPickled):
         claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked, sequence)
         return self._run(lambda connection: self.confirming.confirm(connection, claim))
 
-    def confirm_many(self, claims: Iterable[Claim]) -> list[ConfirmAnswer | SegmentedError]:
+    def confirm_many(
+        self, claims: Iterable[Claim], *, store_with: StoreWith | None = None
+    ) -> list[ConfirmAnswer | SegmentedError]:
         """Make up to 1,000 orders of one sku final, each as if alone and in this order, in one transaction.
 
             gate.confirm_many([Claim(Order("o-1", 1), "mug", segment=3, epoch=1, fence=token)])
@@ -181,22 +183,31 @@ class OrderDatabase(NotPickled):
         if a segment has too few units, six more, and all rows of the sku are locked until the end. If the database
         refuses a value of some order, they are confirmed one by one. After DatabaseUnavailable the same call finds what
         was stored.
+
+        `store_with(connection, orders)` is called in the transaction, with the orders that it stores: its rows and
+        theirs are stored together, or neither. If it fails, each order is tried alone, and StoreRefused is the answer
+        of those for which it fails again.
         """
         envelope = tuple(claims)
         _check_envelope(envelope)
         if not envelope:
             return []
         if len(envelope) == 1:
-            return [self._confirmed(envelope[0])]  # in one statement if that is enough
-        try:
-            answers = self._run(lambda connection: self._confirming_many.confirm(connection, envelope))
-        except InvalidInput:  # of some order; the error does not say which
-            answers = None
-        return [self._confirmed(claim) for claim in envelope] if answers is None else list(answers)
+            return [self._confirmed(envelope[0], store_with)]  # in one statement if that is enough
+        answers, of_some_order = None, (InvalidInput,) if store_with is None else (InvalidInput, StoreRefused)
+        with suppress(*of_some_order):  # the error does not say which
+            answers = self._run(lambda connection: self._confirming_many.confirm(connection, envelope, store_with))
+        return [self._confirmed(claim, store_with) for claim in envelope] if answers is None else list(answers)
 
-    def _confirmed(self, claim: Claim) -> ConfirmAnswer | SegmentedError:
+    def _confirmed(self, claim: Claim, store_with: StoreWith | None) -> ConfirmAnswer | SegmentedError:
+        def work(connection: Connection) -> ConfirmAnswer | SegmentedError:
+            if store_with is None:
+                return self.confirming.confirm(connection, claim)
+            (answer,) = self._confirming_many.confirm(connection, [claim], store_with) or (None,)
+            return answer or StoreRefused(f"order {claim.order.order_id!r} was decided by others again and again")
+
         try:
-            return self._run(lambda connection: self.confirming.confirm(connection, claim))
+            return self._run(work)
         except DatabaseUnavailable:
             raise
         except SegmentedError as error:

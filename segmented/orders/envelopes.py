@@ -25,6 +25,7 @@ from segmented.errors import (
     AssignedElsewhere,
     DatabaseUnavailable,
     EpochEnded,
+    InvalidInput,
     OrderMismatch,
     OrderQueued,
     OrderUnknown,
@@ -67,6 +68,7 @@ from segmented.stock.plans import take_plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from segmented.orders.confirming import StoreWith
     from segmented.orders.database import OrderDatabase
     from segmented.plans.drivers import Store
     from segmented.stock import Pool
@@ -206,20 +208,26 @@ def take_envelope(
     *,
     gate: OrderDatabase | None = None,
     step: Callable[[BegunOrder], None] | None = None,
+    store_with: StoreWith | None = None,
     terms: WorkTerms | None = None,
 ) -> EnvelopeReport:
     """Finish submitted orders that share a message; safe to repeat, also concurrently.
 
     `step` is called with each order whose units are taken. It runs again if a worker dies in it, so it must be
     idempotent. If it raises, the order is tried again later, and moved to the dead-letter set after `begun_max` times;
-    after Decline it is cancelled at once, and TryLater does not count. With a `gate` the order database decides. Raises
+    after Decline it is cancelled at once, and TryLater does not count. With a `gate` the order database decides, and
+    `store_with(connection, orders)` stores rows of your own in the transaction that stores the orders. Raises
     AssignedElsewhere for a pool that names another queue or step than the `terms` do, PoolNotGated for a gate over a
     pool without one, and InvalidInput for a step whose call would run nothing; StoreUnavailable or DatabaseUnavailable
     only if the orders could not be put off.
     """
-    envelope = _Envelope(pool, gate, terms or DEFAULT_TERMS)
+    envelope = _Envelope(pool, gate, store_with, terms or DEFAULT_TERMS)
     ids = checked_ids(order_ids)
     checked_step(step)
+    checked_step(store_with)
+    if store_with is not None and gate is None:
+        message = f"store_with needs the gate of pool {pool.sku!r}: without one nothing is stored"
+        raise InvalidInput(message)
     if pool.is_gated() != envelope.has_gate and pool.is_gated(again=True) != envelope.has_gate:
         return envelope.refuse_gate(ids)
     try:
@@ -237,9 +245,10 @@ def take_envelope(
 class _Envelope:
     """The processing of one envelope."""
 
-    def __init__(self, pool: Pool, gate: OrderDatabase | None, terms: WorkTerms) -> None:
+    def __init__(self, pool: Pool, gate: OrderDatabase | None, store_with: StoreWith | None, terms: WorkTerms) -> None:
         self._pool = pool
         self._gate = gate
+        self._store_with = store_with
         self.has_gate = gate is not None
         self._terms = terms
         self.begun: dict[str, BegunOrder] = {}
@@ -487,7 +496,8 @@ class _Envelope:
         assert gate is not None  # noqa: S101  # for the type checker
         begun = list(self.begun.values())
         confirmed = []
-        for order, answer in zip(begun, gate.confirm_many([claim_of(sku, order) for order in begun]), strict=True):
+        claims = [claim_of(sku, order) for order in begun]
+        for order, answer in zip(begun, gate.confirm_many(claims, store_with=self._store_with), strict=True):
             if isinstance(answer, answers.Confirmed) and not (answer.replay and self._may_be_decided(order)):
                 confirmed.append(order.order.order_id)
                 self._sequence = max(self._sequence, answer.sequence)

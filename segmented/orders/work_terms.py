@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Duration
-    from segmented.models.submitted import BegunOrder
 
 ENVELOPE_TTL: Final = 5.0
 LATER: Final = 2.0
@@ -80,7 +79,7 @@ class WorkTerms:
 DEFAULT_TERMS: Final = WorkTerms()
 
 
-def checked_step(step: Callable[[BegunOrder], None] | None) -> None:
+def checked_step(step: Callable[..., object] | None) -> None:
     """Raise InvalidInput for a step whose call would only create a coroutine or a generator and do nothing."""
     if step is not None and (shape := shape_of(step)) != "function":
         message = f"the step {name_of(step)} is a {shape}, and calling it would run nothing"

@@ -106,6 +106,24 @@ with psycopg.connect(database.replace("+psycopg", "")) as connection:
 """
 
 
+ENVELOPE: Final = """
+from segmented import Outbox
+from segmented.orders import take_envelope
+pool = Pool(pool.store, "mug", gate=pool.gate, outbox=Outbox())
+pool.reserve = pool.submit
+def store_with(connection, orders):
+    connection.execute(text("INSERT INTO invoices (order_id) VALUES (:id)"), [{"id": one.order_id} for one in orders])
+confirm_many = pool.gate.confirm_many
+def stored(*words, **named):
+    answers = confirm_many(*words, **named)
+    point()
+    return answers
+pool.gate.confirm_many = stored
+ready()
+take_envelope(pool.plain, [order_id], gate=pool.gate, store_with=store_with)
+"""
+
+
 @pytest.mark.parametrize(
     ("kind", "shop"),
     [
@@ -114,8 +132,13 @@ with psycopg.connect(database.replace("+psycopg", "")) as connection:
         ("sqlite", DJANGO),
         ("postgresql", DJANGO),
         ("postgresql", PSYCOPG),
+        ("sqlite", ENVELOPE),
+        ("postgresql", ENVELOPE),
     ],
-    ids=["sqlite", "postgresql", "django-sqlite", "django-postgresql", "psycopg"],
+    ids=[
+        *("sqlite", "postgresql", "django-sqlite", "django-postgresql", "psycopg"),
+        *("envelope-sqlite", "envelope-postgresql"),
+    ],
 )
 def test_a_kill_at_each_statement_leaves_both_rows_or_none(
     kind: str, shop: str, request: pytest.FixtureRequest, tmp_path: Path, valkey: ValkeyServer
