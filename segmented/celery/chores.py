@@ -33,10 +33,11 @@ from segmented.events.table import sku_label
 from segmented.locks import Lock
 from segmented.locks.durations import OwnName
 from segmented.models.shards import ShardedState
-from segmented.orders import expire_voided, forget as forget_orders, rebuild, relay as relay_pool
+from segmented.orders import forget as forget_orders, rebuild, relay as relay_pool
 from segmented.orders.audit_slices import audit_slice
 from segmented.orders.outcomes import tell_outcomes
 from segmented.orders.returning import finish_returns
+from segmented.orders.sale import expire_voided
 from segmented.orders.verifying import when_verified
 from segmented.stock import Carts, Pool, ShardedPool, find_pool
 

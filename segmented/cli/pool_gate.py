@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput, PoolInShards
 from segmented.models import AlreadyOpen
-from segmented.orders import (
-    Gate,
-    audit_both,
-    connect,
-    expire_voided,
-    reopen_gated,
-    resize_gated,
-    restock_gated,
-    withdraw_gated,
-)
+from segmented.orders import Gate, audit_both, connect, reopen_gated
+from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.engine import parse, shown
 from segmented.orders.opening import UNGATED, next_epoch, open_rows, state_of
+from segmented.orders.sale import expire_voided
 from segmented.orders.verifying import check_sale
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings

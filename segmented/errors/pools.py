@@ -130,13 +130,12 @@ class PoolDrifted(StoreRefused):
 class PoolGated(StoreRefused):
     """The pool is gated: its order database must decide an order before the pool confirms it or returns its units.
 
-    Cure: Pass `gate=` to the pool, or use the functions of `segmented.orders`.
+    Cure: Pass `gate=` to the pool.
     """
 
     def __init__(self, sku: str, order_id: str | None, verb: str = "void") -> None:
         it = "what is due" if order_id is None else f"order {order_id!r}"
-        by = "expire_voided(pool, gate)" if order_id is None else "cancel_order" if verb == "void" else "take_order"
-        use = f"use Pool(store, sku, gate=gate), or segmented.orders.{by}"
+        use = "use Pool(store, sku, gate=gate)"
         super().__init__(f"pool {sku!r} is gated: its order database must {verb} {it} first; {use}")
         self.sku = sku
         self.order_id = order_id
@@ -145,12 +144,11 @@ class PoolGated(StoreRefused):
 class ChangeGated(PoolGated):
     """The pool is gated: its order database must store its opening, or a change of its stock or segments, as well.
 
-    Cure: Pass `gate=` to the pool, or use the function of `segmented.orders` that the message names.
+    Cure: Pass `gate=` to the pool.
     """
 
     def __init__(self, sku: str, change: str) -> None:
-        how = f"use Pool(store, sku, gate=gate) to {change} it, or segmented.orders.{change}_gated"
-        SegmentedError.__init__(self, f"pool {sku!r} is gated: {how}")
+        SegmentedError.__init__(self, f"pool {sku!r} is gated: use Pool(store, sku, gate=gate) to {change} it")
         self.sku = sku
         self.order_id = None
         self.change = change

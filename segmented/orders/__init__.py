@@ -10,11 +10,6 @@ if TYPE_CHECKING:
     from segmented.orders.archive_table import SqlArchive as SqlArchive
     from segmented.orders.async_gate import AsyncGate as AsyncGate
     from segmented.orders.auditing import BothReport as BothReport, audit_both as audit_both
-    from segmented.orders.changing import (
-        resize_gated as resize_gated,
-        restock_gated as restock_gated,
-        withdraw_gated as withdraw_gated,
-    )
     from segmented.orders.differences import Difference as Difference
     from segmented.orders.engine import connect as connect
     from segmented.orders.envelope_report import EnvelopeReport as EnvelopeReport
@@ -23,17 +18,11 @@ if TYPE_CHECKING:
     from segmented.orders.forgetting import ForgetReport as ForgetReport, forget as forget
     from segmented.orders.gate import Gate as Gate
     from segmented.orders.migrating import Migrated as Migrated, migrate as migrate
-    from segmented.orders.opening import open_gated as open_gated, reopen_gated as reopen_gated
+    from segmented.orders.opening import reopen_gated as reopen_gated
     from segmented.orders.pruning import PruneReport as PruneReport, prune as prune
     from segmented.orders.rebuilding import rebuild as rebuild
     from segmented.orders.relaying import RelayReport as RelayReport, ShardRelay as ShardRelay, relay as relay
-    from segmented.orders.sale import (
-        cancel_order as cancel_order,
-        expire_voided as expire_voided,
-        finish_reserved as finish_reserved,
-        take_order as take_order,
-        tell_pool as tell_pool,
-    )
+    from segmented.orders.sale import tell_pool as tell_pool
     from segmented.orders.standing import Claim as Claim
     from segmented.orders.verifying import verify as verify
     from segmented.orders.work_terms import Decline as Decline, TryLater as TryLater, WorkTerms as WorkTerms
@@ -43,7 +32,6 @@ LATE: Final = from_modules(
         "segmented.orders.archive_table": "SqlArchive",
         "segmented.orders.async_gate": "AsyncGate",
         "segmented.orders.auditing": "BothReport audit_both",
-        "segmented.orders.changing": "resize_gated restock_gated withdraw_gated",
         "segmented.orders.differences": "Difference",
         "segmented.orders.engine": "connect",
         "segmented.orders.envelope_report": "EnvelopeReport",
@@ -52,11 +40,11 @@ LATE: Final = from_modules(
         "segmented.orders.forgetting": "ForgetReport forget",
         "segmented.orders.gate": "Gate",
         "segmented.orders.migrating": "Migrated migrate",
-        "segmented.orders.opening": "open_gated reopen_gated",
+        "segmented.orders.opening": "reopen_gated",
         "segmented.orders.pruning": "PruneReport prune",
         "segmented.orders.rebuilding": "rebuild",
         "segmented.orders.relaying": "RelayReport ShardRelay relay",
-        "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order tell_pool",
+        "segmented.orders.sale": "tell_pool",
         "segmented.orders.standing": "Claim",
         "segmented.orders.verifying": "verify",
         "segmented.orders.work_terms": "Decline TryLater WorkTerms",

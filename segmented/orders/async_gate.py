@@ -84,7 +84,7 @@ class AsyncGate:
         await self._run(self.gate.create)
 
     async def open_pool(self, pool: AsyncPool, opening: Opening) -> Opened | AlreadyOpen:
-        """Store the segments' rows, and open the pool: see `open_gated`."""
+        """Store the segments' rows, and open the pool."""
         return await self._run(self.gate.open_pool, pool.in_threads(), opening)
 
     async def verified(self, pool: AsyncPool, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
@@ -220,7 +220,7 @@ class AsyncGate:
         return await self._run(self.gate.return_order, pool.in_threads(), operation)
 
     async def expire_orders(self, pool: AsyncPool, limit: int) -> tuple[Settled, ...]:
-        """Give back the units of expired holds: see `expire_voided`."""
+        """Give back the units of expired holds."""
         return await self._run(self.gate.expire_orders, pool.in_threads(), limit)
 
     async def settle_due(self, pool: AsyncPool) -> bool:
@@ -228,11 +228,11 @@ class AsyncGate:
         return await self._run(self.gate.settle_due, pool.in_threads())
 
     async def restock_pool(self, pool: AsyncPool, units: int, restock_id: str) -> Restocked | Closed:
-        """Add units to the database and the pool: see `restock_gated`."""
+        """Add units to the database and the pool."""
         return await self._run(self.gate.restock_pool, pool.in_threads(), units, restock_id)
 
     async def withdraw_pool(self, pool: AsyncPool, units: int, withdraw_id: str) -> Restocked | TooFew:
-        """Remove free units from the pool and the database: see `withdraw_gated`."""
+        """Remove free units from the pool and the database."""
         return await self._run(self.gate.withdraw_pool, pool.in_threads(), units, withdraw_id)
 
     async def move_units(self, source: Shard, target: Shard, *, sent: int, epoch: int) -> bool:
@@ -240,7 +240,7 @@ class AsyncGate:
         return await self._run(self.gate.move_units, source, target, sent=sent, epoch=epoch)
 
     async def resize_pool(self, pool: AsyncPool, segments: int) -> Resized:
-        """Change the number of segments: see `resize_gated`."""
+        """Change the number of segments."""
         return await self._run(self.gate.resize_pool, pool.in_threads(), segments)
 
     async def assign_pool(self, pool: AsyncPool, operation: AssignPool) -> Assigned:

@@ -63,7 +63,7 @@ def cancel_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str 
 
 
 def extend_by_id(pool: Pool, gate: OrderDatabase, operation: op.ExtendHold) -> Reserved | Settled:
-    """Lengthen an order's hold; if it has ended, decide the order as `expire_voided` does, and return its decision."""
+    """Lengthen an order's hold; if it has ended, decide the order, and return its decision."""
     pool = gated(pool, gate)
     for _ in range(REBUILDS_MAX):
         answer = _asked_pool(pool, gate, operation.order_id, operation)

@@ -58,7 +58,7 @@ class Gate(OrderDatabase):
     """
 
     def open_pool(self, pool: Pool, opening: Opening) -> Opened | AlreadyOpen:
-        """Store the segments' rows, and open the pool: see `open_gated`."""
+        """Store the segments' rows, and open the pool."""
         return open_rows(pool, self, opening)
 
     def verified(self, pool: Pool, ask: Callable[[], AnswerT]) -> AnswerT:
@@ -157,7 +157,7 @@ class Gate(OrderDatabase):
         return return_gated(pool, self, operation)
 
     def expire_orders(self, pool: Pool, limit: int) -> tuple[Settled, ...]:
-        """Give back the units of expired holds: see `expire_voided`."""
+        """Give back the units of expired holds."""
         return sale.expire_voided(sale.gated(pool, self), self, limit=limit)
 
     def settle_due(self, pool: Pool) -> bool:
@@ -165,11 +165,11 @@ class Gate(OrderDatabase):
         return sale.settle_due(pool, self)
 
     def restock_pool(self, pool: Pool, units: int, restock_id: str) -> Restocked | Closed:
-        """Add units to the database and the pool: see `restock_gated`."""
+        """Add units to the database and the pool."""
         return restock_gated(pool, self, units, restock_id=restock_id)
 
     def withdraw_pool(self, pool: Pool, units: int, withdraw_id: str) -> Restocked | TooFew:
-        """Remove free units from the pool and the database: see `withdraw_gated`."""
+        """Remove free units from the pool and the database."""
         return withdraw_gated(pool, self, units, withdraw_id=withdraw_id)
 
     def move_units(self, source: Shard, target: Shard, *, sent: int, epoch: int) -> bool:
@@ -189,7 +189,7 @@ class Gate(OrderDatabase):
         raise ChangeDiverged(source, f"a transfer to shard {target.number}", detail)
 
     def resize_pool(self, pool: Pool, segments: int) -> Resized:
-        """Change the number of segments: see `resize_gated`."""
+        """Change the number of segments."""
         return resize_gated(pool, self, segments)
 
     def assign_pool(self, pool: Pool, operation: AssignPool) -> Assigned:

@@ -32,41 +32,15 @@ UNGATED: Final = (
 )
 
 
-def open_gated(  # noqa: PLR0913  # terms of one pool, each by name
-    pool: Pool,
-    gate: OrderDatabase,
-    *,
-    stock: int,
-    segments: int,
-    epoch: int = 1,
-    limit_per_customer: int | None = None,
-    profile: str | None = None,
-    queue: str | None = None,
-    step: str | None = None,
-) -> Opened | AlreadyOpen:
+def open_rows(pool: Pool, gate: OrderDatabase, opening: Opening) -> Opened | AlreadyOpen:
     """Open a pool and its rows in the order database. Safe to repeat; an interrupted run is finished.
 
     Opening again changes nothing and returns the existing pool, also after it was rebuilt in a later epoch. Raises
     PoolVanished if the pool was open in this epoch and its keys are gone, PoolArchived if it was archived, and
     InvalidInput if the database has rows of another sale. With the default profile, `database`, an order is
     acknowledged when its transaction has committed; `replicated:N` or `fsync` also let reservations and submitted
-    orders wait. `queue` and `step` name the workers of its submitted orders, as for `Pool.open`.
+    orders wait.
     """
-    opening = Opening(
-        stock=stock,
-        segments=segments,
-        gated=True,
-        epoch=epoch,
-        limit_per_customer=limit_per_customer,
-        profile=profile,
-        queue=queue,
-        step=step,
-    )
-    return open_rows(pool, gate, opening)
-
-
-def open_rows(pool: Pool, gate: OrderDatabase, opening: Opening) -> Opened | AlreadyOpen:
-    """Open a pool and its rows, as `open_gated`."""
     stock, segments, epoch = opening.stock, opening.segments, opening.epoch
     operation = _check(pool, opening)
     base, extra = divmod(stock, segments)

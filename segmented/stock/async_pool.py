@@ -374,7 +374,7 @@ class AsyncPool:
     ) -> tuple[Settled, ...]:
         """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
-        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`). If another
+        A gated pool expires nothing on its own (raises PoolGated): ask it with a `gate`. If another
         authority decides its orders, pass a `resolver`, which gets each expired order, at most 5,000, and returns
         "confirm", "release" or "wait".
         """
@@ -429,7 +429,7 @@ class AsyncPool:
         `limit_per_customer` every order names its customer, who gets at most that many units. `profile` says when a
         change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database" (default with `gated`).
         Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always gated: its rows are stored
-        first; see `open_gated`. Raises ChangeGated for a gated pool, unless `gated` or a `gate` says that you know of
+        first, as with a `gate`. Raises ChangeGated for a gated pool, unless `gated` or a `gate` says that you know of
         its order database.
 
         `queue` and `step` (as `module:function`) name the workers that take submitted orders: those of that queue that
@@ -451,7 +451,7 @@ class AsyncPool:
     async def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
         """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.
 
-        In a gated pool, the order database must have `stored` the change (`restock_gated`); otherwise raises
+        In a gated pool, the order database must have `stored` the change, as with a `gate`; otherwise raises
         ChangeGated.
         """
         self._settings.restock(units, restock_id)  # checked before the pool's state is read
@@ -461,7 +461,7 @@ class AsyncPool:
     async def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
         """Remove free units during the sale, all or none, once for each id. Raises ChangeMismatch.
 
-        In a gated pool, the order database must have `stored` the change (`withdraw_gated`); otherwise raises
+        In a gated pool, the order database must have `stored` the change, as with a `gate`; otherwise raises
         ChangeGated.
         """
         self._settings.withdraw(units, withdraw_id)  # checked before the pool's state is read
@@ -472,7 +472,7 @@ class AsyncPool:
         """Change the number of segments during the sale, without a pause; free units are split evenly.
 
         A holder of a removed segment can finish undisturbed. In a gated pool, the order database must have `stored`
-        rows for the new segments (`resize_gated`); otherwise raises ChangeGated.
+        rows for the new segments; otherwise raises ChangeGated.
         """
         self._settings.resize(segments)  # checked before the pool's state is read
         await self._require_stored("resize", stored=stored)

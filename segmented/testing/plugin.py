@@ -223,12 +223,14 @@ def segmented_pool(request: pytest.FixtureRequest, segmented_store: RedisStore) 
         limit_per_customer: int | None = None,
         audited: bool = True,
     ) -> Pool:
-        pool: Pool = import_module("segmented.stock").Pool(segmented_store, f"sku-{next(_numbers)}")
+        stock_module, sku = import_module("segmented.stock"), f"sku-{next(_numbers)}"
+        pool: Pool = stock_module.Pool(segmented_store, sku)
         if gate is None:
             pool.open(stock=stock, segments=segments, limit_per_customer=limit_per_customer)
         else:
-            orders = import_module("segmented.orders")
-            orders.open_gated(pool, gate, stock=stock, segments=segments, limit_per_customer=limit_per_customer)
+            stock_module.Pool(segmented_store, sku, gate=gate).open(
+                stock=stock, segments=segments, limit_per_customer=limit_per_customer
+            )
         if audited:
             books.append(import_module("segmented.testing.plugin").Book(pool, gate))
         return pool

@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented import Order, Outbox, Pool, RedisStore, Reserved
-from segmented.orders import (
-    Gate,
-    WorkTerms,
-    cancel_order,
-    connect,
-    finish_reserved,
-    rebuild,
-    take_envelope,
-    take_order,
-)
+from segmented.orders import Gate, WorkTerms, connect, rebuild, take_envelope
+from segmented.orders.sale import cancel_order, finish_reserved, take_order
 from tests.support.dying import DyingStore, StepCounter, let_die
 from tests.support.pools.engines import gate_on
 

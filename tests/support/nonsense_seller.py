@@ -16,7 +16,8 @@ from typing import Final
 
 from segmented import Order, Pool, RedisStore, Settled
 from segmented.errors import GrantSuperseded, PoolFrozen, SegmentedError
-from segmented.orders import Gate, connect, rebuild, take_order
+from segmented.orders import Gate, connect, rebuild
+from segmented.orders.sale import take_order
 
 SKU: Final = "mug"
 ORDERS_PER_STORE: Final = 50

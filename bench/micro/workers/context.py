@@ -22,7 +22,7 @@ from segmented import Outbox, Pool, RedisStore, protocol as op
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
 from segmented.models.ids import counted
-from segmented.orders import Gate, connect, open_gated
+from segmented.orders import Gate, connect
 from segmented.servers import PostgresServer, ValkeyServer
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class BenchContext:
         """Open a new pool whose orders are not published automatically; its keys are removed afterwards."""
         pool = Pool(self.store, f"bench-{uuid4().hex[:12]}", outbox=Outbox(None, decides))
         if gated:
-            open_gated(pool, self.gate, stock=STOCK, segments=segments)
+            Pool(pool.store, pool.sku, gate=self.gate).open(stock=STOCK, segments=segments)
         else:
             pool.open(stock=STOCK, segments=segments)
         try:

@@ -20,9 +20,10 @@ from segmented.errors import InvalidInput, SegmentedError, StoreError
 from segmented.models import Assignment, Decided, OrderState, Settled
 from segmented.models.ids import plural
 from segmented.orders import Gate, connect
-from segmented.orders.opening import UNGATED, open_gated, state_of, stock_said
+from segmented.orders.opening import UNGATED, open_rows, state_of, stock_said
 from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool
+from segmented.stock.opening import Opening
 from segmented.stock.outbox import dead_plan
 from segmented.stores.redis import RedisStore
 
@@ -264,7 +265,8 @@ def open_sale(
     for sku, state in states.items():
         _check_rows(sku, state, gate, stock, segment_count)
     for pool in pools.values():
-        _check_pool(open_gated(pool, gate, stock=stock, segments=segment_count).state, stock, segment_count)
+        opened = open_rows(pool, gate, Opening(stock=stock, segments=segment_count, gated=True))
+        _check_pool(opened.state, stock, segment_count)
 
 
 def _check_pool(state: PoolState, stock: int, segment_count: int) -> None:

@@ -10,19 +10,9 @@ from segmented import Order, Outbox, Pool, RedisStore, Settled
 from segmented.errors import AnotherDatabase, InvalidInput
 from segmented.keys import shard_keys
 from segmented.models import Thawed, Verified
-from segmented.orders import (
-    audit_both,
-    open_gated,
-    rebuild,
-    relay,
-    reopen_gated,
-    resize_gated,
-    restock_gated,
-    take_envelope,
-    take_order,
-    verify,
-    withdraw_gated,
-)
+from segmented.orders import audit_both, rebuild, relay, reopen_gated, take_envelope, verify
+from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+from segmented.orders.sale import take_order
 from segmented.protocol import FreezePool, ThawPool
 from tests.support.command_line import ran
 from tests.support.pools.gated_shop import everything
@@ -40,7 +30,7 @@ CALLS: Final[dict[str, Callable[[Pool, Gate], object]]] = {
     "rebuild": rebuild,
     "relay": relay,
     "audit": audit_both,
-    "open": lambda pool, gate: open_gated(pool, gate, stock=10, segments=2),
+    "open": lambda pool, gate: Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2),
     "reopen": lambda pool, gate: reopen_gated(pool, gate, segments=2, epoch=2),
     "restock": lambda pool, gate: restock_gated(pool, gate, 5, restock_id="more"),
     "withdraw": lambda pool, gate: withdraw_gated(pool, gate, 5, withdraw_id="less"),
@@ -52,7 +42,7 @@ CALLS: Final[dict[str, Callable[[Pool, Gate], object]]] = {
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """Ten units in two segments, of which three are sold."""
     pool = Pool(store, SKU, outbox=Outbox())
-    open_gated(pool, gate, stock=10, segments=2)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     take(pool, gate, "a", 3)
     return pool
 

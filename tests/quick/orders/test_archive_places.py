@@ -13,8 +13,9 @@ import pytest
 
 from segmented.errors import InvalidInput, PoolArchived
 from segmented.models import Order, Settled
-from segmented.orders import Gate, open_gated, reopen_gated, take_order
+from segmented.orders import Gate, reopen_gated
 from segmented.orders.archive_table import SqlArchive
+from segmented.orders.sale import take_order
 from segmented.stock import Pool
 from segmented.stock.archiving import FileArchive, archive
 from segmented.stock.archiving.checking import check_archive
@@ -182,7 +183,7 @@ def test_the_order_database_of_an_archived_pool_keeps_its_rows(
     store: RedisStore, order_database: str, open_gate: Callable[..., Gate], tmp_path: Path
 ) -> None:
     gate, pool = open_gate(order_database), Pool(store, SKU)
-    open_gated(pool, gate, stock=10, segments=2)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     for number in range(4):
         take_order(pool, gate, Order(f"order {number}", 1), timeout=5.0)
     pool.close()
@@ -192,7 +193,7 @@ def test_the_order_database_of_an_archived_pool_keeps_its_rows(
     with pytest.raises(PoolArchived, match="was archived to"):
         take_order(pool, gate, Order("late", 1), timeout=5.0)
     with pytest.raises(PoolArchived, match="open it again in epoch 2 or a later one"):
-        open_gated(pool, gate, stock=10, segments=2)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     assert gate.totals(SKU).sold == 4
     assert reopen_gated(pool, gate, segments=2, epoch=2).state.available == 6
     repeated = take_order(pool, gate, Order("order 1", 1), timeout=5.0)

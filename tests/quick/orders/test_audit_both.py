@@ -14,20 +14,9 @@ from sqlalchemy.pool import NullPool
 from segmented import Order, Pool, RedisStore, Reserved, Settled
 from segmented.errors import PoolFrozen
 from segmented.keys import shard_keys
-from segmented.orders import (
-    Difference,
-    audit_both,
-    cancel_order,
-    expire_voided,
-    finish_reserved,
-    open_gated,
-    rebuild,
-    reopen_gated,
-    resize_gated,
-    restock_gated,
-    take_order,
-    withdraw_gated,
-)
+from segmented.orders import Difference, audit_both, rebuild, reopen_gated
+from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from tests.support.command_line import ran
 from tests.support.dying import Died, DyingStore, StepCounter
 from tests.support.pools.forgetting import forgotten
@@ -46,7 +35,7 @@ KEYS: Final = shard_keys(SKU)
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """A hundred units in four segments, on both sides."""
     pool = Pool(store, SKU)
-    open_gated(pool, gate, stock=100, segments=4)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=100, segments=4)
     return pool
 
 

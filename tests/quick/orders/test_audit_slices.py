@@ -8,7 +8,6 @@ import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved
 from segmented.keys import shard_keys
-from segmented.orders import open_gated
 from segmented.orders.audit_slices import audit_slice
 from segmented.stock import ShardedPool
 from tests.quick.orders.test_audit_both import execute, pool, sell
@@ -53,7 +52,7 @@ def test_a_row_that_the_database_lost_is_reported(pool: Pool, gate: Gate, execut
 
 def test_a_long_audit_ends_though_each_process_does_one_slice(store: RedisStore, gate: Gate) -> None:
     long = Pool(store, SKU)
-    open_gated(long, gate, stock=2 * LONG, segments=4)
+    Pool(long.store, long.sku, gate=gate).open(stock=2 * LONG, segments=4)
     long_ledger(long)
     found, count = rest_of(long, gate)
     assert found == []

@@ -9,7 +9,8 @@ import pytest
 
 from segmented import Order, Pool, RedisStore, Settled
 from segmented.models import Shard
-from segmented.orders import audit_both, connect, open_gated, take_order
+from segmented.orders import audit_both, connect
+from segmented.orders.sale import take_order
 from segmented.protocol import FreezePool
 from segmented.stock import ShardedPool
 from tests.support.command_line import ran
@@ -35,7 +36,7 @@ CHANGES: Final = {
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """Ten units in two segments, on both sides."""
     pool = Pool(store, SKU)
-    open_gated(pool, gate, stock=10, segments=2)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     return pool
 
 
@@ -248,7 +249,7 @@ def test_a_shard_of_a_gated_pool_is_changed_verified_and_rebuilt_with_its_databa
 def sold_pool(store: RedisStore, gate: Gate) -> Pool:
     """Ten units in two segments, of which three are sold."""
     sold_pool = Pool(store, SKU)
-    open_gated(sold_pool, gate, stock=10, segments=2)
+    Pool(sold_pool.store, sold_pool.sku, gate=gate).open(stock=10, segments=2)
     take(sold_pool, gate, "a", 3)
     return sold_pool
 

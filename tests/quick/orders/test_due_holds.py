@@ -19,7 +19,8 @@ from segmented import (
     protocol as op,
 )
 from segmented.clock import ManualClock
-from segmented.orders import AsyncGate, Gate, take_order
+from segmented.orders import AsyncGate, Gate
+from segmented.orders.sale import take_order
 from segmented.stock import Grant, ShardedPool
 from tests.support.command_line import ran
 

@@ -12,19 +12,8 @@ from segmented import LimitReached, Order, Pool, RedisStore, Reserved, Settled, 
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown
 from segmented.keys import shard_keys
 from segmented.models import Cart, CartRecord, Decided
-from segmented.orders import (
-    Gate,
-    audit_both,
-    cancel_order,
-    finish_reserved,
-    forget,
-    forgetting,
-    open_gated,
-    rebuild,
-    relay,
-    take_envelope,
-    take_order,
-)
+from segmented.orders import Gate, audit_both, forget, forgetting, rebuild, relay, take_envelope
+from segmented.orders.sale import cancel_order, finish_reserved, take_order
 from segmented.stock import Carts
 from segmented.stock.outbox import Outbox
 from tests.support.pools.gated_shop import check
@@ -47,7 +36,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """Twenty units in four segments: three orders sold, one cancelled, one reserved."""
     pool = Pool(store, SKU, outbox=Outbox(publish_after=600))
-    open_gated(pool, gate, stock=20, segments=4)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=20, segments=4)
     for order_id, quantity in (("a", 1), ("b", 2), ("c", 3)):
         sell(pool, gate, order_id, quantity)
     pool.reserve(Order("x", 4))
@@ -300,7 +289,7 @@ CUSTOMERS: Final = shard_keys(SKU).customers
 def limited_pool(store: RedisStore, gate: Gate) -> Pool:
     """Twenty units, at most three a customer: ann has bought three, bob one, and both orders of ann are forgotten."""
     limited_pool = Pool(store, SKU, outbox=Outbox(publish_after=600))
-    open_gated(limited_pool, gate, stock=20, segments=4, limit_per_customer=3)
+    Pool(limited_pool.store, limited_pool.sku, gate=gate).open(stock=20, segments=4, limit_per_customer=3)
     sold(limited_pool, gate, Order("a", 2, "ann"))
     sold(limited_pool, gate, Order("b", 1, "ann"))
     for _ in range(3):

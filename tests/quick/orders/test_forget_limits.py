@@ -7,7 +7,8 @@ from typing import Final
 import pytest
 
 from segmented import Order, Pool, RedisStore, Settled
-from segmented.orders import Gate, forget, forgetting, open_gated, relay, take_order
+from segmented.orders import Gate, forget, forgetting, relay
+from segmented.orders.sale import take_order
 from segmented.stock.outbox import Outbox
 from tests.support.pools.gated_shop import check
 
@@ -25,7 +26,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """Twenty units, at most three a customer: ann has bought three, bob one, and both orders of ann are forgotten."""
     pool = Pool(store, SKU, outbox=Outbox(publish_after=600))
-    open_gated(pool, gate, stock=20, segments=4, limit_per_customer=3)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=20, segments=4, limit_per_customer=3)
     sold(pool, gate, Order("a", 2, "ann"))
     sold(pool, gate, Order("b", 1, "ann"))
     for _ in range(3):

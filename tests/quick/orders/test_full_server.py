@@ -9,7 +9,8 @@ import pytest
 from segmented import Order, Outbox, Pool, RedisStore, Reserved, Settled, protocol as op
 from segmented.errors import StoreRefused
 from segmented.models import Shard
-from segmented.orders import Gate, cancel_order, expire_voided, finish_reserved, open_gated, relay, take_envelope
+from segmented.orders import Gate, relay, take_envelope
+from segmented.orders.sale import cancel_order, expire_voided, finish_reserved
 from segmented.stock import ShardedPool
 from segmented.stock.outbox import SweepTerms, sweep
 
@@ -49,7 +50,7 @@ def test_submitted_orders_are_finished_while_the_server_is_full(
 ) -> None:
     pool = Pool(store, SKU, outbox=Outbox(decides=decides, publish_after=0.001))
     if is_gated:
-        open_gated(pool, gate, stock=100, segments=4)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=100, segments=4)
     else:
         pool.open(stock=100, segments=4)
     pool.submit_many([Order(f"{number}", 2) for number in range(20)])
@@ -68,7 +69,7 @@ def test_reserved_orders_end_in_each_way_while_the_server_is_full(
     store: RedisStore, gate: Gate, fill: Callable[[], None]
 ) -> None:
     pool = Pool(store, SKU)
-    open_gated(pool, gate, stock=100, segments=4)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=100, segments=4)
     bought = pool.reserve("bought")
     assert isinstance(bought, Reserved)
     pool.reserve("given back")

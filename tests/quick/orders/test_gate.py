@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 from segmented import MemoryStore, Pool, Reserved
 from segmented.errors import InvalidInput, OrderMismatch, StoreRefused
 from segmented.models import Order, Shard
-from segmented.orders import Claim, Gate, connect, finish_reserved, open_gated, take_envelope, take_order
+from segmented.orders import Claim, Gate, connect, take_envelope
 from segmented.orders.answers import (
     AlreadyConfirmed,
     AlreadyOpen,
@@ -31,6 +31,7 @@ from segmented.orders.answers import (
 from segmented.orders.changing import restock_gated
 from segmented.orders.deciding import decide
 from segmented.orders.postgresql import PostgresStatements
+from segmented.orders.sale import finish_reserved, take_order
 from segmented.orders.sqlite import SqliteStatements
 from segmented.stock import ShardedPool
 from segmented.stock.outbox import Outbox
@@ -477,7 +478,7 @@ def test_missing_tables_fail_the_whole_call(own_gate: Gate) -> None:
 
 def test_every_way_to_sell_stores_the_change_that_took_the_units(gate: Gate) -> None:
     pool = Pool(MemoryStore(), "mug")
-    open_gated(pool, gate, stock=9, segments=1)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=9, segments=1)
     take_order(pool, gate, Order("granted"), timeout=0)
     assert gate.totals("mug").sequence == pool.state().sequence - 1  # the confirm in the pool comes after
     reserved = pool.reserve(Order("reserved"))
@@ -525,7 +526,7 @@ class Plain(StrEnum):
 def test_an_order_and_a_change_count_once_in_redis_and_in_sql(order_database: str, form: str) -> None:
     with Gate(order_database) as gate:
         store = MemoryStore()
-        open_gated(Pool(store, form), gate, stock=10, segments=2)
+        Pool(store, form, gate=gate).open(stock=10, segments=2)
         pools = [Pool(store, one, gate=gate) for one in (form, TEXT)]
         for pool, other in zip(pools, (TEXT, form), strict=True):
             pool.reserve(Order(other, 1, other))

@@ -19,7 +19,6 @@ from segmented.errors import (
 from segmented.models import Closed, Resized, Restocked, TooFew
 from segmented.orders.answers import TooFewUnsold
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
-from segmented.orders.opening import open_gated
 from segmented.orders.sale import take_order
 from segmented.orders.stocking import Change
 from segmented.orders.tables import RESTOCKED, WITHDRAWN
@@ -41,7 +40,7 @@ def changed_store() -> MemoryStore:
 @pytest.fixture
 def pool(changed_store: MemoryStore, gate: Gate) -> Pool:
     pool = Pool(changed_store, "mug")
-    open_gated(pool, gate, stock=10, segments=2)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     return pool
 
 
@@ -297,7 +296,7 @@ def test_a_change_that_died_at_any_step_is_finished_once_by_the_next_call(
     for step in deaths:
         sku = f"mug-{step}"
         pool = Pool(changed_store, sku)
-        open_gated(pool, own, stock=10, segments=2)
+        Pool(pool.store, pool.sku, gate=own).open(stock=10, segments=2)
         if name == "restock of a closed pool":
             assert sell(pool, own, "sold", 1) == "confirmed"
             pool.close()
@@ -320,7 +319,7 @@ def test_all_that_the_pool_has_is_sold_while_a_change_is_half_done(
     for step in deaths:
         sku = f"mug-{step}"
         pool = Pool(changed_store, sku)
-        open_gated(pool, own, stock=10, segments=3)
+        Pool(pool.store, pool.sku, gate=own).open(stock=10, segments=3)
         deaths.at_step(CHANGES[name], Pool(deaths.store(changed_store), sku), dying)
         for number in range(pool.state().available):
             assert sell(pool, own, f"o-{number}", 1) == "confirmed"

@@ -22,7 +22,6 @@ from segmented.models import Order
 from segmented.orders import Claim, Gate, confirming, connect
 from segmented.orders.answers import EpochChanged, Missing, SegmentRow, SoldOut, Voided
 from segmented.orders.envelopes import take_envelope
-from segmented.orders.opening import open_gated
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, sold
@@ -266,7 +265,7 @@ def test_a_worker_learns_that_the_pool_has_a_gate_now(
     pool.open(stock=10, segments=2)
     assert not pool.is_gated()
     flush()
-    open_gated(Pool(store, "mug"), gate, stock=10, segments=2, epoch=2)
+    Pool(store, "mug", gate=gate).open(stock=10, segments=2, epoch=2)
     pool.submit_many([Order("a", 1), Order("b", 2)])
     ran: list[object] = []
     report = take_envelope(pool, ["a", "b"], step=ran.append if has_step else None)
@@ -279,7 +278,7 @@ def test_a_worker_learns_that_the_pool_has_no_gate_any_more(
     store: RedisStore, gate: Gate, flush: Callable[[], object]
 ) -> None:
     pool = Pool(store, "mug", outbox=Outbox())
-    open_gated(pool, gate, stock=10, segments=2)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     assert pool.is_gated()
     flush()
     Pool(store, "mug").open(stock=10, segments=2, epoch=2)

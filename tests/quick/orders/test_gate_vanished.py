@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import text
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut
-from segmented.errors import InvalidInput, OrderMismatch, PoolDiverged, PoolMissing, PoolVanished
+from segmented.errors import InvalidInput, OrderMismatch, PoolDiffers, PoolDiverged, PoolMissing, PoolVanished
 from segmented.keys import shard_keys
 from segmented.models import AlreadyOpen, Opened, Restocked
 from segmented.orders import connect
 from segmented.orders.changing import restock_gated, withdraw_gated
 from segmented.orders.envelopes import take_envelope
-from segmented.orders.opening import open_gated, reopen_gated
+from segmented.orders.opening import reopen_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.stock.outbox import Outbox
 from tests.support.dying import Deaths, Died, DyingStore, StepCounter
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def pool(store: RedisStore, gate: Gate) -> Pool:
     pool = Pool(store, "mug")
-    assert isinstance(open_gated(pool, gate, stock=10, segments=2), Opened)
+    assert isinstance(Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2), Opened)
     return pool
 
 
@@ -58,7 +58,9 @@ def take(pool: Pool, gate: Gate, order_id: str, quantity: int) -> Settled:
 
 def test_opening_again_changes_nothing_and_says_what_is_there(pool: Pool, gate: Gate) -> None:
     take(pool, gate, "a", 3)
-    again = open_gated(pool, gate, stock=99, segments=9)
+    with pytest.raises(PoolDiffers, match="with stock 10 instead of 99, segments 2 instead of 9"):
+        Pool(pool.store, pool.sku, gate=gate).open(stock=99, segments=9)
+    again = Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     assert isinstance(again, AlreadyOpen)
     assert (again.state.opened, again.state.confirmed, again.state.segment_count) == (10, 3, 2)
     assert gate.totals("mug").quota == 10
@@ -76,7 +78,7 @@ def test_a_pool_whose_keys_vanished_refuses_and_is_not_opened_again(
     with pytest.raises(PoolMissing):  # which this asks every time
         restock_gated(pool, gate, 1, restock_id="x")
     with pytest.raises(PoolVanished, match="segmented pool reopen mug --database URL"):
-        open_gated(another, gate, stock=10, segments=2)
+        Pool(another.store, another.sku, gate=gate).open(stock=10, segments=2)
     assert store.client.dbsize() == 0
     assert gate.totals("mug").sold == sold
     assert gate.unfinished_changes("mug") == ()
@@ -87,7 +89,7 @@ def test_a_pool_that_lost_some_of_its_keys_is_not_opened_again_either(
 ) -> None:
     store.client.delete(shard_keys("mug").meta)
     with pytest.raises(PoolVanished):
-        open_gated(pool, gate, stock=10, segments=2)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
 
 
 def test_a_sale_sold_by_an_older_release_is_not_opened_again(
@@ -100,7 +102,11 @@ def test_a_sale_sold_by_an_older_release_is_not_opened_again(
     take(pool, gate, "a", 3)
     flush()
     with pytest.raises(PoolVanished):
-        open_gated(another, gate, stock=10, segments=2)
+        Pool(another.store, another.sku, gate=gate).open(stock=10, segments=2)
+
+
+def opened(pool: Pool, gate: Gate) -> None:
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
 
 
 def test_an_opening_that_died_at_any_step_is_finished_by_the_next(
@@ -110,8 +116,8 @@ def test_an_opening_that_died_at_any_step_is_finished_by_the_next(
     deaths = Deaths(dying)
     for step in deaths:
         pool = Pool(store, f"mug-{step}")
-        deaths.at_step(open_gated, Pool(deaths.store(store), pool.sku), dying, stock=10, segments=2)
-        assert open_gated(pool, own, stock=10, segments=2).state.available == 10
+        deaths.at_step(opened, Pool(deaths.store(store), pool.sku), dying)
+        assert Pool(pool.store, pool.sku, gate=own).open(stock=10, segments=2).state.available == 10
         assert take(pool, own, "all", 10).state == "confirmed"
         assert own.stocking.opened_epoch(pool.sku) == 1
 
@@ -119,7 +125,7 @@ def test_an_opening_that_died_at_any_step_is_finished_by_the_next(
 def test_an_opening_that_died_is_not_finished_as_another_sale(store: RedisStore, gate: Gate) -> None:
     gate.open("mug", [5, 5])
     with pytest.raises(InvalidInput, match="rows for 'mug' with stock 10 in 2 segments, not with stock 12 in 2 segmen"):
-        open_gated(Pool(store, "mug"), gate, stock=12, segments=2)
+        Pool(store, "mug", gate=gate).open(stock=12, segments=2)
 
 
 def test_a_new_epoch_sells_what_the_database_has_not_sold_and_knows_what_it_has(
@@ -154,7 +160,7 @@ def test_units_that_a_new_epoch_holds_for_an_order_that_an_earlier_one_sold_go_b
 ) -> None:
     """Its message came again, and the worker died between the pool and the database."""
     pool = Pool(store, "mug", ttl=0.001, hold=0.001)
-    open_gated(pool, gate, stock=10, segments=2)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     pool.reserve(Order("other", 6))
     order = Order("a", asked)
     taken = take_order(pool, gate, order, timeout=0, partial=True)
@@ -192,7 +198,7 @@ def test_an_envelope_sells_nothing_again_that_an_earlier_epoch_has_sold(
     gate: Gate, store: RedisStore, flush: Callable[[], object], decides: Deciding
 ) -> None:
     pool = Pool(store, "mug", outbox=Outbox(decides=decides))
-    open_gated(pool, gate, stock=10, segments=2)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     take(pool, gate, "a", 4)
     flush()
     reopen_gated(pool, gate, segments=3, epoch=2)
@@ -261,7 +267,7 @@ def test_a_reopening_that_died_at_any_step_is_finished_by_the_next(
     deaths = Deaths(dying)
     for step in deaths:
         pool = Pool(store, f"mug-{step}")
-        open_gated(pool, own, stock=10, segments=2)
+        Pool(pool.store, pool.sku, gate=own).open(stock=10, segments=2)
         take(pool, own, "a", 4)
         flush()
         deaths.at_step(reopen_gated, Pool(deaths.store(store), pool.sku), dying, segments=4, epoch=2)

@@ -20,17 +20,9 @@ from segmented.errors import (
 )
 from segmented.keys import shard_keys
 from segmented.models import AlreadyOpen, TooFew
-from segmented.orders import (
-    audit_both,
-    cancel_order,
-    finish_reserved,
-    open_gated,
-    rebuild,
-    restock_gated,
-    take_envelope,
-    take_order,
-    withdraw_gated,
-)
+from segmented.orders import audit_both, rebuild, take_envelope
+from segmented.orders.changing import restock_gated, withdraw_gated
+from segmented.orders.sale import cancel_order, finish_reserved, take_order
 from segmented.orders.verifying import compare_once
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
@@ -58,7 +50,7 @@ STEPS_MAX: Final = 200
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """Twenty units in four segments, on both sides."""
     pool = Pool(store, SKU)
-    open_gated(pool, gate, stock=20, segments=4)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=20, segments=4)
     return pool
 
 
@@ -158,7 +150,7 @@ def test_a_superseded_grant_without_a_body_is_granted_again_above_the_row_and_so
 
 def test_every_step_of_a_rebuild_may_be_the_last_one_of_its_process(store: RedisStore, gate: Gate) -> None:
     pool = Pool(store, SKU)
-    open_gated(pool, gate, stock=1_000, segments=4)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=1_000, segments=4)
     assert isinstance(pool.reserve("open", quantity=3), Reserved)
     counter = StepCounter()
     let_die(gate, counter)
@@ -195,7 +187,7 @@ def test_the_program_that_opened_the_sale_opens_it_again_after_a_rebuild(pool: P
     with pytest.raises(PoolFrozen):
         pool.reserve("next")
     rebuild(pool, gate)
-    again = open_gated(Pool(pool.store, SKU), gate, stock=20, segments=4)
+    again = Pool(pool.store, SKU, gate=gate).open(stock=20, segments=4)
     assert isinstance(again, AlreadyOpen)
     assert (again.state.epoch, again.state.confirmed) == (2, 1)
 
@@ -241,7 +233,7 @@ def test_the_hook_of_a_store_is_called_once_for_each_loss(store: RedisStore) -> 
 def drifted_pool(store: RedisStore, gate: Gate) -> Pool:
     """Twenty units, of which four are sold and five are reserved, after a restock, a withdrawal and a rebuild."""
     drifted_pool = Pool(store, SKU)
-    open_gated(drifted_pool, gate, stock=18, segments=4)
+    Pool(drifted_pool.store, drifted_pool.sku, gate=gate).open(stock=18, segments=4)
     restock_gated(drifted_pool, gate, 5, restock_id="r")
     withdraw_gated(drifted_pool, gate, 3, withdraw_id="w")
     sell(drifted_pool, gate, "sold before", 3)
@@ -287,7 +279,7 @@ KEYS: Final = ("stock", "ledger", "orders", "holds")
 def short_pool(store: RedisStore, gate: Gate) -> Pool:
     """Twenty units in four segments: two are sold, three and one are reserved, and one of these is submitted."""
     short_pool = Pool(store, SKU, outbox=Outbox())
-    open_gated(short_pool, gate, stock=20, segments=4)
+    Pool(short_pool.store, short_pool.sku, gate=gate).open(stock=20, segments=4)
     sell(short_pool, gate, "sold", 2)
     assert isinstance(short_pool.reserve("kept", quantity=3), Reserved)
     short_pool.submit_many([Order("submitted")])

@@ -13,8 +13,9 @@ from sqlalchemy import select
 from segmented import Order, Pool, RedisStore
 from segmented.errors import InvalidInput
 from segmented.keys import shard_keys
-from segmented.orders import Gate, connect, open_gated, relay, relaying, take_order
+from segmented.orders import Gate, connect, relay, relaying
 from segmented.orders.ledger_table import ledger
+from segmented.orders.sale import take_order
 from segmented.stock import ShardedPool
 from tests.support.pools.engines import engine_of, gate_on
 
@@ -255,7 +256,7 @@ def test_a_second_relay_copies_only_what_is_new(pool: Pool, gate: Gate) -> None:
 
 def test_a_gated_pool_is_relayed_as_well(store: RedisStore, gate: Gate) -> None:
     pool = Pool(store, SKU)
-    open_gated(pool, gate, stock=10, segments=2)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     for number in range(3):
         take_order(pool, gate, Order(f"o-{number}"), timeout=0)
     assert relay(pool, gate, trim_keep=0).copied == 7

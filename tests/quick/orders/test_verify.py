@@ -11,18 +11,9 @@ import pytest
 from segmented import Order, Pool, RedisStore, Reserved
 from segmented.errors import InvalidInput, PoolFrozen, PoolNotGated
 from segmented.keys import shard_keys
-from segmented.orders import (
-    cancel_order,
-    expire_voided,
-    finish_reserved,
-    open_gated,
-    rebuild,
-    resize_gated,
-    restock_gated,
-    take_envelope,
-    verify,
-    withdraw_gated,
-)
+from segmented.orders import rebuild, take_envelope, verify
+from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+from segmented.orders.sale import cancel_order, expire_voided, finish_reserved
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
@@ -49,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("patient_attempts")
 def shop(valkey: ValkeyServer, gate: Gate) -> Iterator[Pool]:
     """Twenty units in four segments, on both sides."""
     with process(valkey.url) as pool:
-        open_gated(pool, gate, stock=20, segments=4)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=20, segments=4)
         yield pool
 
 
@@ -164,7 +155,8 @@ def test_a_new_program_does_not_sell_from_an_older_copy(
     program = (
         "import sys\n"
         "from segmented import Order, Pool, RedisStore\n"
-        "from segmented.orders import Gate, connect, take_order\n"
+        "from segmented.orders import Gate, connect\n"
+        "from segmented.orders.sale import take_order\n"
         "ran = []\n"
         "pool = Pool(RedisStore.from_url(sys.argv[1]), 'mug')\n"
         "try:\n"
@@ -183,7 +175,7 @@ def test_an_older_copy_with_all_that_a_process_saw_freezes_at_a_confirmed_order(
     valkey: ValkeyServer, gate: Gate, call: str
 ) -> None:
     with process(valkey.url) as idle, process(valkey.url) as busy:
-        open_gated(idle, gate, stock=20, segments=1)
+        Pool(idle.store, idle.sku, gate=gate).open(stock=20, segments=1)
         sell(idle, gate, "seen")
         held = busy.reserve("held")
         assert isinstance(held, Reserved)

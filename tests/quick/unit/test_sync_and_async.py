@@ -56,12 +56,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
 
 WORKERS: Final = "Celery workers are synchronous, and so is what they and the order database's scripts call"
 SYNC_ONLY: Final = {
-    "take_order": WORKERS,
     "take_envelope": WORKERS,
-    "finish_reserved": WORKERS,
-    "cancel_order": WORKERS,
-    "expire_voided": WORKERS,
-    "open_gated": WORKERS,
     "rebuild": WORKERS,
     "erase_customer": WORKERS,
     "forget": WORKERS,
@@ -69,11 +64,8 @@ SYNC_ONLY: Final = {
     "relay": WORKERS,
     "tell_pool": WORKERS,
     "reopen_gated": WORKERS,
-    "resize_gated": WORKERS,
-    "restock_gated": WORKERS,
     "verify": WORKERS,
     "once_per": "a job that starts on several machines is a program of its own, which waits for nothing else",
-    "withdraw_gated": WORKERS,
     "audit_both": WORKERS,
     "pool_of": "a worker finds the pool of an order; a caller of asyncio has `async_find_pool`",
     "measure": "the command `segmented advise` measures a server",

@@ -12,7 +12,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.models import Order, Reserved
-from segmented.orders import finish_reserved, open_gated
+from segmented.orders.sale import finish_reserved
 from segmented.stock import Pool
 from segmented.stores.memory import MemoryStore
 from segmented.testing.control import (
@@ -96,7 +96,7 @@ def test_the_order_database_may_lead_its_pool_by_what_is_reserved_and_never_lags
 ) -> None:
     gate, store = open_gate(sqlite_url), MemoryStore()
     pool = Pool(store, "mug")
-    open_gated(pool, gate, stock=5, segments=1)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=5, segments=1)
     orders = [Order("a", 1), Order("b", 2)]
     held = [pool.reserve(order) for order in orders]
     assert isinstance(held[0], Reserved)

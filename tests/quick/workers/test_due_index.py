@@ -11,7 +11,7 @@ from segmented import Order, Outbox, Pool, protocol as op
 from segmented.celery import chores, connections as opening, current, due
 from segmented.celery.settings import WorkerSettings
 from segmented.keys import due_key, shard_keys
-from segmented.orders import Gate, open_gated
+from segmented.orders import Gate
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_5_000_abandoned_holds_of_a_gated_pool_come_back_in_one_look(store: Redi
     with Gate(order_database) as gate:
         gate.create()
         pool = Pool(store, "mug", gate=gate, hold=0.001, ttl=0.001)
-        open_gated(pool.plain, gate, stock=5_000, segments=4)
+        Pool(pool.plain.store, pool.plain.sku, gate=gate).open(stock=5_000, segments=4)
         pool.reserve_many([Order(f"{number}") for number in range(5_000)])
     while (store.execute(op.ReadNextDue("mug")).hold_in_ms or 1) > 0:
         pass

@@ -8,7 +8,8 @@ import pytest
 
 from segmented import Order, Outbox, Pool, RedisStore
 from segmented.errors import OrderMismatch
-from segmented.orders import open_gated, take_envelope, take_order
+from segmented.orders import take_envelope
+from segmented.orders.sale import take_order
 from tests.support.pools.forgetting import SKU, forgotten, sell
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def stranger(valkey: ValkeyServer) -> Iterator[Pool]:
 @pytest.fixture
 def pool(store: RedisStore, gate: Gate) -> Pool:
     pool = Pool(store, SKU, outbox=Outbox())
-    open_gated(pool, gate, stock=20, segments=2)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=20, segments=2)
     return pool
 
 

@@ -11,9 +11,10 @@ from segmented.celery import chores, connections as opening, current, due, tasks
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.keys import due_key
-from segmented.orders import Gate, relay, reopen_gated, take_order
+from segmented.orders import Gate, relay, reopen_gated
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.outcomes import tell_outcomes
+from segmented.orders.sale import take_order
 from segmented.orders.work_terms import Decline, WorkTerms
 from tests.quick.orders.conftest import store
 

@@ -14,7 +14,7 @@ from segmented.celery.messages import Envelope
 from segmented.celery.settings import WorkerSettings
 from segmented.clock import ManualClock
 from segmented.errors import PoolDiverged
-from segmented.orders import Gate, connect, open_gated
+from segmented.orders import Gate, connect
 from segmented.orders.sale import expire_voided, take_order
 from segmented.stock import EnvelopePublisher, Outbox, ShardedPool
 from segmented.stores.redis import RedisStore
@@ -58,7 +58,7 @@ def overtaken(gate: Gate, times: int) -> tuple[Pool, Callable[[Grant], None], li
     """Return a pool, a body that lets its lease lapse so often while another order is sold, and its tokens."""
     clock, tokens = ManualClock(), list[int]()
     pool = Pool(MemoryStore(clock=clock), "cup")
-    open_gated(pool, gate, stock=20, segments=1)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=20, segments=1)
 
     def body(grant: Grant) -> None:
         tokens.append(grant.fencing_token)

@@ -10,7 +10,6 @@ from segmented import Order, Pool, Reserved, Settled, SoldOut
 from segmented.errors import OrderMismatch, OrderUnknown
 from segmented.models import Closed, Decided, LimitReached
 from segmented.orders.answers import AlreadyConfirmed, Voided
-from segmented.orders.opening import open_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.protocol import ReadOrders
 from tests.support.pools.gating import NEW, REPLAY, confirm
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("patient_attempts")
 def open_pool(memory: MemoryStore, gate: Gate) -> Callable[..., Pool]:
     def open_one(stock: int = 6, *, limit_per_customer: int | None = None) -> Pool:
         pool = Pool(memory, "mug")
-        open_gated(pool, gate, stock=stock, segments=2, limit_per_customer=limit_per_customer)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=stock, segments=2, limit_per_customer=limit_per_customer)
         return pool
 
     return open_one

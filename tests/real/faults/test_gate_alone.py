@@ -16,7 +16,8 @@ from sqlalchemy import text
 from segmented import Order, Pool, RedisStore, Settled, SoldOut, protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.keys import shard_keys
-from segmented.orders import audit_both, cancel_order, connect, open_gated, rebuild, take_order
+from segmented.orders import audit_both, connect, rebuild
+from segmented.orders.sale import cancel_order, take_order
 from tests.support.killed import PRELOADED
 from tests.support.nonsense_seller import SKU, Seller, be_seller
 
@@ -63,7 +64,7 @@ def test_no_unit_is_sold_beyond_the_quota_and_no_body_runs_twice_for_any_answer(
     """The provider's server answers anything at all, or nothing."""
     with RedisStore.from_url(valkey.url) as store:
         pool = Pool(store, SKU)
-        open_gated(pool, gate, stock=STOCK, segments=SEGMENTS)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=STOCK, segments=SEGMENTS)
         log, stop = tmp_path / "log", tmp_path / "stop"
         sellers = [Seller(number, valkey.url, order_database, str(log), str(stop)) for number in range(SELLERS)]
         processes = [started(seller) for seller in sellers]

@@ -12,7 +12,7 @@ import pytest
 from segmented import Pool, RedisStore, Reserved, protocol as op
 from segmented.errors import PoolFrozen, PoolNotFrozen
 from segmented.keys import shard_keys
-from segmented.orders import audit_both, open_gated, rebuild
+from segmented.orders import audit_both, rebuild
 from tests.support.killed import Action, prepared, shop, was_killed
 from tests.support.pools.forgetting import forgotten, sell
 
@@ -60,7 +60,7 @@ def store(url: str) -> Iterator[RedisStore]:
 @pytest.fixture
 def pool(store: RedisStore, gate: Gate) -> Pool:
     pool = shop(store, f"mug-{next(numbers)}")  # deployments keep the pools of earlier tests
-    open_gated(pool, gate, stock=STOCK, segments=SEGMENTS)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=STOCK, segments=SEGMENTS)
     return pool
 
 

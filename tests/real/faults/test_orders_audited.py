@@ -6,7 +6,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from segmented.models import Order
-from segmented.orders import take_order
+from segmented.orders.sale import take_order
 from tests.support.workers.order_floor import GATED
 from tests.support.workers.selling import until
 

@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, protocol as op
-from segmented.orders import (
-    Claim,
-    audit_both,
-    cancel_order,
-    expire_voided,
-    finish_reserved,
-    open_gated,
-    restock_gated,
-    take_order,
-    withdraw_gated,
-)
+from segmented.orders import Claim, audit_both
+from segmented.orders.changing import restock_gated, withdraw_gated
+from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 
 if TYPE_CHECKING:
     from segmented.orders import Gate
@@ -44,7 +36,7 @@ def order_database(postgres_database: str) -> str:
 def pool(store: RedisStore, gate: Gate) -> Pool:
     """A hundred units in four segments, on both sides."""
     pool = Pool(store, SKU)
-    open_gated(pool, gate, stock=100, segments=4)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=100, segments=4)
     return pool
 
 

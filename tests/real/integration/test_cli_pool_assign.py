@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented.orders import rebuild
-from segmented.orders.opening import open_gated
 from segmented.protocol import FreezePool
 from segmented.stock import Pool, find_pool
 from segmented.stores.redis import RedisStore
@@ -111,7 +110,7 @@ def test_a_sale_of_a_file_refuses_a_pool_that_names_other_workers(
     tmp_path: Path, valkey: ValkeyServer, gate: Gate, order_database: str
 ) -> None:
     with RedisStore.from_url(valkey.url) as store:
-        open_gated(Pool(store, "mug"), gate, stock=10, segments=2, step=STEP)
+        Pool(store, "mug", gate=gate).open(stock=10, segments=2, step=STEP)
         sold = sell(
             tmp_path,
             one_order(tmp_path),

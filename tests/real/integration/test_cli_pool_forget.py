@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import Order, Pool, RedisStore, protocol as op
-from segmented.orders import Gate, forgetting, open_gated, relay, take_order
+from segmented.orders import Gate, forgetting, relay
+from segmented.orders.sale import take_order
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def pool(valkey: ValkeyServer, gate: Gate) -> Iterator[Pool]:
     """Three of ten units are sold to two orders, and the ledger is relayed and trimmed."""
     with RedisStore.from_url(valkey.url) as store:
         pool = Pool(store, SKU)
-        open_gated(pool, gate, stock=10, segments=2)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
         take_order(pool, gate, Order("a", 1), timeout=5)
         take_order(pool, gate, Order("b", 2), timeout=5)
         for _ in range(2):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented import Pool, RedisStore
-from segmented.orders import open_gated
 from segmented.protocol.wire import load_script
 from tests.support.command_line import ran, started
 from tests.support.proxy import RedisProxy
@@ -41,7 +40,7 @@ def test_a_change_killed_between_the_two_sides_is_finished_by_the_same_command(
     is_request_passed: bool,
 ) -> None:
     gate, pool = open_gate(postgres_database), Pool(store, SKU)
-    open_gated(pool, gate, stock=10, segments=2)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
     words = ["pool", *CHANGES[name], "--database", postgres_database]
     script = load_script("resize" if name == "resize" else "restock")
     store.client.script_load(script.text)  # else the first request that has its digest is answered NOSCRIPT

@@ -12,7 +12,7 @@ from segmented.clock import SystemClock
 from segmented.errors import AcknowledgementUnknown, InvalidInput, StoreRefused
 from segmented.keys import shard_keys
 from segmented.models import Opened, Reserved
-from segmented.orders import Gate, connect, open_gated
+from segmented.orders import Gate, connect
 from segmented.stock import ShardedPool
 from tests.fixtures.stores import FEW_REDIS, make_side
 
@@ -149,7 +149,7 @@ def test_a_gated_pool_whose_server_cannot_keep_to_its_profile_gets_no_rows(
     with RedisStore.from_url(private_valkey.url) as store, Gate(connect(sqlite_url)) as gate:
         gate.create()
         pool = Pool(store, SKU)
-        refused(lambda: open_gated(pool, gate, stock=5, segments=2, profile="fsync"), store.client)
+        refused(lambda: Pool(pool.store, pool.sku, gate=gate).open(stock=5, segments=2, profile="fsync"), store.client)
         assert gate.totals(SKU).segments == ()
 
 
@@ -159,7 +159,7 @@ def test_a_gated_pool_may_let_reservations_wait_for_the_disk(
     with RedisStore.from_url(start("always").url) as store, Gate(connect(sqlite_url)) as gate:
         gate.create()
         pool = Pool(store, SKU)
-        assert open_gated(pool, gate, stock=5, segments=2, profile="fsync").state.profile == "fsync"
+        assert Pool(pool.store, pool.sku, gate=gate).open(stock=5, segments=2, profile="fsync").state.profile == "fsync"
         assert isinstance(pool.reserve("o-1"), Reserved)
         store.client.config_set("appendonly", "no")
         assert (
@@ -174,7 +174,7 @@ def test_a_gated_pool_may_let_reservations_wait_for_the_disk(
     [
         (
             {"profile": "database"},
-            "profile 'database' needs an order database; open pool 'mug' with segmented.orders.open_gated",
+            "profile 'database' needs an order database; open it with Pool(store, 'mug', gate=gate)",
         ),
         (
             {"profile": "memory", "gated": True},

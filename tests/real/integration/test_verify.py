@@ -12,13 +12,8 @@ import pytest
 from segmented import Order, Pool, Reserved
 from segmented.errors import PoolFrozen, PoolUnverified
 from segmented.models import Verified
-from segmented.orders import (
-    cancel_order,
-    open_gated,
-    rebuild,
-    take_order,
-    verify,
-)
+from segmented.orders import rebuild, verify
+from segmented.orders.sale import cancel_order, take_order
 from tests.support.command_line import ran
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, sell
 from tests.support.pools.gated_shop import process
@@ -47,7 +42,7 @@ def server(start_valkey: Callable[..., ValkeyServer], tmp_path: Path) -> ValkeyS
 def pool(server: ValkeyServer, gate: Gate) -> Iterator[Pool]:
     """Twenty units in four segments, on both sides."""
     with process(server.url) as pool:
-        open_gated(pool, gate, stock=20, segments=4)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=20, segments=4)
         yield pool
 
 
@@ -105,7 +100,7 @@ def test_a_promoted_replica_is_verified_by_the_command_or_frozen(
 ) -> None:
     pair = private_replica_pair
     with process(pair.url) as pool:
-        open_gated(pool, gate, stock=20, segments=4)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=20, segments=4)
         sell(pool, gate, "kept")
         with pair.master.client() as client:
             eventually(lambda: client.execute_command("WAIT", 1, 1_000) == 1, "the replica is in step", seconds=60)

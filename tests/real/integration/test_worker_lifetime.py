@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from segmented import protocol as op
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
-from segmented.orders import Gate, connect, open_gated
+from segmented.orders import Gate, connect
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
@@ -64,7 +64,7 @@ def sold(url: str, database: str, broker: str | None = None) -> Iterator[None]:
     with Gate(connect(database)) as gate, RedisStore.from_url(url) as store:
         gate.create()
         pool = Pool(store, SKU)
-        open_gated(pool, gate, stock=10, segments=1)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=1)
         with Celery("publisher", set_as_current=False) as publisher:
             publisher.conf.update(celery_settings(settings_of(url, database, broker)))
             with publisher.connection_for_write() as connection:

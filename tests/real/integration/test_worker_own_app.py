@@ -18,7 +18,6 @@ from segmented.celery.celery_settings import CHORES, TASK_OPTIONS
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.errors import LeaseLost
 from segmented.orders import Gate, connect
-from segmented.orders.opening import open_gated
 from segmented.stock import Outbox, Pool
 from segmented.stores.redis import RedisStore
 from tests.support.workers.selling import until
@@ -97,7 +96,7 @@ def mugs(settings: WorkerSettings, app: Celery) -> Iterator[Pool]:
     with store, Gate(connect(settings.database.get_secret_value())) as gate:
         pool = Pool(store, "mug", outbox=Outbox(publisher(app)))
         gate.create()
-        open_gated(pool, gate, stock=10, segments=2)
+        Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
         yield pool
 
 

@@ -19,7 +19,8 @@ from segmented.celery.settings import WorkerSettings
 from segmented.errors import PoolUnverified
 from segmented.keys import shard_keys
 from segmented.models import Order, Reserved, Shard
-from segmented.orders import Gate, connect, open_gated, relay, take_order
+from segmented.orders import Gate, connect, relay
+from segmented.orders.sale import take_order
 from segmented.servers import ValkeyServer
 from segmented.stock import Pool, ShardedPool
 from segmented.stock.outbox import Outbox
@@ -164,7 +165,7 @@ def test_finished_orders_of_a_relayed_gated_pool_are_forgotten(publisher: Celery
 
 def test_a_pool_with_a_limit_per_customer_forgets_too(publisher: Celery, store: RedisStore, gate: Gate) -> None:
     pool = Pool(store, next(_names))
-    open_gated(pool, gate, stock=10, segments=2, limit_per_customer=5)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2, limit_per_customer=5)
     take_order(pool, gate, Order("a", 3, "ann"), timeout=60)
     for _ in range(2):
         relay(pool, gate, trim_keep=0)

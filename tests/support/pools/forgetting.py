@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import Order, Pool, RedisStore, Settled, SoldOut
 from segmented.keys import shard_keys
-from segmented.orders import take_order
+from segmented.orders.sale import take_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

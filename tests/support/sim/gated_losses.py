@@ -23,15 +23,9 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.models import Busy, Decided, Granted, Order, Reserved, Settled, SoldOut, Thawed
-from segmented.orders import (
-    cancel_order,
-    expire_voided,
-    finish_reserved,
-    rebuild,
-    restock_gated,
-    take_order,
-    withdraw_gated,
-)
+from segmented.orders import rebuild
+from segmented.orders.changing import restock_gated, withdraw_gated
+from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.plans import Plan, perform
 from segmented.stock import Pool
 from segmented.testing import Killed, Sleep

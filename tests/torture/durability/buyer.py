@@ -22,7 +22,8 @@ from segmented import protocol as op
 from segmented.errors import AlreadySettled, PoolFrozen, PoolMissing, PoolVanished, SegmentedError
 from segmented.models import Decided, Order, Settled, SoldOut
 from segmented.models.submitted import Dead, Swept
-from segmented.orders import Gate, WorkTerms, connect, take_envelope, take_order
+from segmented.orders import Gate, WorkTerms, connect, take_envelope
+from segmented.orders.sale import take_order
 from segmented.stock import Grant, Pool
 from segmented.stock.outbox import Outbox
 from tests.torture.durability.journal import JournalWriter

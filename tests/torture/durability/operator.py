@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from segmented.errors import PoolMissing, PoolNotFrozen, PoolVanished, SegmentedError
 from segmented.models import Decided, Order, Settled, SoldOut
-from segmented.orders import Gate, cancel_order, connect, expire_voided, open_gated, rebuild, reopen_gated
+from segmented.orders import Gate, connect, rebuild, reopen_gated
+from segmented.orders.sale import cancel_order, expire_voided
+from segmented.stock import Pool
 from tests.torture.durability.buyer import HOLD, SEGMENTS, SKU, shop_pool, take
 from tests.torture.durability.journal import Ack
 from tests.torture.supervisor import AGAIN_SECONDS, connected
@@ -62,7 +64,7 @@ class Operator:
             if self._gate is None:
                 pool.open(stock=self._stock, segments=SEGMENTS, profile=self._profile)
             else:
-                open_gated(pool, self._gate, stock=self._stock, segments=SEGMENTS)
+                Pool(pool.store, pool.sku, gate=self._gate).open(stock=self._stock, segments=SEGMENTS)
 
     def kept(self) -> set[str]:
         """Read from the ledger which orders the stock's server has as confirmed."""

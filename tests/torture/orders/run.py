@@ -18,7 +18,7 @@ from sqlalchemy import select
 from bench.conditions import server_conditions
 from segmented import protocol as op
 from segmented.errors import SegmentedError
-from segmented.orders import Gate, connect, open_gated
+from segmented.orders import Gate, connect
 from segmented.orders.tables import orders as orders_table
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stock import Pool
@@ -85,7 +85,7 @@ def servers(options: OrdersOptions, folder: Path) -> Iterator[Servers]:
             engine = connect(database, pool_size=1)
             gate = stack.enter_context(Gate(engine))
             gate.create()
-            open_gated(pool, gate, stock=options.stock(), segments=SEGMENTS)
+            Pool(pool.store, pool.sku, gate=gate).open(stock=options.stock(), segments=SEGMENTS)
         else:
             database = f"sqlite:///{folder / 'unused.sqlite'}"  # workers require one at startup
             pool.open(stock=options.stock(), segments=SEGMENTS)
