@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from django.apps import AppConfig
 from django.core.checks import register
+from django.db.backends.signals import connection_created
 
-from segmented.django.conf import check
+from segmented.django.conf import check, close_gates
 
 
 class SegmentedConfig(AppConfig):
@@ -16,5 +17,6 @@ class SegmentedConfig(AppConfig):
     verbose_name = "Segmented"
 
     def ready(self) -> None:
-        """Register the checks of the settings, which `manage.py check` and `runserver` run."""
+        """Register the checks of the settings, and what closes the gates."""
         register(check)
+        connection_created.connect(close_gates)

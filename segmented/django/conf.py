@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.conf import settings
 from django.core import checks
 from django.db import connections
+from django.db.backends.base.base import NO_DB_ALIAS
 from sqlalchemy import URL
 
 from segmented.dedup.terms import checked_namespace
@@ -152,6 +153,14 @@ def _idempotency() -> None:
     if found is not None and not isinstance(found, WebOptions):
         message = f'SEGMENTED["IDEMPOTENCY"] is {found!r:.80}, which is not WebOptions: give WebOptions(scope=...)'
         raise InvalidInput(message)
+
+
+def close_gates(connection: Any, **_: object) -> None:  # noqa: ANN401  # Django's connection
+    """Close the gates when Django connects beside all databases: to drop a test database, which nobody may use."""
+    if connection.alias == NO_DB_ALIAS:
+        with _guard.lock:
+            for url in [url for url, one in _opened.items() if isinstance(one, Gate)]:
+                _opened.pop(url).close()
 
 
 after_fork_in_child(_opened.clear)  # a child opens its own connections and leaves the parent's alone

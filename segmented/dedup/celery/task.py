@@ -57,6 +57,16 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
     _made_plan: ClassVar[OncePlan | None] = None
     Request = "segmented.dedup.celery.signals:OnceRequest"
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse a rule for a task that was made without it: its messages would not be found under their keys."""
+        if name == "once":
+            message = (
+                f"task {self.name!r} was made with another rule, or none: give it where the task is made, as in "
+                '@app.task(base=Once, once=unique("{order_id}"))'
+            )
+            raise InvalidInput(message)
+        super().__setattr__(name, value)
+
     @classmethod
     def bind(cls, app: Celery) -> Celery:
         """Check the rule against the task's arguments when Celery finalizes the app, or at once with `lazy=False`.

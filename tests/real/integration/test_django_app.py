@@ -242,3 +242,69 @@ def test_the_admin_shows_pools_orders_and_keys_to_those_who_may_see_them(project
     assert [said[1][0], order[:3], order[-1]] == [200, ["o-1", "confirmed", "2"], "confirmed, 2 units"]
     assert [status for status, _ in said[3:]] == [403, 200, 200, 403]
     assert "&#x27;gone&#x27;" in said[4][1][0]
+
+
+IN_TESTS: Final = """
+import os
+from unittest import mock
+
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+from django.test import TestCase, TransactionTestCase
+
+from segmented import Pool
+from segmented.django import gate, store
+
+told = []
+
+
+def pool():
+    return Pool(store(), "poster", gate=gate())
+
+
+def sold():
+    with transaction.atomic():
+        Group.objects.create(name="o-1")
+        answer = pool().confirm("o-1", within=connection)
+        transaction.on_commit(lambda: told.append(answer.tell().state))
+    return answer.state
+
+
+class A(TransactionTestCase):
+    def test_commit(self):
+        self.assertTrue(pool().open(stock=4, segments=2))
+        self.assertTrue(pool().reserve("o-1"))
+        with self.assertRaises(ZeroDivisionError), transaction.atomic():
+            pool().confirm("o-1", within=connection)
+            raise ZeroDivisionError
+        self.assertEqual(gate().orders("poster", ["o-1"]), {})
+        self.assertEqual((sold(), told.pop()), ("confirmed", "confirmed"))
+        self.assertEqual(gate().orders("poster", ["o-1"])["o-1"].state, "confirmed")
+        self.assertIn("test_", str(gate().where))
+
+
+class B(TestCase):
+    @classmethod
+    def setUpClass(cls):
+        Pool(store(), "mug", gate=gate()).open(stock=4, segments=2)
+        super().setUpClass()
+
+    def test_no_commit(self):
+        mug = Pool(store(), "mug", gate=gate())
+        mug.reserve("o-2")
+        with self.captureOnCommitCallbacks(execute=False) as callbacks, transaction.atomic():
+            self.assertEqual(mug.confirm("o-2", within=connection).state, "confirmed")
+            transaction.on_commit(told.clear)
+        self.assertEqual(len(callbacks), 1)
+        self.assertEqual(gate().orders("mug", ["o-2"]), {})
+"""
+
+
+def test_the_gate_follows_djangos_tests_to_their_database(
+    project: Path, valkey: ValkeyServer, postgres_database: str
+) -> None:
+    (project / "test_shop.py").write_text(IN_TESTS)
+    databases = {"default": database(make_url(postgres_database))}
+    done = ran(project, "test", DATABASES=databases, SEGMENTED={"URL": valkey.url})
+    assert done.returncode == 0, done.stderr
+    assert "Ran 2 tests" in done.stderr
