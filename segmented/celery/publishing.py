@@ -19,6 +19,7 @@ from segmented.celery.apps import check_broker
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK, Envelope
 from segmented.errors import StoreUnavailable
+from segmented.events.traces import CURRENT
 from segmented.stock import EnvelopePublisher
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def publisher(app: Celery | None = None) -> EnvelopePublisher:
     def send(sku: str, order_ids: Sequence[str]) -> None:
         body = Envelope(sku, tuple(order_ids)).body()
         try:
-            app.send_task(TASK, args=(body,), ignore_result=True)
+            headers = CURRENT.traces.headers(sku, order_ids)
+            app.send_task(TASK, args=(body,), ignore_result=True, headers=headers)
         except AWAY as error:
             message = f"the broker did not take a message: {error}"
             raise StoreUnavailable(message) from error

@@ -31,6 +31,8 @@ from segmented.errors import (
     ShardVanished,
     StoreUnavailable,
 )
+from segmented.events.table import sku_label
+from segmented.events.traces import CURRENT, HEADER
 from segmented.models import Busy, Decided, Order, Settled, checked_pool_name
 from segmented.models.submitted import one_line
 from segmented.orders import WorkTerms, envelopes, sale
@@ -38,9 +40,11 @@ from segmented.orders.work_terms import checked_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from celery import Celery, Task
 
+    from segmented.celery.messages import Envelope
     from segmented.models import Refusal
     from segmented.models.submitted import BegunOrder
     from segmented.orders.confirming import StoreWith
@@ -112,9 +116,10 @@ def take_envelope(self: Task[Any, Any], *parts: object, **passed_on: object) -> 
         if gate is not None:  # before the order database is asked, which may be another one
             shared.store.execute(op.CheckAssignment(pool.sku, terms.assignment))
         beside = None if gate is None else store_with()
-        report = envelopes.take_envelope(
-            pool, envelope.order_ids, gate=gate, step=step(), store_with=beside, terms=terms
-        )
+        with _span(self, envelope):
+            report = envelopes.take_envelope(
+                pool, envelope.order_ids, gate=gate, step=step(), store_with=beside, terms=terms
+            )
     except AssignedElsewhere as error:
         refuse(error)
         return ""
@@ -128,6 +133,14 @@ def take_envelope(self: Task[Any, Any], *parts: object, **passed_on: object) -> 
         log.info("%d orders of %r go with fewer others", len(report.alone), envelope.sku)
     repeated.warn_each(envelope.sku, report.put_off.values())
     return report.summary()
+
+
+def _span(task: Task[Any, Any], envelope: Envelope) -> AbstractContextManager[object]:
+    """Return the span of the work on an envelope, in the traces of its orders; none without traces."""
+    headers = {HEADER: getattr(task.request, HEADER, None)}
+    sku, count = sku_label(envelope.sku), len(envelope.order_ids)
+    named: dict[str, str | int] = {"segmented.sku": sku, "messaging.batch.message_count": count}
+    return CURRENT.traces.working("process segmented.take_envelope", headers, named)
 
 
 def _terms(app: Celery) -> WorkTerms:

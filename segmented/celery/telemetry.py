@@ -12,6 +12,7 @@ from celery.signals import after_setup_logger, after_setup_task_logger, worker_p
 from segmented import events
 from segmented.celery.current import settings
 from segmented.errors import InvalidInput
+from segmented.events import traces
 from segmented.events.logs import write_json
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def begin(said: WorkerSettings, *, is_prefork: bool) -> None:
         message = f"SEGMENTED_EVENTS: {error}"
         raise InvalidInput(message) from None
     events.install(*sinks)
+    if "opentelemetry" in said.events:
+        traces.install()
     if said.metrics_address is not None:
         _serve(said.metrics_address)
 

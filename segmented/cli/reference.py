@@ -36,6 +36,7 @@ MODULES: Final = (
     "segmented.celery",
     "segmented.django",
     "segmented.events",
+    "segmented.events.traces",
     "segmented.errors",
     "segmented.models",
     "segmented.stores.memory",

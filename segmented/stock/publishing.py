@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Self
 
 from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.events.traces import CURRENT
 from segmented.process import BeginsAnew
 from segmented.stock.outbox import ENVELOPE_MAX
 
@@ -71,6 +72,7 @@ class EnvelopePublisher(BeginsAnew):
         if not order_ids:
             return
         self._begin_if_new()
+        CURRENT.traces.note(sku, order_ids)
         with self._changed:
             if self._is_closed or self._count + len(order_ids) > WAITING_MAX or not self._has_thread():
                 self.dropped_count += len(order_ids)

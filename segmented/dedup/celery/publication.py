@@ -25,6 +25,7 @@ from kombu.utils import json
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, expires_in_ms, publish_text
 from segmented.dedup.celery.repeats import once_repeated
 from segmented.errors import InvalidInput, OtherPayload, SegmentedError, StoreError, StoreUnavailable, WrongKind
+from segmented.events.traces import CURRENT
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
 from segmented.protocol import CancelMessage, ClaimKey
 
@@ -177,7 +178,8 @@ class Publication:
         )
 
     def _changed(self, header: OnceHeader, **changed: object) -> dict[str, Any]:
-        headers = header.carried(self.options.get("headers"))
+        given = self.options.get("headers")
+        headers = {**CURRENT.traces.here(), **header.carried(given)}
         return {**self.options, **changed, "task_id": header.message, "headers": headers}
 
     def _sent(self, header: OnceHeader, **changed: object) -> AsyncResult[Any]:

@@ -14,6 +14,7 @@ from segmented.dedup.celery.plan import OncePlan, body_of, checked_rule
 from segmented.dedup.celery.publication import Publication
 from segmented.dedup.celery.result import OnceResult
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.events.traces import CURRENT, HEADER
 from segmented.process import Guard
 from segmented.protocol import CancelMessage, ReadRecord
 
@@ -160,7 +161,9 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         if plan is None or request.called_directly or getattr(request, "once_begun", False):
             return super().__call__(*arguments, **options)
         request.once_begun = True  # type: ignore[attr-defined]  # a body that calls its own task means a plain call
-        return Execution(self, plan, request, arguments, options).execute()
+        headers = {HEADER: getattr(request, HEADER, None)}
+        with CURRENT.traces.working(f"process {self.name}", headers, {}):
+            return Execution(self, plan, request, arguments, options).execute()
 
     def apply_async(  # as Celery's own, and `once_key`
         self,

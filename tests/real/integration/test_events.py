@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, PeriodicExportingMetricReader
 from prometheus_client import CollectorRegistry, Counter
 
 from segmented import AsyncLock, AsyncPool, AsyncRedisStore, Lock, Pool, RedisStore, events
@@ -163,6 +167,49 @@ def test_a_sink_that_fails_is_logged_once_and_the_sale_goes_on(
     finally:
         events.install()
     assert [one.getMessage() for one in caplog.records] == ["Broken failed, and further failures of it are not logged"]
+
+
+def test_opentelemetry_gets_the_answers_with_the_attributes_that_are_not_empty(valkey: ValkeyServer) -> None:
+    reader = InMemoryMetricReader()
+    events.install(events.OpenTelemetrySink(MeterProvider([reader])))
+    try:
+        with RedisStore.from_url(valkey.url) as store:
+            pool = Pool(store, SKU)
+            pool.open(stock=1, segments=1)
+            pool.reserve("a")
+            pool.reserve("b")
+    finally:
+        events.install()
+    found = reader.get_metrics_data()
+    assert found is not None
+    metrics = {one.name: one for one in found.resource_metrics[0].scope_metrics[0].metrics}
+    points = metrics["segmented.order.answers"].data.data_points
+    assert metrics["segmented.order.answers"].unit == "{order}"
+    assert [(dict(point.attributes or {}), getattr(point, "value", None)) for point in points] == [
+        ({"segmented.sku": SKU, "segmented.outcome": "reserved"}, 1),
+        ({"segmented.sku": SKU, "segmented.outcome": "refused", "segmented.reason": "sold_out"}, 1),
+    ]
+
+
+def test_an_endpoint_of_opentelemetry_that_hangs_delays_no_order(valkey: ValkeyServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        endpoint = f"http://127.0.0.1:{hanging.getsockname()[1]}/v1/metrics"
+        exporter = OTLPMetricExporter(endpoint=endpoint, timeout=1)
+        provider = MeterProvider([PeriodicExportingMetricReader(exporter, export_interval_millis=10)])
+        events.install(events.OpenTelemetrySink(provider))
+        try:
+            with RedisStore.from_url(valkey.url) as store:
+                pool = Pool(store, SKU)
+                pool.open(stock=100, segments=4)
+                assert pool.reserve("first")
+                events.flush()
+                connection, _ = hanging.accept()  # the exporter waits for an answer from here on
+                assert all(pool.reserve(f"o{number}") for number in range(99))
+                assert not pool.reserve("more")
+                connection.close()
+        finally:
+            events.install()
+            provider.shutdown(timeout_millis=2_000)
 
 
 def test_a_label_from_outside_has_a_bounded_number_of_values() -> None:
