@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from segmented.cli.output import (
-    DEFAULT_URL,
-    DatabaseOption,
-    JsonOption,
-    SkuArgument,
-    UrlOption,
-    span,
-    write_json,
-)
+from segmented.cli.output import DEFAULT_URL, DatabaseOption, JsonOption, SkuArgument, UrlOption, span, write_json
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.files import STDOUT
 from segmented.models import Trimmed

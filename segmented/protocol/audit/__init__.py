@@ -6,16 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from segmented.keys import shard_keys
-from segmented.models.pools import (
-    Differing,
-    Inspected,
-    Mended,
-    MendedKind,
-    NumberKind,
-    Outrun,
-    ScannedKey,
-    Sound,
-)
+from segmented.models.pools import Differing, Inspected, Mended, MendedKind, NumberKind, Outrun, ScannedKey, Sound
 from segmented.protocol.base import Operation
 from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.pool.foreign import moment, whole

@@ -37,15 +37,7 @@ from segmented.models.dedup import (
 from segmented.once_keys import once_claimed, once_claims, once_keys, once_namespace, once_pattern
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release
 from segmented.protocol.operator import keys_page
-from segmented.protocol.wire import (
-    Call,
-    Script,
-    load_script,
-    optional_number,
-    readable,
-    script_call,
-    text,
-)
+from segmented.protocol.wire import Call, Script, load_script, optional_number, readable, script_call, text
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply

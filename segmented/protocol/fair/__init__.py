@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from segmented.errors import WrongKind
 from segmented.keys import fair_keys
 from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
-from segmented.protocol.lock import FENCE_IDLE_MS
-from segmented.protocol.wire import Call, script_call, text
+from segmented.protocol.lock import FENCE_IDLE_MS, acquired_or_held
+from segmented.protocol.wire import Call, script_call
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -45,28 +44,12 @@ class AcquireFair(Operation[Acquired | Held]):
     waits: bool = True
 
     def call(self) -> Call:
-        times = self.times
-        return script_call(
-            "acquire_fair",
-            fair_keys(self.name).listed(),
-            self.holder_id,
-            self.process,
-            self.ttl_ms,
-            "1" if self.waits else "0",
-            times.presence_ms,
-            times.look_ms,
-            times.claim_ms,
-            FENCE_IDLE_MS + self.ttl_ms,
-        )
+        who = (self.holder_id, self.process, self.ttl_ms, "1" if self.waits else "0")
+        times = (self.times.presence_ms, self.times.look_ms, self.times.claim_ms, FENCE_IDLE_MS + self.ttl_ms)
+        return script_call("acquire_fair", fair_keys(self.name).listed(), *who, *times)
 
     def answer(self, reply: Reply) -> Acquired | Held:
-        match text(reply[0]):
-            case "wrong_kind":
-                message = f"the name {self.name!r} belongs to another kind of lock, not to a fair lock"
-                raise WrongKind(message)
-            case "held":
-                return Held(int(reply[1]))
-        return Acquired(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1")
+        return acquired_or_held(reply, self.name, self.ttl_ms, "fair lock")
 
 
 @dataclass(frozen=True, slots=True)

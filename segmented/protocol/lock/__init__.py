@@ -10,15 +10,7 @@ from segmented.errors import WrongKind
 from segmented.keys import KEPT_MAX, LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release
-from segmented.protocol.wire import (
-    Call,
-    awaited,
-    load_script,
-    optional_number,
-    replicas_wait,
-    script_call,
-    text,
-)
+from segmented.protocol.wire import Call, awaited, load_script, optional_number, replicas_wait, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,6 +241,19 @@ def _with_line(name: str, *, is_key: bool) -> tuple[str, ...]:
 def asked_of(party: str) -> str:
     """Return how a caller asks, as the scripts take it (`shared/line.lua`)."""
     return f"{LINE} {party}" if party not in {"", NEWCOMER} else party
+
+
+def acquired_or_held(
+    reply: Reply, name: str, ttl_ms: int, kind: str, *, next_in_ms: int | None = None
+) -> Acquired | Held:
+    """Read the answer to an acquire of another kind of lock. Raises WrongKind."""
+    match text(reply[0]):
+        case "wrong_kind":
+            message = f"the name {name!r} belongs to another kind of lock, not to a {kind}"
+            raise WrongKind(message)
+        case "held":
+            return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
+    return Acquired(int(reply[1]), ttl_ms, replay=text(reply[2]) == "1", next_in_ms=next_in_ms)
 
 
 def _check_kind(name: str, said: str) -> None:

@@ -5,17 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from segmented.errors import WrongKind
 from segmented.keys import lock_keys, read_write_keys
 from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
-from segmented.protocol.lock import FENCE_IDLE_MS, asked_of
-from segmented.protocol.wire import (
-    Call,
-    optional_number,
-    script_call,
-    text,
-)
+from segmented.protocol.lock import FENCE_IDLE_MS, acquired_or_held, asked_of
+from segmented.protocol.wire import Call, script_call
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -35,7 +29,7 @@ class AcquireRead(Operation[Acquired | Held]):
         return script_call("acquire_read", keys, self.holder_id, self.ttl_ms, fence_ttl_ms)
 
     def answer(self, reply: Reply) -> Acquired | Held:
-        return _decoded(self, reply, next_in_ms=0)
+        return acquired_or_held(reply, self.name, self.ttl_ms, "read-write lock", next_in_ms=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +52,7 @@ class AcquireWrite(Operation[Acquired | Held]):
         return script_call("acquire_write", keys, self.holder_id, self.ttl_ms, fence_ttl_ms, *how)
 
     def answer(self, reply: Reply) -> Acquired | Held:
-        return _decoded(self, reply, next_in_ms=None)
+        return acquired_or_held(reply, self.name, self.ttl_ms, "read-write lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +77,3 @@ class ReleaseReadWrite(LeaseRelease):
 
     def call(self) -> Call:
         return script_call("release_read_write", read_write_keys(self.name).listed(), self.holder_id)
-
-
-def _decoded(operation: AcquireRead | AcquireWrite, reply: Reply, *, next_in_ms: int | None) -> Acquired | Held:
-    match text(reply[0]):
-        case "wrong_kind":
-            message = f"the name {operation.name!r} belongs to another kind of lock, not to a read-write lock"
-            raise WrongKind(message)
-        case "held":
-            return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
-    return Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1", next_in_ms=next_in_ms)

@@ -5,17 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from segmented.errors import WrongKind
 from segmented.keys import lock_keys, reentrant_keys
 from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
-from segmented.protocol.lock import FENCE_IDLE_MS, asked_of
-from segmented.protocol.wire import (
-    Call,
-    optional_number,
-    script_call,
-    text,
-)
+from segmented.protocol.lock import FENCE_IDLE_MS, acquired_or_held, asked_of
+from segmented.protocol.wire import Call, script_call
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -46,13 +40,7 @@ class AcquireReentrant(Operation[Acquired | Held]):
         return script_call("acquire_reentrant", keys, owner, self.holder_id, self.ttl_ms, fence_ttl_ms, *how)
 
     def answer(self, reply: Reply) -> Acquired | Held:
-        match text(reply[0]):
-            case "wrong_kind":
-                message = f"the name {self.name!r} belongs to another kind of lock, not to a reentrant lock"
-                raise WrongKind(message)
-            case "held":
-                return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
-        return Acquired(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1")
+        return acquired_or_held(reply, self.name, self.ttl_ms, "reentrant lock")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,7 @@ from segmented.stores.redis.batches import TRANSPORT_ERRORS, AsyncRequests
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, greeted, greeting
 from segmented.stores.redis.driver import NO_REPLY
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES
-from segmented.stores.redis.exchange import (
-    TOO_LATE,
-    packed,
-)
+from segmented.stores.redis.exchange import TOO_LATE, packed
 from segmented.stores.redis.link import none_free
 
 if TYPE_CHECKING:

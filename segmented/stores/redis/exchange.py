@@ -25,18 +25,7 @@ from segmented.keys import shard_keys
 from segmented.models.profiles import is_profile, parse_profile
 from segmented.process import after_fork_in_child
 from segmented.protocol.acknowledging import bounded, profile_wait, shortfall, unknown
-from segmented.protocol.wire import (
-    Call,
-    Command,
-    Dialect,
-    Exchange,
-    Finish,
-    Peer,
-    Reply,
-    Send,
-    Sight,
-    sharded,
-)
+from segmented.protocol.wire import Call, Command, Dialect, Exchange, Finish, Peer, Reply, Send, Sight, sharded
 from segmented.stores.redis.connections import greeted, greeting
 from segmented.stores.redis.driver import CAN_BE_HASTY, read_within
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT

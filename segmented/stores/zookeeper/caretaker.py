@@ -15,13 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, ref
 
-from kazoo.exceptions import (
-    ConnectionLoss,
-    NoNodeError,
-    OperationTimeoutError,
-    SessionExpiredError,
-    SessionMovedError,
-)
+from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError, SessionExpiredError, SessionMovedError
 
 from segmented.stores.zookeeper.paths import contender_prefix
 from segmented.stores.zookeeper.trust import NO_LINK
