@@ -53,6 +53,11 @@ class Row:
     is_saturated: bool
     """Whether something was saturated in either file, so that the ratio may be that of the generators."""
 
+    def cells(self) -> tuple[str, str, str]:
+        """Return both rates and the ratio, as text."""
+        rates = ["-" if one is None else f"{one:,.1f}" for one in (self.before, self.after)]
+        return rates[0], rates[1], "-" if self.ratio is None else str(self.ratio)
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -109,23 +114,28 @@ class Comparison:
             say(console, f"{name} is not a whole session: {why}.")
         for sentence in self.differences:
             say(console, f"Not the same: {sentence}.")
-        say(console, self._said_of_noise())
+        say(console, self.noise())
         if console.is_terminal:
             console.print(self._table())
         else:
             for row in self.rows:
-                say(console, f"{row.cell_id}: {' '.join(_cells(row))}: {row.verdict} ({row.why})")
+                say(console, f"{row.cell_id}: {' '.join(row.cells())}: {row.verdict} ({row.why})")
         for name, cells in (("A", self.only_in_a), ("B", self.only_in_b)):
             if cells:
                 say(console, f"Only in {name}: {'; '.join(cells)}.")
         for name, broken in (("A", self.broken_in_a), ("B", self.broken_in_b)):
             for cell_id, what in broken.items():
                 say(console, f"{name} broke a promise: {cell_id}: {what}.")
+        say(console, self.totals())
+
+    def totals(self) -> str:
+        """Return how many cells got which verdict, as a sentence."""
         counts = {verdict: sum(row.verdict == verdict for row in self.rows) for verdict in _VERDICTS}
         said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-        say(console, f"{len(self.rows)} closed-loop cells in both: {said or 'nothing to compare'}.")
+        return f"{len(self.rows)} closed-loop cells in both: {said or 'nothing to compare'}."
 
-    def _said_of_noise(self) -> str:
+    def noise(self) -> str:
+        """Return which differences are noise, as a sentence."""
         if not self.floors:
             return f"There is no A/A row for the noise: differences below {UNKNOWN_NOISE:.0%} are not judged."
         said = ", ".join(f"{floor:.1%} with the slow step {step}" for step, floor in self.floors.items())
@@ -139,7 +149,7 @@ class Comparison:
         table.add_column("verdict")
         for row in self.rows:
             hollow = " (saturated)" if row.is_saturated else ""
-            table.add_row(row.cell_id, *_cells(row), row.verdict + hollow, style=_STYLES.get(row.verdict))
+            table.add_row(row.cell_id, *row.cells(), row.verdict + hollow, style=_STYLES.get(row.verdict))
         return table
 
 
@@ -201,11 +211,6 @@ def _broken(results: ResultFile) -> dict[str, str]:
         if names := broken_promises(run):
             found.setdefault(run.cell_id, []).append(f"round {run.round}, arm {run.arm}: {', '.join(names)}")
     return {cell_id: "; ".join(runs) for cell_id, runs in found.items()}
-
-
-def _cells(row: Row) -> tuple[str, str, str]:
-    rates = ["-" if one is None else f"{one:,.1f}" for one in (row.before, row.after)]
-    return rates[0], rates[1], "-" if row.ratio is None else str(row.ratio)
 
 
 _VERDICTS: Final[tuple[Verdict, ...]] = ("faster", "slower", "no difference", "not judged", "no throughput")

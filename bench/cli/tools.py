@@ -17,6 +17,7 @@ from bench.results import Findings, check_writable, write
 from segmented.cli.console import Console, console_beside
 from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput
+from segmented.files import write_whole
 from segmented.process import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
@@ -96,12 +97,18 @@ def compare(
         Path | None,
         typer.Option("--json", help="Write the findings to this file; - is standard output.", metavar="FILE"),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write the comparison to this file as a page.", metavar="FILE")
+    ] = None,
 ) -> None:
     """Compare two sessions cell by cell. Exit code 1 if a cell of the second is slower, or breaks a promise."""
     check_writable(json)
+    check_writable(html, option="--html")
     found = _part("bench.analysis.compare", "compare")(*(read_results(_file(one)) for one in (first, second)))
     found.show(console_beside(json))
     write(found, json)
+    if html is not None:
+        write_whole(html, _part("bench.report.compared", "page")(found, (str(first), str(second))))
     _exit(int(found.is_worse))
 
 

@@ -150,12 +150,13 @@ def main_family(facts: Facts) -> Family | None:
 
 
 def strategy_rows(facts: Facts) -> list[CellRow]:
-    """Return that table: controls last, then by strategy and K."""
+    """Return that table: the fastest first, void cells and controls last."""
     family = main_family(facts)
     if family is None:
         return []
-    rows = [cell_row(spot, facts.core_hour) for spots in family.by_strategy().values() for spot in spots]
-    return sorted(rows, key=lambda row: (row.is_control, row.strategy, row.segments))
+    spots = [spot for spots in family.by_strategy().values() for spot in spots]
+    spots.sort(key=lambda spot: (spot.first.is_control, spot.is_void, -spot.mean, spot.cell.cell_id))
+    return [cell_row(spot, facts.core_hour) for spot in spots]
 
 
 def every_row(facts: Facts) -> list[CellRow]:

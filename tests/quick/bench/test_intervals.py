@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, cast
 
@@ -17,6 +18,7 @@ from bench.engine.cell import Cell
 from bench.engine.sale import FAILED_MAX, Sale
 from bench.engine.session import broken
 from bench.engine.summary import noted, too_short, voided
+from bench.report.compared import ORDER, page
 from bench.strategies.base import GaveUp, Sold
 from tests.support.bench.records import CELL, checker, file_of, rounds, run
 from tests.support.bench.session import AA, CONTROL, GLOBAL, whole_session
@@ -145,6 +147,17 @@ def sale_of(*, late: float, service: float, answer: Answer, orders: int = 100) -
 def measurement(*, shed: int = 0, begin: float = 1.0) -> Measurement:
     """No Measurement itself: its module imports Locust, which patches the process."""
     return cast("Measurement", SimpleNamespace(window_begin=begin, window_end=2.0, planned=1_000, shed=shed))
+
+
+def test_the_page_of_a_comparison_begins_with_what_got_worse() -> None:
+    found = compare(whole_session(), whole_session(factor=0.8, seed=2))
+    shown = page(found, ("a/results.jsonl", "b/results.jsonl"))
+    verdicts = re.findall(r'<td class="verdict [^"]+">([^<]+)</td>', shown)
+    assert verdicts == sorted(verdicts, key=ORDER.index)
+    assert verdicts[0] == "slower"
+    assert len(verdicts) == len(found.rows)
+    assert found.totals() in shown
+    assert re.search(r'(?:src|href)="https?:', shown) is None
 
 
 def test_a_closed_run_must_have_measured_a_third_of_its_seconds() -> None:

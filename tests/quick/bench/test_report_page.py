@@ -23,7 +23,7 @@ from bench.report.figures.crossover import crossover
 from bench.report.figures.load import latency_by_load
 from bench.report.figures.segments import throughput
 from bench.report.style import BLACK, DARK, GRID, LIGHT, PAPER, as_svg, house_style
-from bench.report.tables import every_row
+from bench.report.tables import every_row, strategy_rows
 from bench.report.unfavourable import unfavourable_figure
 from segmented.errors import InvalidInput
 from tests.support.bench.report_session import RANDOM, session
@@ -371,3 +371,16 @@ def test_every_table_and_figure_scrolls_inside_its_frame(made: Made) -> None:
     assert (framed.count("svg"), made.html.count("<svg")) == (1, 1)
     assert framed.count("table") == made.html.count("<table") > 8
     assert ".wide { overflow-x: auto; }" in made.html
+
+
+def test_the_first_table_has_the_fastest_strategy_first_and_controls_last(published: ResultFile) -> None:
+    rows = strategy_rows(Facts(published))
+    rates = [0.0 if row.is_void else float(row.rate.split()[0].replace(",", "")) for row in rows if not row.is_control]
+    assert rates == sorted(rates, reverse=True)
+    assert [row.is_control for row in rows] == sorted(row.is_control for row in rows)
+
+
+def test_every_section_can_be_folded_and_is_open_without_a_script(made: Made) -> None:
+    sections = re.findall(r'<details open class="section" id="(\w+)">', made.html)
+    assert sections == re.findall(r'<li><a href="#(\w+)">', made.html.partition("</nav>")[0])
+    assert made.html.count("<h2") == len(sections) == 9
