@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sqlalchemy import BigInteger, bindparam, case, cast, func, insert, select, update
+from sqlalchemy import BigInteger, bindparam, case, cast, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from segmented.errors import ChangeMismatch
@@ -83,6 +83,8 @@ _TAKE_BACK: Final = (
         orders.c.order_id == given(orders.c.order_id),
         orders.c.state == CONFIRMED,
         orders.c.quantity >= _UNITS,
+        ~exists().where(returns.c.sku == given(orders.c.sku), returns.c.return_id == given(returns.c.return_id)),
+        ~exists().where(changes.c.sku == given(orders.c.sku), changes.c.change_id == given(returns.c.return_id)),
     )
     .values(
         state=case((orders.c.quantity > _UNITS, CONFIRMED), else_=VOID),
@@ -96,9 +98,12 @@ _LOWER_SOLD: Final = (
     .values(sold=segments.c.sold - _UNITS)
     .returning(segments.c.epoch)
 )
+_ORDERS_SEGMENT: Final = select(orders.c.segment).where(
+    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
+)
 _LOCK_SEGMENT: Final = (
     select(segments.c.segment)
-    .where(segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
+    .where(segments.c.sku == given(segments.c.sku), segments.c.segment == _ORDERS_SEGMENT.scalar_subquery())
     .with_for_update()
 )
 _INSERT: Final = insert(returns).values(
@@ -115,7 +120,7 @@ _SELECT: Final = select(returns.c.order_id, returns.c.units, returns.c.state, re
 _SELECT_CHANGE: Final = select(changes.c.kind).where(
     changes.c.sku == given(changes.c.sku), changes.c.change_id == bindparam("given_return_id")
 )
-_SELECT_ORDER: Final = select(orders.c.state, orders.c.quantity, orders.c.customer_id, orders.c.segment).where(
+_SELECT_ORDER: Final = select(orders.c.state, orders.c.quantity, orders.c.customer_id).where(
     orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
 )
 _FINISH: Final = (
@@ -172,19 +177,14 @@ class ReturnRows:
 def _stored(connection: Connection, values: dict[str, Any]) -> ReturnStored | None:
     """Lower the order and its segment's row, and insert the return. None: the order cannot give that many units.
 
-    A restock locks all rows before it looks for a return of its id, so one of the two finds the other.
+    None also if its id was used. A restock locks all rows before it looks for a return of its id, and this looks for a
+    restock after it has locked one, so one of the two finds the other.
     """
-    if connection.execute(_SELECT, values).one_or_none() is not None:
-        return None
-    order = connection.execute(_SELECT_ORDER, values).one_or_none()
-    if order is not None:  # segments are locked before orders everywhere, so that there is no deadlock
-        connection.execute(_LOCK_SEGMENT, values | {"given_segment": order.segment})
+    connection.execute(_LOCK_SEGMENT, values)  # segments are locked before orders everywhere: no deadlock
     taken = connection.execute(_TAKE_BACK, values).one_or_none()
     if taken is None:
         return None
     epoch = connection.execute(_LOWER_SOLD, values | {"given_segment": taken.segment}).scalar_one()
-    if connection.execute(_SELECT_CHANGE, values).one_or_none() is not None:
-        raise ChangeMismatch(values["given_sku"], values["given_return_id"])
     connection.execute(_INSERT, values | {"given_epoch": epoch})
     return ReturnStored(epoch, BEGUN, taken.customer_id, _kept(taken))
 
@@ -196,6 +196,8 @@ def _found(connection: Connection, wanted: Return) -> ReturnStored | NotReturned
         if (known.order_id, known.units) != (wanted.order_id, wanted.units):
             raise ChangeMismatch(wanted.sku, wanted.return_id)
         return ReturnStored(known.epoch, known.state, None if row is None else row.customer_id, _kept(row))
+    if connection.execute(_SELECT_CHANGE, wanted.values).one_or_none() is not None:
+        raise ChangeMismatch(wanted.sku, wanted.return_id)
     return NotReturned(None if row is None else _kept(row))
 
 
