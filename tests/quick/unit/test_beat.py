@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from celery import Celery
-from celery.schedules import crontab, schedule
+from celery.beat import PersistentScheduler
+from celery.schedules import crontab, schedule, solar
 
 from segmented import MemoryStore
 from segmented.celery.beat import Schedule, Scheduler
@@ -18,6 +19,10 @@ from segmented.errors import InvalidInput
 from segmented.keys import beat_keys
 from segmented.models.beat import BeatSuperseded, EntryDiffers, EntryEarly, EntryMoved
 from segmented.protocol import ChangeEntry, LeadBeat, MoveEntry, ReadBeat
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 START = 1_700_000_000.0
 """Some Tuesday of 2023, 22:13:20 UTC."""
@@ -246,6 +251,31 @@ def test_settings_that_make_no_sense_end_the_beat_with_one_sentence(
         Scheduler(desk.app)
     assert ended.value.code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_plain_beat_in_the_same_folder_is_named_once_with_the_cure(
+    desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.app.conf.beat_schedule_filename = str(tmp_path / "celerybeat-schedule")
+    beat = desk.beat()
+    desk.run(beat)
+    assert "plain" not in caplog.text
+    plain = PersistentScheduler(desk.app, schedule_filename=desk.app.conf.beat_schedule_filename)
+    desk.run(beat, 60)
+    desk.run(beat, 60)
+    plain.close()
+    assert caplog.text.count("a plain celery beat writes") == 1
+    assert "set beat_scheduler of the app to 'segmented.celery.beat:Scheduler'" in caplog.text
+
+
+def test_a_solar_schedule_has_one_slot_a_day() -> None:
+    require_module("ephem", "ephem")
+    sunset = solar("sunset", 52.52, 13.4, app=Celery("shop", set_as_current=False))
+    first = following(sunset, moment("2026-03-01T12:00:00"))
+    assert datetime.fromtimestamp(first / 1000, UTC).isoformat()[:16] == "2026-03-01T16:45"
+    assert 23.9 < (following(sunset, first) - first) / HOUR_MS < 24.1
+    assert latest(sunset, first, first + HOUR_MS) is None
+    assert latest(sunset, first - HOUR_MS, first + HOUR_MS) == first
 
 
 def test_the_keys_of_a_schedule_are_in_one_slot() -> None:
