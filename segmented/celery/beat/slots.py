@@ -21,7 +21,7 @@ WINDOWS_MS: Final = tuple(timedelta(**each) // timedelta(milliseconds=1) for eac
 ))  # fmt: skip
 """How far to look back for the latest slot, the nearest first, so that a long gap is not walked slot by slot."""
 SOLAR_STEP_MS: Final = 60_000
-"""The search for an event may find the last one again, a moment later."""
+"""A search may find the last event again, a moment later: it is exact to milliseconds at best, and to seconds here."""
 WALK_MAX: Final = 10_000
 
 
@@ -60,6 +60,8 @@ def following(found: AnySchedule, after_ms: int) -> int:
     moment = datetime.fromtimestamp(start_ms / 1_000, UTC).astimezone(found.tz)
     still.nowfun = lambda: moment
     slot_ms: int = start_ms + round(still.remaining_estimate(moment) / timedelta(milliseconds=1))
+    if isinstance(found, solar):
+        slot_ms -= slot_ms % 1_000
     return max(slot_ms, after_ms + 1)
 
 
