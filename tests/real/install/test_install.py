@@ -32,6 +32,12 @@ IMPORTS: Final = {
     "fast": "import hiredis, uvloop, redis.utils; assert redis.utils.HIREDIS_AVAILABLE",
     "embedded": "from segmented.servers import ValkeyServer\nwith ValkeyServer.start() as server: print(server.url)",
     "workers": "import celery, kombu.transport.redis; from segmented.celery import add_tasks, publisher",
+    "django": "import django; from django.conf import settings; from django.core.management import call_command\n"
+    "files = {'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'shop.sqlite'}}\n"
+    "apps = ['django.contrib.contenttypes', 'segmented.django']\n"
+    "settings.configure(INSTALLED_APPS=apps, DATABASES=files, SEGMENTED={'URL': 'redis://localhost'})\n"
+    "django.setup(); call_command('check'); call_command('migrate')\n"
+    "import segmented.django; segmented.django.gate(); segmented.django.Once",
     "watch": "from segmented.watch import metrics, server; metrics.exposition(None)",
     "all": "import celery, hiredis, kazoo, psycopg, pymysql, rich, typer",
 }
