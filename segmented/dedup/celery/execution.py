@@ -27,7 +27,7 @@ from celery.states import READY_STATES, STARTED, SUCCESS
 from kombu.utils import json
 
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, header_of, publish_text
-from segmented.dedup.celery.repeats import once_repeated
+from segmented.dedup.celery.repeats import tell_in_worker
 from segmented.dedup.plans import StoreEffect
 from segmented.dedup.run import Run
 from segmented.errors import (
@@ -131,14 +131,17 @@ class Execution:
                     header.message, "cancelled", request=self.request, store_result=is_stored
                 )
                 raise Ignore
-        raise Ignore  # a superseded copy of its retries
+        return self._drop(header)  # a superseded copy of its retries
 
     def _begun(self, header: OnceHeader, answer: RunBegun, run: Run) -> Any:  # noqa: ANN401  # any result of the task
         """Run the body, unless that of the run before ended well and its records could not be written."""
         before = answer.after
         is_same_work = before in {header.message, header.follows} or self.plan.terms.keep_ms
         if before and is_same_work and self._state_of(before) == SUCCESS:
+            tell_in_worker(self.task, header.key, before, "answered")
             return self._finished(run, self.task.backend.get_result(before))
+        if before:
+            tell_in_worker(self.task, header.key, before, "taken over")
         expires: Any = self.request.expires
         if expires and not due_in_ms(self.plan.app, expires, None):
             self.request.expires = None  # a call that waits for it has a later one, and so do further attempts
@@ -293,15 +296,10 @@ class Execution:
             and self._state_of(header.message) in READY_STATES
         ):
             raise Ignore  # the original error, or the result that the record could not keep
-        self._tell("answered", header, outcome.message)
+        tell_in_worker(self.task, header.key, outcome.message, "answered")
         if self.request.is_eager:
             ANSWERED[header.message] = outcome.message
         return self.plan.form.read(header.key, outcome)
-
-    def _tell(self, decision: str, header: OnceHeader, first: str) -> None:
-        """Tell the log and the receivers of `once_repeated` that this message does not run."""
-        log.info("task %s[%s] did not run: it repeats %s (%s)", self.plan.name, self.request.id, first, decision)
-        once_repeated.send(sender=self.plan.name, key=header.key, message_id=first, decision=decision)
 
     def _state_of(self, message: str) -> str:
         """Return the state of a message in the result backend; "" if it does not say."""
@@ -311,19 +309,25 @@ class Execution:
             return ""
 
     def _waited(self, header: OnceHeader, held: KeyHeld) -> Any:  # noqa: ANN401  # nothing, or an exception
-        self._publish(held.text)
+        if held.resend:
+            self._publish(held.text)
+            tell_in_worker(self.task, header.key, held.message, "resent")
         if held.message == header.message:
             if not held.goes_round:
-                raise Ignore
+                self._drop(header)
             lapses = (held.free_in_ms or 0) / 1000
             return self._go_round(header, max(COPY_SECONDS, lapses), held)
         if held.state == "unknown":
             raise EffectUnknown(header.key, held.message)
         if not held.goes_round:
-            raise Ignore
+            self._drop(header)
         if self.plan.rule.answers and not header.is_put_off:
             header = replace(header, follows=held.message)
         return self._go_round(header, held.wait_ms / 1000, held)
+
+    def _drop(self, header: OnceHeader) -> NoReturn:
+        tell_in_worker(self.task, header.key, header.message, "dropped")
+        raise Ignore
 
     def _go_round(self, header: OnceHeader, seconds: float, held: KeyHeld) -> NoReturn:
         if self.request.is_eager:

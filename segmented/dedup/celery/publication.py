@@ -23,7 +23,7 @@ from celery.utils import uuid
 from kombu.utils import json
 
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, expires_in_ms, publish_text
-from segmented.dedup.celery.repeats import once_repeated
+from segmented.dedup.celery.repeats import tell
 from segmented.errors import InvalidInput, OtherPayload, SegmentedError, StoreError, StoreUnavailable, WrongKind
 from segmented.events.traces import CURRENT
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
@@ -199,13 +199,14 @@ class Publication:
             self._resend(answer)
         if any(self.options.get(name) for name in CANVAS):
             return self._sent(self._header(header.message, follows=answer.message))
-        once_repeated.send(sender=self.plan.name, key=header.key, message_id=answer.message, decision="returned")
+        tell(self.plan.name, header.key, answer.message, "returned")
         first = self.handle(answer.message)
         self._known(first, answer.message)
         first.is_repeat = True
         return first.ended(header.key, answer, self.plan.form) if isinstance(answer, OutcomeKept) else first
 
     def _resend(self, answer: KeyHeld) -> None:
+        tell(self.plan.name, self.identity.key, answer.message, "resent")
         if answer.text:
             publish_text(self.plan.app, answer.text)
             return

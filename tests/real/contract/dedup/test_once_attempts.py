@@ -36,6 +36,6 @@ def test_an_attempt_keeps_its_key_until_it_expires() -> None:
         with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
             wait_until(lambda: first.state == RETRY)
         clock.advance(9.0)
-        assert trying.delay("o-9") == first
+        assert trying.apply_async(("o-9",), expires=1) == first
         clock.advance(1.1)
         assert trying.delay("o-9") != first
