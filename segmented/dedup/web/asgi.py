@@ -74,12 +74,7 @@ class IdempotencyMiddleware:
 
 
 class Answered(Exception):
-    """Ends a handler whose request has its answer: the middleware sends that. It passes through the framework."""
-
-    def __init__(self, exchange: AsgiExchange, answer: Answer) -> None:
-        """Create the end of the handler of `exchange`."""
-        super().__init__("the request was answered by its idempotency key")
-        self.exchange, self.answer = exchange, answer
+    """Ends a handler whose request has its answer, which the middleware sends whatever the framework makes of this."""
 
 
 class AsgiExchange:
@@ -94,6 +89,7 @@ class AsgiExchange:
         self._request = _request(self._scope)
         self._intake = Intake(receive, MEBIBYTE if guard is None else guard.options.request_max)
         self._outlet: Outlet | None = None
+        self._refusal: Answer | None = None
 
     async def begun(self, guard: Guard, dedup: AsyncDedup) -> Answer | None:
         """Begin the run of the request, unless it has begun or has no key. Returns the answer if it must not run."""
@@ -116,9 +112,10 @@ class AsgiExchange:
 
     async def async_turned(self, route: Idempotent) -> None:
         """Begin the run of a route. Raises Answered if it must not run."""
-        answer = await self.begun(route.guard, route.dedup(self._dedup))
-        if answer is not None:
-            raise Answered(self, answer)
+        self._refusal = await self.begun(route.guard, route.dedup(self._dedup))
+        if self._refusal is not None:
+            message = "the request was answered by its idempotency key"
+            raise Answered(message)
 
     def turned(self, route: Idempotent) -> None:
         """Do the same in a thread of the framework, which runs a handler that is not a coroutine function."""
@@ -133,19 +130,19 @@ class AsgiExchange:
             self._scope["headers"] = left
         try:
             await app(self._scope, self._intake.receive, self._sent)
-        except Answered as found:
-            if found.exchange is not self:
-                raise
-            await self.answer(found.answer)
         except BaseException as error:
             if self._outlet is not None:
                 await self._outlet.failed(error)
-            raise
-        else:
-            if self._outlet is not None:
-                await self._outlet.left()
+            if self._refusal is None or not isinstance(error, Exception):
+                raise
+        if self._refusal is not None:
+            await self.answer(self._refusal)
+        elif self._outlet is not None:
+            await self._outlet.left()
 
     async def _sent(self, message: Message) -> None:
+        if self._refusal is not None:
+            return  # such as a 500 for `Answered`
         await (self._send(message) if self._outlet is None else self._outlet.send(message))
 
     async def answer(self, answer: Answer) -> None:

@@ -110,6 +110,25 @@ def by_fastapi() -> App:
     return app
 
 
+def by_mounted_fastapi() -> App:
+    """Return an application below one that turns errors into answers, with a middleware that has tasks of its own."""
+    inner: Any = by_fastapi()
+    outer = fastapi.FastAPI(debug=True)
+
+    @outer.middleware("http")
+    async def passed(request: fastapi.Request, call_next: Any) -> Any:  # noqa: ANN401  # Starlette's
+        return await call_next(request)
+
+    @outer.exception_handler(Exception)
+    async def failed(_: fastapi.Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"failed": str(error)}, 500)
+
+    inner.user_middleware.clear()
+    outer.mount("/", inner)
+    outer.add_middleware(IdempotencyMiddleware, dedup=AsyncDedup(AsyncMemoryStore(), "api"))
+    return outer
+
+
 def by_starlette() -> App:
     dedup = AsyncDedup(AsyncMemoryStore(), "api")
 
@@ -183,9 +202,17 @@ async def asked(app: App, path: str, body: bytes, headers: dict[str, str]) -> Go
     return Got(sent[0]["status"], found, b"".join(one.get("body", b"") for one in sent))
 
 
-@pytest.fixture(params=["fastapi", "starlette", "flask"])
+APPS: dict[str, Callable[[], Any]] = {
+    "fastapi": by_fastapi,
+    "mounted": by_mounted_fastapi,
+    "starlette": by_starlette,
+    "flask": by_flask,
+}
+
+
+@pytest.fixture(params=APPS)
 def ask(request: pytest.FixtureRequest) -> Ask:
-    app: Any = {"fastapi": by_fastapi, "starlette": by_starlette, "flask": by_flask}[request.param]()
+    app: Any = APPS[request.param]()
 
     def posted(path: str, given: object, **headers: str) -> Got:
         body = given if isinstance(given, bytes) else json.dumps(given).encode()

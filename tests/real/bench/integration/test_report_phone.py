@@ -31,7 +31,7 @@ def test_on_a_phone_all_sections_but_the_first_are_folded_and_links_open_theirs(
         shown.open(REPORT.as_uri())
         assert shown.run(OPEN) == [True] + [False] * 8
         assert shown.run("return document.documentElement.scrollWidth <= window.innerWidth")
-        shown.run('document.querySelector("nav a[href=\'#noise\']").click()')
+        shown.run("document.querySelector(\"nav a[href='#noise']\").click()")
         opened = [True, False, False, False, False, True, False, False, False]
         deadline = time.monotonic() + SECONDS  # the browser tells the page of its new address a moment later
         while shown.run(OPEN) != opened:
