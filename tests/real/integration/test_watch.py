@@ -221,6 +221,13 @@ def accepts(port: int) -> bool:
         return trial.connect_ex(("127.0.0.1", port)) == 0
 
 
+CHECKS: Final = ROOT / "tests" / "support" / "page_checks.js"
+PAGE_BYTES_MAX: Final = 60_000
+FIRST_PAINT_MS_MAX: Final = 1_000
+HEAP_BYTES_MAX: Final = 200_000
+"""By which 130 updates may enlarge the heap of a page that keeps 120 readings for its chart."""
+COUNT_UPDATES: Final = "window.updates = 0; source.addEventListener('message', () => { window.updates += 1; });"
+FIRST_PAINT: Final = "return performance.getEntriesByName('first-contentful-paint')[0].startTime;"
 READ_PAGE: Final = """
 const of = (selector) => document.querySelector(selector);
 return [of("#status").textContent, of(".sold")?.textContent, of(".bars")?.getAttribute("aria-label"),
@@ -243,6 +250,58 @@ def test_the_page_shows_the_pool_in_a_real_browser(pool: Pool, valkey: ValkeySer
             "1 of 4 locks are held",
             True,
         ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1_200])
+def test_the_page_has_no_fault_of_contrast_names_viewport_or_width(
+    pool: Pool, valkey: ValkeyServer, tmp_path: Path, scheme: str, width: int
+) -> None:
+    with (
+        serving("watch", SKU, "--web", "--every", "0.2", url=valkey.url) as address,
+        browser(tmp_path) as command,
+        pool.grant("granted"),
+    ):
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        devtools(command, "Emulation.setDeviceMetricsOverride", **size)
+        features = [
+            {"name": "prefers-color-scheme", "value": scheme},
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]
+        devtools(command, "Emulation.setEmulatedMedia", features=features)
+        command("url", {"url": address})
+        until(lambda: command("execute/sync", {"script": READ_PAGE, "args": []})[1])
+        assert command("execute/sync", {"script": CHECKS.read_text(encoding="utf-8"), "args": []}) == []
+        (tmp_path / "page.png").write_bytes(base64.b64decode(devtools(command, "Page.captureScreenshot")["data"]))
+
+
+def test_the_page_is_small_paints_within_a_second_and_does_not_grow(
+    pool: Pool, valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    with (
+        serving("watch", pool.sku, "--web", "--every", "0.1", url=valkey.url) as address,
+        browser(tmp_path) as command,
+    ):
+        assert len(fetched(address)[1]) <= PAGE_BYTES_MAX
+        command("url", {"url": address})
+        command("execute/sync", {"script": COUNT_UPDATES, "args": []})
+        until(lambda: command("execute/sync", {"script": "return window.updates > 130;", "args": []}))
+        first = command("execute/sync", {"script": FIRST_PAINT, "args": []})
+        before = grown(command)
+        until(lambda: command("execute/sync", {"script": "return window.updates > 260;", "args": []}))
+        nodes, heap = (now - then for now, then in zip(grown(command), before, strict=True))
+        assert (first < FIRST_PAINT_MS_MAX, nodes, heap < HEAP_BYTES_MAX) == (True, 0, True), (first, heap)
+
+
+def devtools(command: Callable[[str, dict[str, Any]], Any], name: str, **options: Any) -> Any:  # noqa: ANN401  # of Chromium
+    return command("goog/cdp/execute", {"cmd": name, "params": options})
+
+
+def grown(command: Callable[[str, dict[str, Any]], Any]) -> tuple[int, int]:
+    """Return the number of elements of the page, and the bytes of its heap."""
+    devtools(command, "HeapProfiler.collectGarbage")
+    elements = command("execute/sync", {"script": "return document.querySelectorAll('*').length;", "args": []})
+    return elements, devtools(command, "Runtime.getHeapUsage")["usedSize"]
 
 
 def test_foreign_names_and_origins_are_refused(pool: Pool, valkey: ValkeyServer) -> None:
