@@ -13,7 +13,6 @@ from segmented.advise.advice import duration
 from segmented.advise.prediction import ROUND_TRIP
 from segmented.cli.output import DEFAULT_URL, JsonOption, UrlOption, print_table, write_json
 from segmented.errors import InvalidInput
-from segmented.files import STDOUT
 from segmented.models.ids import counted
 from segmented.stores.redis import RedisStore
 
@@ -105,9 +104,7 @@ def advise(  # noqa: PLR0913  # an option each
         if found.server_time is not None:
             workload = replace(workload, server_time=found.server_time)
     advice = advised(workload)
-    if json_file is not None:
-        write_json(json_file, {"workload": asdict(workload), "measured": found and asdict(found)} | asdict(advice))
-    if json_file != STDOUT:
+    if not write_json(json_file, {"workload": asdict(workload), "measured": found and asdict(found)} | asdict(advice)):
         _print_advice(advice, workload, found)
 
 

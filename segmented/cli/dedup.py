@@ -83,9 +83,7 @@ def list_keys(
     wanted = None if state == "all" else state
     with RedisStore.from_url(url) as store:
         found = operator.list_keys(store, namespace, state=wanted, limit=limit)
-    if json_file is not None:
-        write_json(json_file, {"keys": [asdict(held) for held in found.keys], "is_complete": found.is_complete})
-    if json_file == STDOUT:
+    if write_json(json_file, {"keys": [asdict(held) for held in found.keys], "is_complete": found.is_complete}):
         return
     print_table(HEADS, [row(held) for held in found.keys])
     if not found.is_complete:
@@ -113,9 +111,7 @@ def explain(  # noqa: PLR0913  # each is an option of its own
         what = f"message {message!r} of key {record.key!r}" if message else f"key {record.key!r}"
         sentence = f"nothing is known of {what}"
         raise InvalidInput(sentence)
-    if json_file is not None:
-        write_json(json_file, as_json(record, state))
-    if json_file != STDOUT:
+    if not write_json(json_file, as_json(record, state)):
         _say(record, state)
 
 
@@ -144,9 +140,7 @@ def free(  # noqa: PLR0913  # each is an option of its own
         if is_asked and not _is_wanted(store, record, message, "Free it, so that a repeat runs?"):
             raise typer.Exit(EXIT_REFUSED)
         freed = operator.free(store, record, message=message)
-    if json_file is not None:
-        write_json(json_file, asdict(record) | asdict(freed))
-    if json_file == STDOUT:
+    if write_json(json_file, asdict(record) | asdict(freed)):
         return
     if freed.state is None:
         typer.echo("free: nothing held it, and no outcome was kept")
@@ -183,8 +177,7 @@ def settle(  # noqa: PLR0913  # each is an option of its own
             is_settled = operator.settle_not_done(store, record, message=message)
         else:
             is_settled = operator.settle_done(store, record, result, keep=keep, message=message)
-    if json_file is not None:
-        write_json(json_file, asdict(record) | {"is_settled": is_settled})
+    write_json(json_file, asdict(record) | {"is_settled": is_settled})
     if not is_settled:
         tell("nothing to settle: the key is not in the unknown state")
         raise typer.Exit(EXIT_REFUSED)

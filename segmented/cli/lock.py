@@ -68,10 +68,8 @@ def show(name: NameArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOpt
         state = operator.show(store, name)
         segments = [] if state is not None else _held_segments(store, name)
         other = None if state is not None or segments else _other_data(store, name)
-    if json_file is not None:
-        found = {"name": name, "is_free": not (state or segments)} | ({} if state is None else asdict(state))
-        write_json(json_file, found | ({"segments": list(map(asdict, segments))} if segments else {}))
-    if json_file == STDOUT:
+    found = {"name": name, "is_free": not (state or segments)} | ({} if state is None else asdict(state))
+    if write_json(json_file, found | ({"segments": list(map(asdict, segments))} if segments else {})):
         return
     if state is not None:
         print_table(("", ""), _described(state))
@@ -102,9 +100,8 @@ def revoke(
             raise typer.Exit(EXIT_REFUSED)
         revoked = operator.revoke(store, name)
         segments = [] if revoked is not None else _held_segments(store, name)
-    if json_file is not None:
-        found = {} if revoked is None else asdict(revoked)
-        write_json(json_file, {"name": name, "is_revoked": revoked is not None} | found)
+    found = {} if revoked is None else asdict(revoked)
+    write_json(json_file, {"name": name, "is_revoked": revoked is not None} | found)
     if revoked is not None and json_file != STDOUT:
         token = "" if revoked.fencing_token is None else f", last fencing token {revoked.fencing_token}"
         typer.echo(f"revoked ({revoked.kind}{token})")

@@ -91,9 +91,7 @@ def list_outboxes(
     """
     with _opened(url) as store:
         found = run_sync(outboxes_plan(skus or ()), store)
-    if json_file is not None:
-        write_json(json_file, {"pools": [outbox_json(one) for one in found]})
-    if json_file == STDOUT:
+    if write_json(json_file, {"pools": [outbox_json(one) for one in found]}):
         return
     print_table(OUTBOX_HEADS, [outbox_row(one) for one in found])
     if not found:
@@ -121,9 +119,7 @@ def show(
     why = None if database is None else _declined_for(database, sku, order_id)
     if why is not None:
         found = [replace(one, found=replace(one.found, reason=why)) for one in found]
-    if json_file is not None:
-        write_json(json_file, {"found": [order_json(one) for one in found]})
-    if json_file == STDOUT:
+    if write_json(json_file, {"found": [order_json(one) for one in found]}):
         return
     for number, one in enumerate(found):
         if number:
@@ -149,10 +145,8 @@ def dead(
     with _opened(url, queue) as store:
         letters = run_sync(dead_letters_plan(sku), store)
         messages = store.execute(op.ListMessages(queue))
-    if json_file is not None:
-        content = {"orders": [dead_json(one) for one in letters], "queue": queue}
-        write_json(json_file, content | {"messages": [asdict(one) for one in messages]})
-    if json_file != STDOUT:
+    content = {"orders": [dead_json(one) for one in letters], "queue": queue}
+    if not write_json(json_file, content | {"messages": [asdict(one) for one in messages]}):
         _print_dead(letters, messages, queue)
 
 
@@ -190,8 +184,7 @@ def replay(  # an option each
             done += answers
             if json_file != STDOUT:  # page by page: prints completed replays even if the server fails at the next page
                 print_table(REPLAY_HEADS, [(_name(one), replay_words(one)) for one in answers])
-    if json_file is not None:
-        write_json(json_file, {"sku": sku, "orders": [replay_json(one) for one in done]})
+    write_json(json_file, {"sku": sku, "orders": [replay_json(one) for one in done]})
     if json_file != STDOUT and not ids:
         typer.echo(f"no dead orders of {shown(sku)}")
     if any(one.answer is None for one in done):
@@ -212,9 +205,7 @@ def show_message(
     """
     with _opened(url, queue) as store:
         message = message_of(store.execute(op.ListMessages(queue)), digest, queue)
-    if json_file is not None:
-        write_json(json_file, {"queue": queue} | asdict(message))
-    if json_file != STDOUT:
+    if not write_json(json_file, {"queue": queue} | asdict(message)):
         for line in message.text.split("\n"):
             typer.echo(shown(line))
 
@@ -237,9 +228,7 @@ def forget_message(
         messages = store.execute(op.ListMessages(queue))
         named = dict.fromkeys(message_of(messages, digest, queue).digest for digest in digests)
         forgotten = {digest: store.execute(op.DropMessage(queue, digest)) for digest in named}
-    if json_file is not None:
-        write_json(json_file, {"queue": queue, "forgotten": [digest for digest, was in forgotten.items() if was]})
-    if json_file == STDOUT:
+    if write_json(json_file, {"queue": queue, "forgotten": [digest for digest, was in forgotten.items() if was]}):
         return
     for digest, was_there in forgotten.items():
         typer.echo(f"{shown(digest)}: {'forgotten' if was_there else 'forgotten meanwhile by somebody else'}")
@@ -261,9 +250,7 @@ def migrate(*, database: DatabaseOption = None, json_file: JsonOption = None) ->
         done = migrate_tables(engine)
     finally:
         engine.dispose()
-    if json_file is not None:
-        write_json(json_file, {"before": done.before, "after": done.after, "is_changed": not done.replay})
-    if json_file != STDOUT:
+    if not write_json(json_file, {"before": done.before, "after": done.after, "is_changed": not done.replay}):
         change = f"created at {done.after}" if done.before is None else f"migrated from {done.before} to {done.after}"
         typer.echo(f"tables at revision {done.after} before: nothing is changed" if done.replay else f"tables {change}")
 

@@ -23,7 +23,6 @@ from segmented.cli.output import (
 )
 from segmented.cli.pool_delete import DryRunOption
 from segmented.errors import InvalidInput
-from segmented.files import STDOUT
 from segmented.models.ids import counted
 from segmented.stores.redis import RedisStore
 
@@ -70,10 +69,8 @@ def prune(
             raise typer.Exit(EXIT_REFUSED)
         sizes = gate.pruning.sizes()
         done = prune_rows(store, gate, before, gone=gone, dry_run=dry_run, on_page=on_page)
-    if json_file is not None:
-        content = asdict(done) | {"before": before.isoformat(), "sizes_before": sizes}
-        write_json(json_file, {"is_changed": not dry_run and bool(done.orders or done.entries)} | content)
-    if json_file == STDOUT:
+    content = asdict(done) | {"before": before.isoformat(), "sizes_before": sizes}
+    if write_json(json_file, {"is_changed": not dry_run and bool(done.orders or done.entries)} | content):
         return
     what = f"{counted(done.orders, 'order')} and {counted(done.entries, 'ledger entry')}"
     typer.echo(f"{'would be deleted' if dry_run else 'deleted'}: {what} from before {before:%Y-%m-%d %H:%M}")
@@ -107,9 +104,7 @@ def erase(
         if is_asked and not typer.confirm(f"Take the customer {shown(customer)} out of all orders for good?"):
             raise typer.Exit(EXIT_REFUSED)
         done = erase_customer(store, customer, gate=gate, dry_run=dry_run)
-    if json_file is not None:
-        write_json(json_file, {"is_changed": not dry_run and bool(done.records or done.rows)} | asdict(done))
-    if json_file != STDOUT:
+    if not write_json(json_file, {"is_changed": not dry_run and bool(done.records or done.rows)} | asdict(done)):
         where = (
             counted(done.records, "record")
             if database is None

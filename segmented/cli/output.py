@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from segmented.errors import InvalidInput
-from segmented.files import check_writable, said_elsewhere, said_in_file, whole_file, write_whole
+from segmented.files import STDOUT, check_writable, said_elsewhere, said_in_file, whole_file, write_whole
 from segmented.masking import masked
 from segmented.models.ids import plain_text
 from segmented.servers.announcement import announced
@@ -188,12 +188,14 @@ def print_table(heads: Row, rows: Iterable[Sequence[str]]) -> None:
         typer.echo("\t".join(row))
 
 
-def write_json(file: Path, content: dict[str, Any], *, is_secret: bool = False) -> None:
-    """Write an object atomically: a program that waits for the file never reads a part of it.
+def write_json(file: Path | None, content: dict[str, Any], *, is_secret: bool = False) -> bool:
+    """Write an object to the file, if one is named: at once, so that a program that waits for it never reads a part.
 
-    If `is_secret`, other accounts cannot read the file.
+    If `is_secret`, other accounts cannot read it. Return whether it went to standard output, which gets nothing else.
     """
-    write_whole(file, json.dumps(content, indent=2) + "\n", is_secret=is_secret)
+    if file is not None:
+        write_whole(file, json.dumps(content, indent=2) + "\n", is_secret=is_secret)
+    return file == STDOUT
 
 
 @contextmanager

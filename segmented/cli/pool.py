@@ -75,10 +75,8 @@ def carts(
     """
     with RedisStore.from_url(url) as store:
         found = Carts(store).unfinished(sku, limit=limit)
-    if json_file is not None:
-        counts = {"count": found.count, "due_count": found.due_count}
-        write_json(json_file, {"sku": sku} | counts | {"carts": [_as_json(one) for one in found.carts]})
-    if json_file == STDOUT:
+    counts = {"count": found.count, "due_count": found.due_count}
+    if write_json(json_file, {"sku": sku} | counts | {"carts": [_as_json(one) for one in found.carts]}):
         return
     print_table(("cart", "state", "due", "lines"), [_row(one) for one in found.carts])
     if found.count > limit:
@@ -101,10 +99,8 @@ def finish_carts(
     """
     with RedisStore.from_url(url) as store, _its_carts(Pool(store, sku), context, database) as its_carts:
         sweep = its_carts.finish(sku, limit=limit)
-    if json_file is not None:
-        failed = [{"cart_id": cart_id, "error": str(error)} for cart_id, error in sweep.failed]
-        write_json(json_file, {"finished": [asdict(one) for one in sweep.finished], "failed": failed})
-    if json_file != STDOUT:
+    failed = [{"cart_id": cart_id, "error": str(error)} for cart_id, error in sweep.failed]
+    if not write_json(json_file, {"finished": [asdict(one) for one in sweep.finished], "failed": failed}):
         typer.echo(_said(sweep))
         if len(sweep.finished) + len(sweep.failed) >= limit:
             typer.echo(f"the limit of {limit} is reached: there may be more")
@@ -243,8 +239,7 @@ def _opened_ungated(pool: Pool, **options: Any) -> Opened | AlreadyOpen:  # noqa
 def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, differing: list[str]) -> None:
     """Print the pool. Exits with code 1 if it is `differing` from the one asked for."""
     state, is_new, is_as_asked = answer.state, not isinstance(answer, AlreadyOpen), not differing
-    if json_file is not None:
-        write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
+    write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
     differs = "" if is_as_asked else f", with {', '.join(differing)}"
     said = f"opened{differs}" if is_new else f"open already{differs}: nothing is changed"
     if json_file != STDOUT:
@@ -296,9 +291,7 @@ def _is_wanted(state: PoolState) -> bool:
 
 
 def _tell(state: PoolState, more: dict[str, Any], json_file: Path | None, sentence: str) -> None:
-    if json_file is not None:
-        write_json(json_file, more | as_json(state))
-    if json_file != STDOUT:
+    if not write_json(json_file, more | as_json(state)):
         typer.echo(sentence)
 
 

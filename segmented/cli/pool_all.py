@@ -79,8 +79,7 @@ def each_pool(skus: Iterable[str], run: Callable[[str], None], json_file: Path |
             exit_code, error = EXIT_SOME, str(failed)
             tell(error)
         done.append({"sku": sku, "exit_code": exit_code, "error": error})
-    if json_file is not None:
-        write_json(json_file, {"pools": done})
+    write_json(json_file, {"pools": done})
     if not done:
         tell("there is no pool for this command")
     if any(one["exit_code"] for one in done):

@@ -21,7 +21,7 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.errors import InvalidInput
-from segmented.files import STDOUT, check_kept
+from segmented.files import check_kept
 from segmented.models.ids import counted
 from segmented.stock import find_pool
 from segmented.stock.archiving import FileArchive, archive as archive_pool
@@ -71,9 +71,7 @@ def archive(
             raise typer.Exit(EXIT_REFUSED)
         with progress() as on_progress:
             archived = archive_pool(pool, target, on_progress=on_progress)
-    if json_file is not None:
-        write_json(json_file, {"is_changed": not archived.replay} | asdict(archived))
-    if json_file == STDOUT:
+    if write_json(json_file, {"is_changed": not archived.replay} | asdict(archived)):
         return
     said = "archived before: nothing is changed" if archived.replay else "archived, and its keys are removed"
     what = f"{counted(archived.orders, 'order')} in {counted(archived.lines, 'line')}"
@@ -109,9 +107,7 @@ def verify_archive(
             message = f"there is no archive {target.name}"
             raise InvalidInput(message)
         checked = check_archive(target.lines(sku or "", epoch or 0), target.name)
-    if json_file is not None:
-        write_json(json_file, {"is_complete": True} | asdict(checked))
-    if json_file != STDOUT:
+    if not write_json(json_file, {"is_complete": True} | asdict(checked)):
         typer.echo(
             f"complete: {shown(checked.sku)} in epoch {checked.epoch}, {counted(checked.orders, 'order')}, "
             f"{counted(checked.confirmed, 'unit')} sold, {counted(checked.lines, 'line')}"

@@ -65,9 +65,9 @@ def _audit(sku: str, database: str | None, url: str, json_file: Path | None, *, 
         with order_database(pool, database, is_said=is_named) as gated:
             report = pool.audit()
             compared = None if gated is None else gated.audit_both()
-    if json_file is not None:
-        write_json(json_file, _report_json(report) | ({} if compared is None else {"database": both_json(compared)}))
-    if json_file != STDOUT:
+    if not write_json(
+        json_file, _report_json(report) | ({} if compared is None else {"database": both_json(compared)})
+    ):
         _print_report(report)
         if compared is not None:
             print_both(compared)
@@ -96,10 +96,8 @@ def repair(
             if not typer.confirm(f"Go through {len(planned)} repair(s)?"):
                 raise typer.Exit(EXIT_REFUSED)
         done = pool.repair(report, yes=True)
-    if json_file is not None:
-        found = {"done_count": done.done_count, "repairs": [asdict(each) for each in done.repairs]}
-        write_json(json_file, found | {"after": _report_json(done.after)})
-    if json_file != STDOUT:
+    found = {"done_count": done.done_count, "repairs": [asdict(each) for each in done.repairs]}
+    if not write_json(json_file, found | {"after": _report_json(done.after)}):
         _print_repairs(done.repairs, otherwise="left")
         _print_report(done.after)
     if not done.is_clean:
@@ -150,11 +148,9 @@ def _repair_shards(pool: ShardedPool, json_file: Path | None, *, is_asked: bool)
     mended = pool.repair(report, yes=True)
     done, after = placed(mended), mended.after
     brought_in = max(0, away - after.away)
-    if json_file is not None:
-        repairs = [{"shard": number} | asdict(each) for number, each in done]
-        found = {"done_count": mended.done_count, "brought_in": brought_in, "repairs": repairs}
-        write_json(json_file, found | {"after": _report_json(after)})
-    if json_file != STDOUT:
+    repairs = [{"shard": number} | asdict(each) for number, each in done]
+    found = {"done_count": mended.done_count, "brought_in": brought_in, "repairs": repairs}
+    if not write_json(json_file, found | {"after": _report_json(after)}):
         _print_repairs([each for _, each in done], otherwise="left", places=[one for one, _ in done])
         for line in away_line(brought_in):
             typer.echo(f"brought in: {line}")

@@ -18,7 +18,6 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.cli.pool_archive import progress
-from segmented.files import STDOUT
 from segmented.models.ids import counted
 from segmented.stock import delete as delete_pool, find_pool
 from segmented.stores.redis import RedisStore
@@ -56,9 +55,7 @@ def delete(
                 raise typer.Exit(EXIT_REFUSED)
         with progress() as on_progress:
             done = delete_pool(pool, unfinished=unfinished, dry_run=dry_run, on_progress=on_progress)
-    if json_file is not None:
-        write_json(json_file, {"is_changed": not (dry_run or done.replay)} | asdict(done))
-    if json_file == STDOUT:
+    if write_json(json_file, {"is_changed": not (dry_run or done.replay)} | asdict(done)):
         return
     word = "would be deleted" if dry_run else "deleted"
     what = f"{_said(done.orders, done.entries)}, {counted(done.confirmed, 'unit')} sold"

@@ -8,7 +8,6 @@ from typing import Final
 import typer
 
 from segmented.cli.output import DEFAULT_URL, JsonOption, SkuArgument, UrlOption, print_table, shown, write_json
-from segmented.files import STDOUT
 from segmented.models.ids import SKU_BYTES_MAX, checked_id
 from segmented.plans import run_sync
 from segmented.stores.redis import RedisStore
@@ -27,9 +26,7 @@ def doctor(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOpt
     with RedisStore.from_url(url) as store:
         reading = run_sync(reading_plan(sku), store)
     findings = diagnose(reading)
-    if json_file is not None:
-        write_json(json_file, {"sku": sku, "findings": [asdict(one) for one in findings]})
-    if json_file != STDOUT:
+    if not write_json(json_file, {"sku": sku, "findings": [asdict(one) for one in findings]}):
         if findings:
             print_table(("found", "next"), [(shown(one.problem), one.command) for one in findings])
         elif reading.state is not None:

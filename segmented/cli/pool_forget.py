@@ -12,7 +12,6 @@ import typer
 
 from segmented.cli.output import DEFAULT_URL, DatabaseOption, JsonOption, SkuArgument, UrlOption, shown, write_json
 from segmented.errors import InvalidInput
-from segmented.files import STDOUT
 from segmented.models.ids import counted, plural
 from segmented.process import tell
 from segmented.stock import Pool
@@ -51,9 +50,7 @@ def forget(
             tell(f"waiting {report.wait_seconds:.0f} s, until every process that sells knows that {shown(sku)} forgets")
             time.sleep(report.wait_seconds)
             report = forget_orders(pool, gate, grace=grace, on_page=on_page)
-    if json_file is not None:
-        write_json(json_file, asdict(report))
-    if json_file != STDOUT:
+    if not write_json(json_file, asdict(report)):
         typer.echo(
             f"forgot {counted(report.orders, 'order')} with {counted(report.units, 'sold unit')}, up to change "
             f"{report.up_to}; {counted(report.left, 'record', 'is')} left"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from segmented import protocol as op
 from segmented.cli.output import DEFAULT_URL, JsonOption, UrlOption, print_table, shown, write_json
 from segmented.errors import SegmentedError
-from segmented.files import STDOUT
 from segmented.process import tell
 from segmented.stock import find_pool
 from segmented.stores.redis import RedisStore
@@ -24,9 +23,7 @@ def list_pools(*, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) ->
     """
     with RedisStore.from_url(url) as store:
         found = {sku: _state(store, sku) for sku in store.execute(op.ListPools())}
-    if json_file is not None:
-        write_json(json_file, {"pools": [_as_json(sku, state) for sku, state in found.items()]})
-    if json_file != STDOUT:
+    if not write_json(json_file, {"pools": [_as_json(sku, state) for sku, state in found.items()]}):
         if not found:
             tell("no pool was opened on this server")
         heads = ("sku", "available", "reserved", "confirmed", "state")

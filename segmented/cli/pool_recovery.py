@@ -23,7 +23,6 @@ from segmented.cli.output import (
 from segmented.cli.pool_all import AllOption, OneSkuArgument, each_pool, each_shard, one_of
 from segmented.cli.pool_view import as_json, total_rows
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolNotFrozen, PoolNotGated, ThawGated
-from segmented.files import STDOUT
 from segmented.models import Opened, PoolState, Thawed
 from segmented.models.ids import counted, plural
 from segmented.models.shards import SHARD_MARK
@@ -113,9 +112,7 @@ def reopen(  # noqa: PLR0913  # an option each
         segments = segments or max(1, len(both.gate.totals(sku).segments))
         answer = both.reopen(segments, epoch, queue=queue, step=step)
     state, is_new = answer.state, isinstance(answer, Opened)
-    if json_file is not None:
-        write_json(json_file, {"is_new": is_new} | as_json(state))
-    if json_file != STDOUT:
+    if not write_json(json_file, {"is_new": is_new} | as_json(state)):
         said = f"reopened in epoch {state.epoch}: {state.available} free"
         typer.echo(said if is_new else f"open already in epoch {state.epoch}: nothing is changed")
 
@@ -142,9 +139,7 @@ def verify(
         from segmented.orders import verify as verify_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
         verified = verify_pool(both.pool, both.gate)
-    if json_file is not None:
-        write_json(json_file, {"sku": sku, "is_changed": not verified.replay})
-    if json_file != STDOUT:
+    if not write_json(json_file, {"sku": sku, "is_changed": not verified.replay}):
         typer.echo("verified before on this server" if verified.replay else "verified: the pool sells on")
 
 
@@ -265,10 +260,8 @@ def _is_wanted(state: PoolState, sold: int, stocked: int | None) -> bool:
 
 
 def _tell(word: str, thawed: Thawed, json_file: Path | None) -> None:
-    if json_file is not None:
-        told = {"is_changed": not thawed.replay, "cancelled_count": thawed.cancelled_count}
-        write_json(json_file, told | as_json(thawed.state))
-    if json_file == STDOUT:
+    told = {"is_changed": not thawed.replay, "cancelled_count": thawed.cancelled_count}
+    if write_json(json_file, told | as_json(thawed.state)):
         return
     state = thawed.state
     numbers = f"{state.confirmed} sold, {state.reserved} reserved, {state.available} free"

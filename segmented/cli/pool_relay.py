@@ -87,13 +87,11 @@ def trim(
         pool = find_pool(store, sku)
         shards = pool.shards if isinstance(pool, ShardedPool) else (pool,)
         done = [shard.trim_ledger(keep=keep) for shard in shards]
-    if json_file is not None:
-        found = [
-            {"shard": number, "first_sequence": one.first_sequence, "sequence": one.sequence}
-            for number, one in enumerate(done)
-        ]
-        write_json(json_file, {"sku": sku, "shards": found})
-    if json_file != STDOUT:
+    found = [
+        {"shard": number, "first_sequence": one.first_sequence, "sequence": one.sequence}
+        for number, one in enumerate(done)
+    ]
+    if not write_json(json_file, {"sku": sku, "shards": found}):
         for number, one in enumerate(done):
             typer.echo(f"{_place(number, len(done))}{_trimmed(one)}")
 

@@ -10,7 +10,6 @@ import typer
 
 from segmented.cli.output import Row, print_table, shown, span, write_json
 from segmented.cli.pool_shards import SHARD_HEADS, shard_rows, shards_json
-from segmented.files import STDOUT
 from segmented.models import PoolState, ShardedState
 
 if TYPE_CHECKING:
@@ -97,9 +96,7 @@ def as_json(state: PoolState) -> dict[str, Any]:
 
 def show_once(state: PoolState, json_file: Path | None) -> None:
     """Print the state, or write it to a file."""
-    if json_file is not None:
-        write_json(json_file, as_json(state))
-    if json_file != STDOUT:
+    if not write_json(json_file, as_json(state)):
         print_state(state)
     if state.unreadable:
         typer.echo(unreadable(state), err=True)

@@ -87,8 +87,7 @@ def server(
             announcing(url := address_of(chosen, password) or valkey.url, postgres.url) as is_announced,
         ):
             database = postgres.url.replace("+psycopg", "", 1)  # psql knows no drivers
-            if json_file is not None:
-                write_json(json_file, {"url": url, "database": database}, is_secret=True)
+            write_json(json_file, {"url": url, "database": database}, is_secret=True)
             if port is None and chosen != PORT:
                 typer.echo(
                     f"port {PORT} is taken by another server: use the URL of this one, with port {chosen}", err=True
