@@ -18,9 +18,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy import text
+
 from segmented.orders import TryLater
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from segmented import Order
     from segmented.models.submitted import BegunOrder
 
 FOLDER: Final = "ORDER_STEP_FOLDER"
@@ -66,3 +71,14 @@ def _note(folder: Path, what: str, order_id: str) -> None:
     log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(log, f"{what} {order_id}\n".encode())
     os.close(log)
+
+
+def tell(order_id: str, state: str, reason: str) -> None:
+    """Note how an order ended."""
+    _note(Path(os.environ[FOLDER]), f"told-{state}{reason}", order_id)
+
+
+def invoice(connection: Connection, orders: list[Order]) -> None:
+    """Store a row for each order."""
+    rows = [{"order_id": order.order_id} for order in orders]
+    connection.execute(text("INSERT INTO invoices (order_id) VALUES (:order_id)"), rows)
