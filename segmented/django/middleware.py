@@ -14,13 +14,11 @@ from django.core.exceptions import RequestDataTooBig
 from django.http import HttpResponse
 
 from segmented.dedup import Dedup
-from segmented.dedup.run_state import Replay
 from segmented.dedup.web.guard import Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
 from segmented.dedup.web.options import MEBIBYTE
 from segmented.dedup.web.route import UNSAFE, serving
 from segmented.django.conf import setting, store
-from segmented.errors import DedupError, SegmentedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +91,7 @@ class DjangoExchange:
             yield
         finally:
             if self.run is not None and self._guard is not None and not self.run.has_ended:
-                self._end(self.run, self._guard, None)
+                self._guard.end(self.run, self._key, None)
 
     def turned(self, route: Idempotent) -> HttpResponse | None:
         """Begin the run of a view. Returns the response if it must not run."""
@@ -108,21 +106,11 @@ class DjangoExchange:
         request = _seen(self._request)
         if self.run is not None or not guard.may_have_key(request):
             return None
-        found = guard.asked(request, self._body(guard.options.request_max))
-        if isinstance(found, Answer):
-            return _response(found)
-        if found is None:
-            return None
-        self._key, payload = found
-        try:
-            begun = dedup.begin(self._key, payload=payload, timeout=guard.options.timeout)
-        except (DedupError, StoreError) as error:
-            refusal = guard.refused(self._key, error)
-            return None if refusal is None else _response(refusal)
-        if isinstance(begun, Replay):
-            return _response(guard.repeated(begun))
-        self.run = self._request.once = begun
-        self._guard = guard
+        found = guard.begun(dedup, request, self._body(guard.options.request_max))
+        if not isinstance(found, tuple):
+            return None if found is None else _response(found)
+        self._key, self.run = found
+        self._request.once, self._guard = self.run, guard
         self._request.META.pop("HTTP_ACCEPT_ENCODING", None)
         return None
 
@@ -143,17 +131,8 @@ class DjangoExchange:
             if guard.options.keeps(status):
                 is_large = response.streaming or len(response.content) > guard.options.answer_max
                 outcome = Unkept(status) if is_large else Answer(status, tuple(response.items()), response.content)
-            self._end(run, guard, outcome)
+            guard.end(run, self._key, outcome)
         return response
-
-    def _end(self, run: Run, guard: Guard, outcome: Answer | Unkept | None) -> None:
-        try:
-            if outcome is None:
-                run.abandon()
-            else:
-                run.finish(guard.form(outcome))
-        except SegmentedError as error:
-            guard.not_ended(self._key, error)
 
 
 def _seen(request: HttpRequest) -> WebRequest:

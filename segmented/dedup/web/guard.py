@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.canonical import canonical, digest
 from segmented.dedup.identity import KEY_LENGTH_MAX
+from segmented.dedup.run_state import Replay
 from segmented.dedup.web.messages import Answer, Unkept, kept_form, problem, replayed, request_key
 from segmented.dedup.web.options import all_clients
 from segmented.errors import (
@@ -26,13 +27,15 @@ from segmented.errors import (
     OtherPayload,
     ResultUnkept,
     RunLost,
+    SegmentedError,
     StoreError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.dedup.run_state import Replay
+    from segmented.dedup.dedup import Dedup
+    from segmented.dedup.run import Run
     from segmented.dedup.web.messages import Headers, WebRequest
     from segmented.dedup.web.options import WebOptions
 
@@ -83,6 +86,28 @@ class Guard:
         seen = [*_content(request.header("content-type"), body), request.query] if payload is None else None
         name = request_key(key, method=request.method, path=request.place, scope=scope)
         return name, seen if payload is None else payload(request, body)
+
+    def begun(self, dedup: Dedup, request: WebRequest, body: bytes | None) -> tuple[str, Run] | Answer | None:
+        """Begin the run of a request in a thread; see `asked`. Returns its key and run, or the answer without one."""
+        found = self.asked(request, body)
+        if found is None or isinstance(found, Answer):
+            return found
+        key, payload = found
+        try:
+            begun = dedup.begin(key, payload=payload, timeout=self.options.timeout)
+        except (DedupError, StoreError) as error:
+            return self.refused(key, error)
+        return self.repeated(begun) if isinstance(begun, Replay) else (key, begun)
+
+    def end(self, run: Run, key: str, outcome: Answer | Unkept | None) -> None:
+        """End a run in a thread: keep its answer, or let a repeat run."""
+        try:
+            if outcome is None:
+                run.abandon()
+            else:
+                run.finish(self.form(outcome))
+        except SegmentedError as error:
+            self.not_ended(key, error)
 
     def _key(self, request: WebRequest, body: bytes) -> str | None:
         header = self.options.header

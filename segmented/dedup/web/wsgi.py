@@ -10,11 +10,9 @@ from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.run_state import Replay
 from segmented.dedup.web.guard import Collected, Guard
 from segmented.dedup.web.messages import Answer, WebRequest, length_of, problem
 from segmented.dedup.web.route import UNSAFE, serving
-from segmented.errors import DedupError, SegmentedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -89,17 +87,11 @@ class WsgiExchange:
             body = read_body(self._environ, guard.options.request_max)
         except BodyCut:
             return problem(HTTPStatus.BAD_REQUEST, "incomplete", "the request's body is shorter than its length")
-        found = guard.asked(request, body)
-        if found is None or isinstance(found, Answer):
+        found = guard.begun(dedup, request, body)
+        if not isinstance(found, tuple):
             return found
-        self._key, payload = found
-        try:
-            begun = dedup.begin(self._key, payload=payload, timeout=guard.options.timeout)
-        except (DedupError, StoreError) as error:
-            return guard.refused(self._key, error)
-        if isinstance(begun, Replay):
-            return guard.repeated(begun)
-        self.run = self._environ["segmented.once"] = begun
+        self._key, self.run = found
+        self._environ["segmented.once"] = self.run
         self._guard, self._answer = guard, Collected(guard)
         self._environ.pop("HTTP_ACCEPT_ENCODING", None)
         return None
@@ -141,16 +133,9 @@ class WsgiExchange:
 
     def end(self, outcome: Answer | Unkept | None) -> None:
         """End the run, if there is one: keep the answer, if it is to be kept."""
-        if self._is_over or self.run is None or self._guard is None:
-            return
-        self._is_over = True
-        try:
-            if outcome is None:
-                self.run.abandon()
-            else:
-                self.run.finish(self._guard.form(outcome))
-        except SegmentedError as error:
-            self._guard.not_ended(self._key, error)
+        if not self._is_over and self.run is not None and self._guard is not None:
+            self._is_over = True
+            self._guard.end(self.run, self._key, outcome)
 
     def _collect(self, stream: Stream) -> bool:
         """Collect the whole answer; False if it is streamed from here on."""
