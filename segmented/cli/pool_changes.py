@@ -24,7 +24,6 @@ from segmented.cli.output import (
 from segmented.cli.pool_shards import in_all, required_no_database
 from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
-from segmented.files import STDOUT
 from segmented.models import Closed, Restocked, TooFew
 from segmented.models.ids import plural
 from segmented.process import tell
@@ -125,10 +124,7 @@ def refund(  # noqa: PLR0913  # options of one command, each by name
     said = f"returned before under this id: {returned}, nothing is changed now"
     if not answer.replay:
         said = f"returned: {returned}, which keeps {answer.quantity}"
-    if json_file is not None:
-        _write(json_file, {"answer": "returned"} | asdict(answer), said)
-    if json_file != STDOUT:
-        typer.echo(said)
+    _tell(json_file, {"answer": "returned"} | asdict(answer), said)
 
 
 def resize(
@@ -148,10 +144,7 @@ def resize(
     with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "resize", context, database) as found:
         answer = found.resize(segments)
     said = _resized(answer.state.segment_count, was_so=answer.replay)
-    if json_file is not None:
-        _write(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
-    if json_file != STDOUT:
-        typer.echo(said)
+    _tell(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
 
 
 def expire(
@@ -168,10 +161,7 @@ def expire(
     states = Counter(one.state for one in ended)
     each = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     said = f"{len(ended)} {plural(len(ended), 'order')} with an expired hold: {each or 'nothing is changed'}"
-    if json_file is not None:
-        _write(json_file, {"sku": sku, "orders": [asdict(one) for one in ended]}, said)
-    if json_file != STDOUT:
-        typer.echo(said)
+    _tell(json_file, {"sku": sku, "orders": [asdict(one) for one in ended]}, said)
 
 
 def assign(
@@ -199,10 +189,7 @@ def assign(
         answer = find_pool(store, sku).assign(queue=queue, step=step)
     now = f"queue {shown(queue or 'any')}, step {shown(step or 'any')}"
     said = f"{now} before: nothing is changed" if answer.replay else f"{now} now"
-    if json_file is not None:
-        _write(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
-    if json_file != STDOUT:
-        typer.echo(said)
+    _tell(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
 
 
 @contextmanager
@@ -226,10 +213,15 @@ def _changeable(
         yield both
 
 
-def _write(file: Path, content: dict[str, Any], said: str) -> None:
-    """Write an answer; if that fails, the error also says what was done."""
+def _tell(file: Path | None, content: dict[str, Any], said: str) -> None:
+    if not _write(file, content, said):
+        typer.echo(said)
+
+
+def _write(file: Path | None, content: dict[str, Any], said: str) -> bool:
+    """Write an answer; if that fails, the error also says what was done. Return whether it went to standard output."""
     try:
-        write_json(file, content)
+        return write_json(file, content)
     except InvalidInput as error:
         message = f"{error}; {said}"
         raise InvalidInput(message) from error
@@ -253,10 +245,9 @@ def _tell_change(word: str, answer: Restocked | TooFew | Closed, units: int, jso
     else:
         found = {"answer": "closed", "change_id": answer.order_id, "units": units}
         said = "the pool is closed: nothing is changed"
-    if json_file is not None:
-        _write(json_file, found, said)
+    is_told = _write(json_file, found, said)
     if not isinstance(answer, Restocked):
         tell(said)
         raise typer.Exit(EXIT_REFUSED)
-    if json_file != STDOUT:
+    if not is_told:
         typer.echo(said)
