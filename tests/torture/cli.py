@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -12,15 +12,18 @@ from bench.display import display_on
 from bench.results import check_writable
 from segmented import files
 from segmented.cli.console import console_beside
+from segmented.errors import InvalidInput
 from tests.torture.durability.cells import QUICK_TRIALS, DurabilityOptions
 from tests.torture.durability.page import render
 from tests.torture.durability.run import torture_durability
 from tests.torture.locks.options import DEFAULT_FAULTS, KINDS, TortureOptions
 from tests.torture.locks.run import torture_locks
-from tests.torture.orders.options import OrdersOptions
+from tests.torture.orders.mixed import MixOptions, torture_mixed
+from tests.torture.orders.options import QUICK_SHARE, OrdersOptions
 from tests.torture.orders.run import torture_orders
 from tests.torture.segments import SegmentsOptions, torture_segments
 
+AT_ACCEPTANCE: Final = "at acceptance"
 torture = typer.Typer(no_args_is_help=True, help="Inject faults, and check that the guarantees hold.")
 
 
@@ -75,18 +78,25 @@ def locks(  # noqa: PLR0913  # an option each
 
 
 @torture.command()
-def orders(  # an option each
+def orders(  # noqa: PLR0913  # an option each
     *,
     orders: Annotated[int, typer.Option(help="Number of orders to submit.", metavar="N")] = 20_000,
     kills: Annotated[int, typer.Option(help="Number of workers to kill during the run.", metavar="N")] = 40,
     decides: Annotated[
         str, typer.Option(help='Place where stock is decided: "at acceptance", or "in the worker".', metavar="WHERE")
-    ] = ("at acceptance"),
+    ] = AT_ACCEPTANCE,
     effect: Annotated[
         str, typer.Option(help="Store where orders take effect: redis, or postgresql as well.", metavar="WHERE")
     ] = "redis",
     workers: Annotated[int, typer.Option(help="Number of worker processes.", metavar="N")] = 2,
     seed: Annotated[int, typer.Option(help="Random seed of the orders and the kills.", metavar="N")] = 1,
+    mix: Annotated[
+        bool,
+        typer.Option(
+            "--mix", help="Pay, decline, change, return and abandon orders too, in two fleets with PostgreSQL."
+        ),
+    ] = False,
+    broker: Annotated[str, typer.Option(help="Broker of --mix: redis or rabbitmq.", metavar="NAME")] = "redis",
     quick: Annotated[bool, typer.Option("--quick", help="Run a tenth of the orders and kills.")] = False,
     json: JsonOption = None,
 ) -> None:
@@ -96,6 +106,21 @@ def orders(  # an option each
     Exit code 0 only if no order was lost, doubled, oversold or refused wrongly. The long profile: --orders 1000000
     --kills 1000.
     """
+    own = (
+        {"--decides": decides != AT_ACCEPTANCE, "--effect": effect != "redis"}
+        if mix
+        else {"--broker": broker != "redis"}
+    )
+    for option in (name for name, is_given in own.items() if is_given):
+        message = f"{option} is an option {'without' if mix else 'of'} --mix"
+        raise InvalidInput(message)
+    if mix:
+        share = QUICK_SHARE if quick else 1
+        mixed = MixOptions(orders=orders // share, kills=kills // share, broker=broker, workers=workers, seed=seed)
+        check_writable(json)
+        console = console_beside(json)
+        finish(torture_mixed(mixed, display_on(console)), console, json)
+        return
     options = OrdersOptions(
         orders=orders,
         kills=kills,

@@ -357,16 +357,3 @@ def test_a_webhook_for_an_order_of_another_sku_sells_neither(
     assert pool.state().reserved == 3
     webhook(pool, engine, "a").tell()
     assert judged(valkey.url, every_database) == (16, 3, 13)
-
-
-def test_tables_of_an_older_release_are_refused_within_a_transaction(
-    pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer
-) -> None:
-    pool.reserve("a", quantity=3)
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE segmented_alembic_version SET version_num = '0004'"))
-    cure = "needs revision [0-9]+: bring them up to date with 'segmented orders migrate --database URL'$"
-    with pytest.raises(InvalidInput, match=f"has tables of revision 0004, and this release of segmented {cure}"):
-        webhook(pool, engine, "a")
-    assert sql_rows(every_database, "SELECT * FROM segmented_orders") == []
-    assert pool.state().reserved == 3

@@ -15,8 +15,8 @@ from segmented import Gate, Pool, RedisStore
 from tests.support.contract.parking import wait_until
 from tests.support.pools.both_sides import judged, sql_rows
 from tests.support.processes import Logged
-from tests.support.rings import require_module
-from tests.support.servers.rabbitmq import RabbitServer
+from tests.support.rings import require, require_module
+from tests.support.servers.rabbitmq import BIN, RabbitServer
 from tests.support.workers.worker_processes import Running, clean_environment, running
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def work(begun):
 
 @pytest.fixture
 def rabbit(tmp_path: Path) -> Iterator[RabbitServer]:
+    require("RabbitMQ", found=RabbitServer.is_installed(), missing=f"{BIN} has no rabbitmq-server")
     server = RabbitServer(tmp_path / "rabbit")
     try:
         server.start()

@@ -89,10 +89,11 @@ def servers(options: OrdersOptions, folder: Path) -> Iterator[Servers]:
         else:
             database = f"sqlite:///{folder / 'unused.sqlite'}"  # workers require one at startup
             pool.open(stock=options.stock(), segments=SEGMENTS)
-        yield Servers(store, broker.url, pool, engine, _environment(stock.url, broker.url, database))
+        yield Servers(store, broker.url, pool, engine, environment_of(stock.url, broker.url, database))
 
 
-def _environment(url: str, broker: str, database: str) -> dict[str, str]:
+def environment_of(url: str, broker: str, database: str) -> dict[str, str]:
+    """Return the complete environment of the processes."""
     ours = {
         "URL": url,
         "BROKER": broker,
