@@ -104,15 +104,12 @@ def decide(
         _check(connection, owner, gate, sku, asked)
         claim = asked.claim(sku)
         if claim is not None:
-            try:
-                answer = gate.confirming.confirm_within(connection, claim)
-            except OrderMismatch as error:
-                return error
+            answer = _confirmed(connection, gate, claim, asked)
             if isinstance(answer, answers.Confirmed):
                 if is_stored:
                     lower_within(connection, sku, asked.order_id, claim.order.quantity)
                 return Outcome("confirmed", claim.order.quantity, answer.replay and not is_stored)
-            if not isinstance(answer, answers.Voided):
+            if not isinstance(answer, answers.Voided | None):
                 return answer
         values = {"given_sku": sku, "given_order_id": asked.order_id}
         row = connection.execute(SELECT_FATE, values).one_or_none()
@@ -127,6 +124,16 @@ def decide(
         return Outcome(state, row.quantity, replay=True)
     assert asked.record is not None  # noqa: S101  # else the order has a row
     return Outcome(asked.record.state, asked.record.quantity, replay=True)
+
+
+def _confirmed(
+    connection: Connection, gate: OrderDatabase, claim: Claim, asked: Wanted
+) -> answers.ConfirmAnswer | OrderMismatch | None:
+    """Confirm the order; None for a sold one that has fewer units in the database, because some are being returned."""
+    try:
+        return gate.confirming.confirm_within(connection, claim)
+    except OrderMismatch as error:
+        return None if asked.record is not None and asked.record.state == "confirmed" else error
 
 
 def settle(

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from segmented import AsyncPool, AsyncRedisStore, Order, Outbox, Pool
 from segmented.errors import AlreadySettled, InvalidInput, OrderQueued, PoolNotGated, SegmentedError
 from segmented.orders import AsyncGate, Gate, audit_both, connect
+from segmented.orders.return_rows import Return
 from tests.support.pools.both_sides import judged, sql_rows
 
 if TYPE_CHECKING:
@@ -182,6 +183,20 @@ def test_an_order_that_a_webhook_found_unknown_is_never_sold(
     assert [one.state for one in pool.expire()] == ["expired"]
     assert judged(valkey.url, every_database) == (8, 0, 8)
     assert audit_both(pool, pool.gate).is_clean  # type: ignore[arg-type]  # it is a Gate
+
+
+def test_a_webhook_that_comes_while_units_are_returned_is_a_replay(
+    pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer
+) -> None:
+    """The database has the return, and the pool not yet: its process is at it, or has died."""
+    pool.reserve("a", quantity=3)
+    webhook(pool, engine, "a").tell()
+    pool.gate.returns.begin(Return(SKU, "a", 1, "rma-1"))  # type: ignore[union-attr]  # it has one
+    sold = webhook(pool, engine, "a")
+    assert (bool(sold), sold.state, sold.quantity, sold.replay) == (True, "confirmed", 2, True)
+    sold.tell()
+    assert pool.return_units("a", 1, return_id="rma-1").quantity == 2
+    assert judged(valkey.url, every_database) == (8, 2, 6)
 
 
 def test_a_webhook_for_an_order_that_waits_for_a_worker_is_put_off(

@@ -42,7 +42,7 @@ def test_what_is_wrong_with_an_order_is_counted(
     assert [name for name, wrongs in found.items() if wrongs] == wrong
 
 
-def test_of_ten_orders_three_are_submitted_and_one_each_is_changed_returned_late_and_abandoned() -> None:
+def test_of_ten_orders_three_are_submitted_and_three_are_paid() -> None:
     kinds = [kind_of(number) for number in range(10)]
     assert [kinds.count(kind) for kind in ("submitted", "paid", "changed", "returned", "late", "abandoned")] == [
         3,
