@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import BigInteger, bindparam, cast, func, select
+from sqlalchemy import BigInteger, Text, any_, bindparam, cast, func, select
+from sqlalchemy.dialects import postgresql
 
 from segmented.models.shards import SHARD_MARK
 from segmented.orders.answers import OrderRow, SegmentRow, SegmentTotals
@@ -17,7 +18,7 @@ from segmented.orders.tables import CONFIRMED, orders, segments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, RowMapping, Select
+    from sqlalchemy import Connection, Row, Select
 
 _SELECT_ORDERS: Final = select(
     orders.c.sku,
@@ -36,6 +37,11 @@ _SELECT_ONE: Final = _SELECT_ORDERS.where(orders.c.order_id == given(orders.c.or
 """A list of parameters is expanded at each execution; one parameter is not."""
 
 _SELECT_THESE: Final = _SELECT_ORDERS.where(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
+
+_SELECT_ARRAY: Final = _SELECT_ORDERS.where(
+    orders.c.order_id == any_(bindparam("order_ids", type_=postgresql.ARRAY(Text())))
+)
+"""One parameter, on PostgreSQL: expanding 1,000 of them takes as long as reading the rows."""
 
 _SELECT_AFTER: Final = (
     _SELECT_ORDERS.where(orders.c.order_id > given(orders.c.order_id))
@@ -110,14 +116,15 @@ def read_orders(connection: Connection, *, sku: str, order_ids: Sequence[str]) -
     if len(order_ids) == 1:
         found = connection.execute(_SELECT_ONE, {"given_sku": sku, "given_order_id": order_ids[0]})
     else:
-        found = connection.execute(_SELECT_THESE, {"given_sku": sku, "order_ids": order_ids})
-    return [_order_row(row) for row in found.mappings()]
+        these = _SELECT_ARRAY if connection.dialect.name == "postgresql" else _SELECT_THESE
+        found = connection.execute(these, {"given_sku": sku, "order_ids": list(order_ids)})
+    return [_order_row(row) for row in found.all()]
 
 
 def read_orders_after(connection: Connection, *, sku: str, order_id: str, page_size: int) -> list[OrderRow]:
     """Read the next orders, sorted by their ids' bytes."""
     values = {"given_sku": sku, "given_order_id": order_id, "page_size": page_size}
-    return [_order_row(row) for row in connection.execute(_SELECT_AFTER, values).mappings()]
+    return [_order_row(row) for row in connection.execute(_SELECT_AFTER, values).all()]
 
 
 def read_confirmed_units(connection: Connection, sku: str) -> int:
@@ -131,8 +138,9 @@ def read_confirmed_after(connection: Connection, *, sku: str, order_id: str, pag
     return [(found, units) for found, units in connection.execute(_SELECT_CONFIRMED_AFTER, values)]
 
 
-def _order_row(row: RowMapping) -> OrderRow:
-    return OrderRow(**(dict(row) | {"created_at": in_utc(row["created_at"])}))
+def _order_row(row: Row[Any]) -> OrderRow:
+    *before, created_at, reason = row
+    return OrderRow(*before, in_utc(created_at), reason)
 
 
 def in_utc(moment: datetime) -> datetime:

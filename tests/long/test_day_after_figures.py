@@ -1,0 +1,166 @@
+"""Figures of a deployment with many pools. `pytest -s -n 0 -m long tests/long/test_day_after_figures.py` prints them.
+
+One worker's periodic tasks run in this process, each in its own period, as beat would send them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import pytest
+from pydantic import SecretStr
+
+from segmented import Gate, Order, Outbox, Pool, RedisStore, protocol as op
+from segmented.celery import chores, connections as opening, current, due
+from segmented.celery.settings import WorkerSettings
+from segmented.keys import Duty, due_key
+from segmented.orders import audit_both
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.servers import ValkeyServer
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+POOLS: Final = 300
+"""Quiet pools are looked at one by one, so that 2,000 cost no more."""
+IDLE_SECONDS: Final = 40.0
+LOST_AMONG: Final = 100_000
+LOST_SECONDS_MAX: Final = 10.0
+ABANDONED: Final = 5_000
+BACK_SECONDS_MAX: Final = 2.0
+AUDITED: Final = 20_000
+FAR: Final = 4e12
+
+
+@pytest.fixture
+def store(start_valkey: Callable[..., ValkeyServer], postgres_database: str) -> Iterator[RedisStore]:
+    """A stock server of its own, and this process as its worker."""
+    server = start_valkey()
+    said = WorkerSettings(url=SecretStr(server.url), database=SecretStr(postgres_database), broker_on_stock_server=True)
+    current.use(said)
+    due.adopted_until.clear()
+    with Gate(postgres_database) as gate:
+        gate.create()
+    with RedisStore.from_url(server.url) as made:
+        yield made
+    opening.disconnect()
+    current.use(None)
+
+
+def tell(what: str, figure: str) -> None:
+    sys.stdout.write(f"\n{what}: {figure} ({os.cpu_count()} cores, load {os.getloadavg()[0]:.1f})\n")
+
+
+def duties() -> list[tuple[float, Callable[[], Any]]]:
+    """The periodic tasks; the sweep asks for what is due, as no message can be lost here."""
+    said = current.settings()
+    return [
+        (said.sweep_every, lambda: looked("sweep")),
+        (said.expire_every, chores.expire),
+        (said.transfers_every, chores.finish_transfers),
+        (said.relay_every, chores.relay),
+        (said.forget_every, chores.forget),
+        (said.audit_every, chores.audit),
+    ]
+
+
+def looked(duty: Duty) -> list[str]:
+    """Look at the pools that are due, as the sweep does; returns them."""
+    store, seen = opening.connections().store, list[str]()
+
+    def one(name: str) -> tuple[None, int | None]:
+        seen.append(name)
+        return None, store.execute(op.ReadNextDue(name)).publish_in_ms
+
+    due.work_on_due(duty, 1.0, one, goes_on=lambda: True)
+    return seen
+
+
+def work(seconds: float) -> None:
+    """Run the periodic tasks, each in its period."""
+    next_at = [(time.monotonic(), every, run) for every, run in duties()]
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        at, every, run = next_at.pop(0)
+        time.sleep(max(0.0, at - time.monotonic()))
+        run()
+        next_at = sorted([*next_at, (at + every, every, run)], key=lambda one: one[0])
+
+
+def commands(store: RedisStore) -> dict[str, int]:
+    return {name[8:]: found["calls"] for name, found in store.client.info("commandstats").items()}
+
+
+def test_what_idle_pools_cost(store: RedisStore) -> None:
+    for number in range(POOLS):
+        Pool(store, f"quiet-{number}").open(stock=10, segments=1)
+    now = time.time() * 1_000
+    for key in get_args(Duty):  # as if all had been looked at
+        each = 1_000 if key == "expire" else 4_000
+        found = {f"quiet-{number}": int(now + number * each) + 0.5 for number in range(POOLS)}
+        store.client.zadd(due_key(key), found)
+    work(2.0)
+    before = commands(store)
+    work(IDLE_SECONDS)
+    after = commands(store)
+    sent = {name: (after[name] - before.get(name, 0)) / IDLE_SECONDS for name in after}
+    most = ", ".join(f"{name} {rate:.1f}" for name, rate in sorted(sent.items(), key=lambda one: -one[1])[:9])
+    tell(f"{POOLS} idle pools, commands/s", f"{sum(sent.values()):.1f}, those within scripts included; {most}")
+    assert sum(sent.values()) < 100
+
+
+def test_a_lost_order_is_found_within_ten_seconds_among_100_000_pools(store: RedisStore) -> None:
+    for first in range(0, LOST_AMONG, 10_000):
+        quiet = {f"quiet-{number}": FAR for number in range(first, first + 10_000)}
+        store.client.zadd(due_key("sweep"), quiet)
+    pool = Pool(store, "mug", outbox=Outbox(publish_after=1.0))
+    pool.open(stock=10, segments=1)
+    looked("sweep")
+    pool.submit("lost")
+    began = time.monotonic()
+    is_found = False
+    while not is_found:
+        time.sleep(current.settings().sweep_every)
+        in_ms = store.execute(op.ReadNextDue("mug")).publish_in_ms
+        is_found = "mug" in looked("sweep") and in_ms is not None and in_ms <= 0
+    seconds = time.monotonic() - began
+    tell(f"a lost order among {LOST_AMONG:,} pools", f"found {seconds:.1f} s after it was submitted")
+    assert seconds <= LOST_SECONDS_MAX
+
+
+def test_5_000_abandoned_gated_holds_are_back_within_two_seconds(store: RedisStore, postgres_database: str) -> None:
+    with Gate(postgres_database) as gate:
+        pool = Pool(store, "sale", gate=gate, hold=5.0, ttl=1.0)
+        pool.open(stock=ABANDONED, segments=4)
+        for first in range(0, ABANDONED, 1_000):
+            pool.reserve_many([Order(f"a-{first + number}", 1) for number in range(1_000)])
+        assert pool.state().available == 0
+        time.sleep(6.0)  # all holds have ended by the server's clock
+        began, cpu = time.monotonic(), time.process_time()
+        while pool.state().available < ABANDONED:
+            chores.expire()
+        seconds, used = time.monotonic() - began, time.process_time() - cpu
+    tell(f"{ABANDONED:,} abandoned gated holds", f"back in {seconds:.2f} s, {used:.2f} s of this process's CPU")
+    assert used <= BACK_SECONDS_MAX
+
+
+def test_how_fast_a_pool_is_compared_with_its_database(store: RedisStore, postgres_database: str) -> None:
+    with Gate(postgres_database) as gate:
+        pool = Pool(store, "sale", outbox=Outbox(publish_after=600))
+        Pool(store, "sale", gate=gate).open(stock=AUDITED, segments=4)
+        from segmented.orders import take_envelope  # noqa: PLC0415  # one transaction for many orders
+
+        for first in range(0, AUDITED, 1_000):
+            ids = [f"o-{first + number}" for number in range(1_000)]
+            pool.submit_many([Order(order_id, 1) for order_id in ids])
+            take_envelope(pool, ids, gate=gate)
+        began, cpu = time.monotonic(), time.process_time()
+        report = audit_both(pool.plain, gate)
+        seconds, used = time.monotonic() - began, time.process_time() - cpu
+    tell(f"audit of {AUDITED:,} orders against PostgreSQL", f"{AUDITED / used:,.0f} orders/s of CPU, {seconds:.1f} s")
+    assert (report.is_clean, report.pool_count) == (True, AUDITED)
