@@ -12,13 +12,25 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, PeriodicExportingMetricReader
 from prometheus_client import CollectorRegistry, Counter
 
-from segmented import AsyncLock, AsyncPool, AsyncRedisStore, Lock, Pool, RedisStore, events
+from segmented import (
+    AsyncLock,
+    AsyncPool,
+    AsyncRedisStore,
+    Dedup,
+    Lock,
+    Outbox,
+    Pool,
+    RedisStore,
+    events,
+    protocol as op,
+)
 from segmented.cli.reference import metrics_page
-from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, PoolFrozen
 from segmented.events.table import METRICS, OTHER, VALUES_MAX, Bounded, prometheus_name
-from segmented.keys import lock_keys
+from segmented.keys import lock_keys, shard_keys
 from segmented.models import Order, SoldOut
 from tests.support.paths import ROOT
+from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,6 +122,48 @@ def test_a_wait_that_gives_up_has_its_timeout_as_duration(registry: CollectorReg
         with lock, pytest.raises(AcquireTimeout):
             lock.acquire(timeout=0.05)
     assert value(registry, "segmented_lock_wait_duration_seconds_sum", kind="lock", outcome="gave_up") == 0.05
+
+
+def test_submitted_orders_are_counted_from_queue_to_dead_letter(
+    registry: CollectorRegistry, valkey: ValkeyServer
+) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, SKU, outbox=Outbox(decides="in the worker", publish_after=0.001))
+        pool.open(stock=2, segments=1)
+        pool.submit("a")
+        taken = store.execute(op.TakeOrders(SKU, ("a",), "worker", 10_000, 10_000, 10_000, 1))
+        assert taken.lease() is not None
+        store.execute(op.PutOff(SKU, ("a",), "worker", 0, counts=True, begun_max=1, reason="no"))
+        pool.submit("b")
+        until(lambda: store.execute(op.ReadOutbox(SKU)).due == 1)
+        store.execute(op.SweepOutbox(SKU, 10, None, 1_000, 1_000, 10_000, 5))
+    assert answers(registry) == {("queued", ""): 2, ("begun", ""): 1}
+    assert value(registry, "segmented_dead_letters_total", kind="order") == 1
+    assert value(registry, "segmented_outbox_swept_total", sku=SKU, finding="republished") == 1
+    assert value(registry, "segmented_lock_acquisitions_total", kind="segment") == 1
+
+
+def test_repeats_of_a_call_are_told_apart_from_its_run(registry: CollectorRegistry, valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        dedup = Dedup(store, "mails")
+        for _ in range(3):
+            dedup.call("o1", lambda: "sent")
+    events.flush()
+    samples = [one for family in registry.collect() for one in family.samples if "once_messages_total" in one.name]
+    assert {one.labels["decision"]: one.value for one in samples} == {"begun": 1, "answered": 2}
+
+
+def test_a_pool_that_lost_changes_is_counted_once(registry: CollectorRegistry, valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, SKU)
+        pool.open(stock=2, segments=1)
+        pool.reserve("a")
+        store.client.hset(shard_keys(SKU).meta, "sequence", 0)
+        for _ in range(2):
+            with pytest.raises(PoolFrozen):
+                pool.reserve("b")
+    assert value(registry, "segmented_pool_freezes_total", sku=SKU) == 1
+    assert answers(registry)["failed", "PoolFrozen"] == 2
 
 
 def test_a_revoked_lease_is_a_loss(registry: CollectorRegistry, valkey: ValkeyServer) -> None:
