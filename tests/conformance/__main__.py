@@ -11,6 +11,7 @@ import typer
 
 from bench.environments import ROOT, interpreter_of
 from segmented.errors import SegmentedError
+from tests.conformance.beat import comparison as beat_comparison, page as beat_page
 from tests.conformance.dedup import comparison as dedup_comparison, page as dedup_page, registry as dedup_registry
 from tests.conformance.locks import comparison as lock_comparison, page as lock_page, registry as lock_registry
 from tests.conformance.locks.redis_py_tests import ENVIRONMENT, is_as_expected, requirement, run_tests, summary
@@ -23,13 +24,16 @@ if TYPE_CHECKING:
 RESULTS = "results.json"
 LOCK_PAGE = ROOT / "docs" / "explanation" / "lock-comparison.md"
 DEDUP_PAGE = ROOT / "docs" / "reference" / "celery-dedup-compared.md"
+BEAT_PAGE = ROOT / "docs" / "reference" / "celery-beat-compared.md"
 EnvironmentsOption = Annotated[Path, typer.Option(help="Folder of the libraries' environments.")]
 ENVIRONMENTS = ROOT / ".peers"
 
 program = typer.Typer(add_completion=False, help="Other libraries beside this one, under the same faults.")
 locks = typer.Typer(help="Other libraries' locks under our conformance suite.")
 dedup = typer.Typer(help="Ways to deduplicate Celery tasks, under the same faults.")
+beat = typer.Typer(help="Schedulers of which several may run, under the same faults.")
 program.add_typer(locks, name="locks")
+program.add_typer(beat, name="beat")
 program.add_typer(dedup, name="dedup")
 
 
@@ -85,6 +89,19 @@ def render_dedup() -> None:
     """Write the page again from the saved results."""
     record = dedup_comparison.merged(_kept(dedup_registry.HERE / RESULTS), ())
     DEDUP_PAGE.write_text(dedup_page.render(record), encoding="utf-8")
+
+
+@beat.command("compare")
+def compare_beats(*, environments: EnvironmentsOption = ENVIRONMENTS) -> None:
+    """Run every case on both schedulers, save the results and write the page."""
+    found = beat_comparison.compare(python_of=lambda one: interpreter_of(one, environments), tell=typer.echo)
+    _keep(found, beat_comparison.HERE / RESULTS, BEAT_PAGE, beat_page.render, is_part=False)
+
+
+@beat.command("render")
+def render_beats() -> None:
+    """Write the page again from the saved results."""
+    BEAT_PAGE.write_text(beat_page.render(_kept(beat_comparison.HERE / RESULTS) or {}), encoding="utf-8")
 
 
 def _kept(file: Path) -> dict[str, Any] | None:

@@ -122,7 +122,7 @@ class Scheduler(beat.Scheduler):
             return self._tick()
         except SegmentedError as error:
             log.warning("beat: %s", error)
-            self._forget_lead()
+            self._version = ""  # what was written is not known: read everything again
             return min(PAUSE_SECONDS, self.max_interval)
         finally:
             self._is_in_tick = False
@@ -131,12 +131,7 @@ class Scheduler(beat.Scheduler):
         """Hand over at once. A signal in the middle of a tick ends the tick first, and then this is called again."""
         if self._is_in_tick:
             return
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            try:
-                lease.release()
-            except SegmentedError as error:
-                log.warning("beat: the lead could not be handed over and ends with its lease: %s", error)
+        self._forget_lead()
         super().close()
         if self._store is not None and self.app.conf.get("beat_store") is None:
             self._store.close()
@@ -335,7 +330,7 @@ class Scheduler(beat.Scheduler):
         entry.options = {"task_id": message_id, **entry.options, "headers": headers}
         log.info("beat: sending %s (%s) of %s", entry.name, entry.task, slot)
         try:
-            self.apply_async(entry, producer=self.producer, advance=False)
+            self.apply_async(entry, advance=False)  # by the app's producers, whose retries have an end
         except Exception as error:  # noqa: BLE001  # of any broker and any task
             log.error("beat: %s of %s was not sent: %s", entry.name, slot, error)  # noqa: TRY400  # a sentence
             self._stand_back()
@@ -344,17 +339,17 @@ class Scheduler(beat.Scheduler):
 
     def _stand_back(self) -> None:
         """Let another beat try: it may reach the broker."""
-        lease, self._lease = self._lease, None
         self._forget_lead()
         self._stand_back_until = self._clock.now() + PAUSE_SECONDS
-        if lease is not None:
-            lease.release()
 
     def _forget_lead(self) -> None:
         lease, self._lease = self._lease, None
         self._version, self._jobs, self._tidy_at = "", {}, 0.0
         if lease is not None and lease.is_trusted:
-            lease.release()
+            try:
+                lease.release()
+            except SegmentedError as error:
+                log.warning("beat: the lead could not be handed over and ends with its lease: %s", error)
 
     def _tidy(self, found: BeatRead | None) -> None:
         """Mark the states of entries that are gone, and forget those that have been for a day."""

@@ -6,6 +6,8 @@ import json
 from typing import Any, Final
 
 from bench.micro.locks.turns import SUBJECTS, table
+from tests.conformance.beat import comparison as beat
+from tests.conformance.beat.page import render as render_beats
 from tests.conformance.dedup.page import render
 from tests.conformance.dedup.registry import CONTENDERS, ROWS
 from tests.support.paths import ROOT
@@ -18,6 +20,12 @@ RESULTS: Final[dict[str, Any]] = json.loads(
 
 def test_the_page_is_what_the_kept_results_render_to() -> None:
     assert PAGE.read_text(encoding="utf-8") == render(RESULTS)
+
+
+def test_the_page_of_schedulers_is_what_its_kept_results_render_to() -> None:
+    kept = json.loads((beat.HERE / "results.json").read_text(encoding="utf-8"))
+    assert (PAGE.parent / "celery-beat-compared.md").read_text(encoding="utf-8") == render_beats(kept)
+    assert [row["id"] for row in kept["rows"]] == list(beat.CASES)
 
 
 def test_the_rows_and_the_contenders_are_those_there_are() -> None:

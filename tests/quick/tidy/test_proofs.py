@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 RENDERED: Final = "test_the_page_is_what_the_kept_results_render_to"
 HELD_WHOLE: Final = {
     "explanation/lock-comparison.md": f"quick/tidy/test_lock_comparison.py::{RENDERED}",
+    "reference/celery-beat-compared.md": (
+        "quick/tidy/test_comparisons.py::test_the_page_of_schedulers_is_what_its_kept_results_render_to"
+    ),
     "reference/celery-dedup-compared.md": f"quick/tidy/test_comparisons.py::{RENDERED}",
     "reference/command-line.md": "real/programs/test_command.py::test_the_reference_page_is_what_the_help_says",
     "reference/lock-kinds.md": "quick/unit/test_lock_kinds.py::test_the_reference_page_is_what_the_records_say",

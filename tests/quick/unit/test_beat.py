@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 from celery import Celery
@@ -15,7 +16,7 @@ from segmented.celery.beat import Schedule, Scheduler
 from segmented.celery.beat.entries import EntryState, print_of
 from segmented.celery.beat.slots import following, latest
 from segmented.clock import ManualClock
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.keys import beat_keys
 from segmented.models.beat import BeatSuperseded, EntryDiffers, EntryEarly, EntryMoved
 from segmented.protocol import ChangeEntry, LeadBeat, MoveEntry, ReadBeat
@@ -23,6 +24,10 @@ from tests.support.rings import require_module
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from segmented.protocol import Operation
+
+AnswerT = TypeVar("AnswerT")
 
 START = 1_700_000_000.0
 """Some Tuesday of 2023, 22:13:20 UTC."""
@@ -33,12 +38,24 @@ def moment(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
 
 
+class LeavingStore(MemoryStore):
+    """A store that may be away."""
+
+    is_away = False
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        if self.is_away:
+            message = "the store is away"
+            raise StoreUnavailable(message)
+        return super().execute(operation, deadline=deadline)
+
+
 class Desk:
     """An app, its store, and beats whose clock the test moves."""
 
     def __init__(self, entries: dict[str, Any], **conf: Any) -> None:  # noqa: ANN401  # settings of Celery
         self.clock = ManualClock(START)
-        self.store = MemoryStore(clock=self.clock)
+        self.store = LeavingStore(clock=self.clock)
         self.app = Celery("shop", broker="memory://", set_as_current=False)
         self.app.conf.update(beat_store=self.store, beat_schedule=entries, **conf)
         self.schedule = Schedule(self.app)
@@ -167,6 +184,17 @@ def test_a_slot_that_could_not_be_published_is_sent_again_with_the_same_id(desk:
     assert beat.tick() == 1
     desk.clock.advance(1)
     assert desk.run(beat) == ["a 22:14:20"]
+
+
+def test_a_store_that_is_away_for_a_while_ends_no_beat_and_loses_no_slot(desk: Desk) -> None:
+    beat = desk.beat()
+    desk.run(beat)
+    desk.store.is_away = True
+    assert [desk.run(beat, seconds) for seconds in (60, 30)] == [[], []]
+    beat.close()
+    assert desk.run(desk.beat()) == []
+    desk.store.is_away = False
+    assert desk.run(desk.beat(), 20) == ["a 22:14:20"]
 
 
 def test_only_the_newest_leader_moves_an_entry_and_only_from_the_state_that_it_read() -> None:

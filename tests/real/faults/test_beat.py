@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -110,6 +111,17 @@ def test_sigterm_hands_over_at_once(make: Callable[..., BeatSide]) -> None:
     second.led()
     side.wait_for(2)
     assert side.copies() == {}
+
+
+@pytest.mark.timeout(200)
+def test_a_leader_that_cannot_reach_the_broker_lets_another_one_send(make: Callable[..., BeatSide]) -> None:
+    side = make(beat_ttl=3600)
+    here, side.setup = side.setup, replace(side.setup, broker="redis://127.0.0.1:1/0")
+    first = side.start().led()
+    side.setup = here
+    side.start()
+    side.wait_for(2)
+    assert "was not sent" in first.said()
 
 
 @pytest.mark.timeout(200)

@@ -1,0 +1,1 @@
+"""Schedulers of which several may run, under the same faults: ours and celery-redbeat."""
