@@ -54,7 +54,7 @@ class Stage:
     def start(self, entries: Mapping[str, Any], fail: str | float = "") -> subprocess.Popen[bytes]:
         """Start a beat, and wait until its scheduler is there."""
         store, broker = (self.server.url.replace("db=0", f"db={number}") for number in range(2))
-        conf = {
+        conf: dict[str, Any] = {
             "broker_url": kombu_url(broker),
             "beat_schedule": entries,
             "beat_url": store,
