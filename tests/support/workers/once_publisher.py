@@ -11,6 +11,8 @@ import time
 
 from tests.support.workers.once_app import app
 
+app.loader.import_default_modules()  # those of the setting `imports`
+
 LEAD_SECONDS = 0.5
 
 
