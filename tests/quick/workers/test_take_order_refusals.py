@@ -126,9 +126,7 @@ def test_the_gate_takes_any_part_of_what_was_asked_and_no_more(gate: Gate) -> No
 # --- an id that the database knows with other content ---
 
 
-def test_units_of_an_order_that_is_void_with_other_content_go_back(
-    open_pool: Callable[..., Pool], gate: Gate
-) -> None:
+def test_units_of_an_order_that_is_void_with_other_content_go_back(open_pool: Callable[..., Pool], gate: Gate) -> None:
     pool = open_pool()
     with pytest.raises(OrderUnknown):
         cancel_order(pool, gate, Order("x", 5))  # before it has arrived

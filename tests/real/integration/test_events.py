@@ -87,6 +87,16 @@ def test_a_sale_is_counted_by_outcome_and_reason(registry: CollectorRegistry, va
     assert value(registry, "segmented_store_connections_total") == 1
 
 
+def test_a_batch_is_counted_order_by_order(registry: CollectorRegistry, valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, SKU)
+        pool.open(stock=5, segments=1)
+        pool.reserve_many([Order("a", 2), Order("b")])
+        pool.reserve_many([Order("a", 2), Order("c", 2), Order("d")])
+    assert answers(registry) == {("reserved", ""): 3, ("repeated", ""): 1, ("refused", "sold_out"): 1}
+    assert value(registry, "segmented_order_units_total", sku=SKU, outcome="reserved") == 5
+
+
 def test_refusals_by_the_local_mark_are_counted(registry: CollectorRegistry, valkey: ValkeyServer) -> None:
     with RedisStore.from_url(valkey.url) as store:
         pool = Pool(store, SKU, sold_out_mark=60.0)
