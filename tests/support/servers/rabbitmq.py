@@ -49,6 +49,7 @@ class RabbitServer:
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ERLANG,
             "ERL_EPMD_PORT": str(names),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_RELAXED_COMMAND_CHECK": "1",  # it ends although it still has the name of a node that was killed
         }
         self._process: Logged | None = None
 
