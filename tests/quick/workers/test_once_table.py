@@ -140,11 +140,11 @@ def test_another_payload_under_the_key_is_refused_and_not_called(service: Bookin
 
 
 def test_a_result_that_cannot_be_written_is_done_all_the_same(service: BookingService) -> None:
-    def unwritable(connection: Connection) -> set[int]:
+    def unwritable(connection: Connection) -> complex:
         service.book(connection)
-        return {1}
+        return 1j
 
-    assert TABLE.perform(service.engine, service.begin(), unwritable) == {1}
+    assert TABLE.perform(service.engine, service.begin(), unwritable) == 1j
     service.flush()
     with pytest.raises(ResultUnkept), service.begin() as run:
         TABLE.perform(service.engine, run, unwritable)
