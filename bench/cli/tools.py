@@ -98,14 +98,17 @@ def compare(
         typer.Option("--json", help="Write the findings to this file; - is standard output.", metavar="FILE"),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write the comparison to this file as a page.", metavar="FILE")
+        Path | None,
+        typer.Option(
+            "--html", help="Write the comparison to this file as a page; - is standard output.", metavar="FILE"
+        ),
     ] = None,
 ) -> None:
     """Compare two sessions cell by cell. Exit code 1 if a cell of the second is slower, or breaks a promise."""
     check_writable(json)
     check_writable(html, option="--html")
     found = _part("bench.analysis.compare", "compare")(*(read_results(_file(one)) for one in (first, second)))
-    found.show(console_beside(json))
+    found.show(console_beside(json, html))
     write(found, json)
     if html is not None:
         write_whole(html, _part("bench.report.compared", "page")(found, (str(first), str(second))))

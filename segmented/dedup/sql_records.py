@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from segmented.clock import SystemClock
 from segmented.dedup.sql_record_rows import checked_operation, create, forget_stale, perform
 from segmented.errors import InvalidInput, SegmentedError, TransactionConflict
+from segmented.orders.engine import shown
 from segmented.plans.store_kinds import NotPickled
 from segmented.process import THIS
 from segmented.stores.memory.model import engine as lua
@@ -111,6 +112,10 @@ class AsyncSqlRecords(NotPickled):
         self.clock: Clock = SystemClock()
         self.wakeups = AsyncPollingWakeups(self.clock)
 
+    def __repr__(self) -> str:
+        """Show the database, without secrets."""
+        return f"{type(self).__name__}({shown(self._engine.url)})"
+
     async def create(self) -> None:
         """Create the table unless it exists. Safe to run any number of times, also concurrently."""
         await self._within(create)
@@ -199,6 +204,10 @@ class SqlRecords(NotPickled):
         self._count = 0
         self.clock: Clock = SystemClock()
         self.wakeups = PollingWakeups(self.clock)
+
+    def __repr__(self) -> str:
+        """Show the database, without secrets."""
+        return f"{type(self).__name__}({shown(self._engine.url)})"
 
     def create(self) -> None:
         """Create the table unless it exists. Safe to run any number of times, also concurrently."""

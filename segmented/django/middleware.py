@@ -47,6 +47,9 @@ class IdempotencyMiddleware:
         if iscoroutinefunction(get_response):
             markcoroutinefunction(self)
 
+    def __repr__(self) -> str:
+        return f"<IdempotencyMiddleware with {self._dedup!r}>"
+
     def __call__(self, request: HttpRequest) -> Any:  # noqa: ANN401  # a response, or under ASGI a coroutine
         """Serve one request."""
         exchange = DjangoExchange(self._dedup, self._guard, request)

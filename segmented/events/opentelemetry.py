@@ -37,6 +37,9 @@ class OpenTelemetrySink:
                 self._add[name] = histogram.record
         self._attributes: dict[tuple[str, Labels], dict[str, Any]] = {}
 
+    def __repr__(self) -> str:
+        return f"<OpenTelemetrySink of {len(self._add)} instruments>"
+
     def count(self, name: str, amount: float, labels: Labels) -> None:
         """Add to a counter, or record a duration."""
         attributes = self._attributes.get((name, labels))

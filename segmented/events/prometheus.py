@@ -43,6 +43,9 @@ class PrometheusSink:
                 raise InvalidInput(message) from error
             self._metrics[name] = made
 
+    def __repr__(self) -> str:
+        return f"<PrometheusSink of {len(self._metrics)} metrics>"
+
     def count(self, name: str, amount: float, labels: Labels) -> None:
         """Add to a counter."""
         child = self._children.get((name, labels)) or self._child(name, labels)

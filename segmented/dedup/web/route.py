@@ -74,6 +74,9 @@ class Idempotent:
         self._keep, self._ttl = None if keep is None else in_words(keep), ttl
         DedupOptions(keep=self._keep or 0, ttl=DEFAULT_TTL if ttl is None else ttl)  # raises
 
+    def __repr__(self) -> str:
+        return f"<idempotent, keep={self._keep!r}, ttl={self._ttl!r}>"
+
     def dedup(self, given: DedupT) -> DedupT:
         """Return the middleware's `dedup` with the times of this route."""
         return given if self._keep is None and self._ttl is None else given.with_times(self._keep, self._ttl)

@@ -160,7 +160,8 @@ def test_a_database_without_tables_is_refused_and_gets_none(
     connect(sqlite_url).connect().close()  # makes the file, without tables
     where = sqlite_url
     tables = (
-        "segmented_changes, segmented_ledger, segmented_orders, segmented_returns, segmented_sales, segmented_segments"
+        "segmented_changes, segmented_ledger, segmented_orders, segmented_outcomes, segmented_returns, "
+        "segmented_sales, segmented_segments"
     )
     begin = f"the order database {where} has no tables {tables}: "
     assert refused(*OPEN[1:], "--database", sqlite_url, url=valkey.url) == (

@@ -136,9 +136,9 @@ class GateMachine(RuleBasedStateMachine):
     ) -> ConfirmAnswer | None:
         if order_id in self.fates:
             state, stored = self.fates[order_id]
-            if stored != quantity:
-                return None
-            return Confirmed(replay=True) if state == "confirmed" else Voided(replay=True)
+            if state == "void":  # with any content: what is void is not sold
+                return Voided(replay=True)
+            return Confirmed(replay=True) if stored == quantity else None
         if segment >= len(self.fences):
             return Missing()
         if epoch != 1:
@@ -157,9 +157,9 @@ class GateMachine(RuleBasedStateMachine):
         if state == "new":
             self.fates[order_id] = ("void", quantity)
             return Voided(replay=False)
-        if stored != quantity:
-            return None
-        return Voided(replay=True) if state == "void" else AlreadyConfirmed()
+        if state == "void":
+            return Voided(replay=True)
+        return AlreadyConfirmed() if stored == quantity else None
 
     def sold(self) -> int:
         return sum(quantity for state, quantity in self.fates.values() if state == "confirmed")

@@ -281,7 +281,7 @@ def opened_again(side: Side, pool: Pool, *, gated: bool, epoch: int = 1) -> Pool
 def test_a_change_is_refused_when_another_process_has_gated_the_pool_meanwhile(redis_side: Side) -> None:
     for change, ask in CHANGES.items():
         pool = opened_again(redis_side, opened(redis_side), gated=True)
-        sentence = rf"^pool '{pool.sku}' is gated: use Pool\(store, sku, gate=gate\) to {change} it, "
+        sentence = rf"^pool '{pool.sku}' is gated: use Pool\(store, sku, gate=gate\) to {change} it"
         with pytest.raises(ChangeGated, match=sentence) as caught:
             ask(pool, False)  # noqa: FBT003  # as the table has it
         assert (caught.value.sku, caught.value.change) == (pool.sku, change)
