@@ -18,7 +18,7 @@ from segmented.orders.tables import CONFIRMED, orders, segments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, Row, Select
+    from sqlalchemy import Connection, Select
 
 _SELECT_ORDERS: Final = select(
     orders.c.sku,
@@ -138,9 +138,9 @@ def read_confirmed_after(connection: Connection, *, sku: str, order_id: str, pag
     return [(found, units) for found, units in connection.execute(_SELECT_CONFIRMED_AFTER, values)]
 
 
-def _order_row(row: Row[Any]) -> OrderRow:
-    *before, created_at, reason = row
-    return OrderRow(*before, in_utc(created_at), reason)
+def _order_row(row: Sequence[Any]) -> OrderRow:
+    created_at, reason = row[-2:]
+    return OrderRow(*row[:-2], in_utc(created_at), reason=reason)
 
 
 def in_utc(moment: datetime) -> datetime:
