@@ -139,8 +139,9 @@ def read_confirmed_after(connection: Connection, *, sku: str, order_id: str, pag
 
 
 def _order_row(row: Sequence[Any]) -> OrderRow:
-    created_at, reason = row[-2:]
-    return OrderRow(*row[:-2], in_utc(created_at), reason=reason)
+    sku, order_id, state, quantity, segment, fence, epoch, customer_id, created_at, reason = row
+    moment = in_utc(created_at)
+    return OrderRow(sku, order_id, state, quantity, segment, fence, epoch, customer_id, moment, reason)
 
 
 def in_utc(moment: datetime) -> datetime:
