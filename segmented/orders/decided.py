@@ -91,8 +91,8 @@ def end_unknown(
 
 def end_decided(pool: Pool, gate: OrderDatabase, decided: Mapping[str, Settled]) -> None:
     """End what the pool has of orders that were decided before: units go back, and callers learn what was decided."""
-    for state, sold_before in (("confirmed", True), ("cancelled", False)):
-        ids = tuple(order_id for order_id, settled in decided.items() if settled.state == state)
+    for sold_before in (True, False):  # the others were cancelled, or returned whole
+        ids = tuple(order_id for order_id, one in decided.items() if (one.state == "confirmed") is sold_before)
         if ids:
             operation = op.SettleMany(pool.sku, "cancelled", ids, decided=True, sold_before=sold_before)
             when_verified(pool, gate, partial(pool.store.execute, operation))

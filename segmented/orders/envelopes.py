@@ -516,7 +516,7 @@ class _Envelope:
             self._fail(order, TryLater("a later holder of its segment reached the database first", seconds=RETRY_FIRST))
             return
         try:
-            if isinstance(answer, answers.SoldOut) and lower_changed(self._pool, gate):
+            if isinstance(answer, answers.SoldOut) and lower_changed(self._pool, gate, order.epoch):
                 self._fail(order, TryLater("another order had units that it has given back", seconds=RETRY_FIRST))
                 return
             if isinstance(answer, OrderMismatch):  # it can never be stored with the pool's content

@@ -187,7 +187,7 @@ def stored(
                 asked=_asked(order, quantity),
                 sequence=taken.sequence,
             )
-            if not isinstance(answer, answers.SoldOut) or not lower_changed(pool, gate):
+            if not isinstance(answer, answers.SoldOut) or not lower_changed(pool, gate, taken.epoch):
                 return answer
         except OrderMismatch as error:
             record = record_of(pool, gate, order.order_id)
@@ -198,26 +198,23 @@ def stored(
             quantity = left
 
 
-def lower_changed(pool: Pool, gate: OrderDatabase) -> bool:
-    """Lower the rows of orders that gave units back in the pool, and that the database has sold with more.
+def lower_changed(pool: Pool, gate: OrderDatabase, epoch: int) -> bool:
+    """Lower the rows of orders that gave units back in the pool, and that the database sold with more in this epoch.
 
     Returns whether there were any. The process that changed such an order has died, or will lower its row in a moment.
     Until then the database counts units as sold that are free in the pool.
     """
-    found = _sold_with_more(pool, gate)
+    found = _sold_with_more(pool, gate, epoch)
     for record in found:
         gate.lower(pool.sku, record.order_id, record.quantity)
     return len(found) > 0
 
 
-def _sold_with_more(pool: Pool, gate: OrderDatabase) -> list[OrderRecord]:
+def _sold_with_more(pool: Pool, gate: OrderDatabase, epoch: int) -> list[OrderRecord]:
     changed = [record for record in pool.orders(state="reserved") if record.quantity < record.asked]
     rows = gate.orders(pool.sku, [record.order_id for record in changed])
-    return [
-        record
-        for record in changed
-        if (row := rows.get(record.order_id)) and row.state == CONFIRMED and row.quantity > record.quantity
-    ]
+    sold = {each: row.quantity for each, row in rows.items() if (row.state, row.epoch) == (CONFIRMED, epoch)}
+    return [record for record in changed if record.quantity < sold.get(record.order_id, 0)]
 
 
 def finish_reserved(pool: Pool, gate: OrderDatabase, order: Order, reserved: Reserved) -> Settled:
@@ -375,7 +372,7 @@ def tell_pool(
         case answers.Voided():
             return _settled(pool, order, _cancel(pool, gate, order))
         case answers.SoldOut(total, sold):  # the pool has units that were sold: they must never be granted again
-            if _sold_with_more(pool, gate):
+            if _sold_with_more(pool, gate, epoch):
                 message = f"order {order.order_id!r} waits for units that another order has given back: call again"
                 raise DatabaseUnavailable(message)
             detail = f"the pool granted units, but {sold} of {total} are sold"

@@ -73,6 +73,9 @@ end
 
 local function decide(index, id, record)
   local is_holders = holder_id == '' or record.holder == holder_id
+  if is_late and record.state == 's' then
+    return 'late' -- the record may have a part of the units that are sold
+  end
   if record.state ~= 'r' or seen[id] then
     return ended_before(id, record, is_holders)
   end

@@ -17,9 +17,11 @@ from segmented.orders.sale import cancel_order, finish_reserved, take_order
 from segmented.stock import Carts
 from segmented.stock.outbox import Outbox
 from tests.support.pools.gated_shop import check
+from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
     from segmented.models import CartAnswer, CartSettled
+    from segmented.models.submitted import Deciding
 
 SKU: Final = "mug"
 SECONDS: Final = 60.0
@@ -171,6 +173,18 @@ def test_units_of_an_envelope_whose_worker_does_not_know_yet_go_back(
     report = take_envelope(pool, ["a", "new"], gate=gate)
     assert [(one.order_id, one.state) for one in report.settled] == [("a", "confirmed"), ("new", "confirmed")]
     check(pool, gate, confirmed=7, available=12, reserved=1)
+
+
+@pytest.mark.parametrize("decides", BOTH)
+def test_a_repeat_of_a_returned_order_leaves_nothing_in_the_queue(pool: Pool, gate: Gate, decides: Deciding) -> None:
+    assert Pool(pool.store, SKU, gate=gate).return_units("b", 2, return_id="rma-1").quantity == 0
+    forgotten(pool, gate)
+    queue = Pool(pool.store, SKU, outbox=Outbox(decides=decides))
+    queue.submit("b", quantity=2)
+    report = take_envelope(queue, ["b"], gate=gate)
+    assert [(one.order_id, one.state) for one in report.settled] == [("b", "returned")]
+    assert pool.store.execute(op.ReadOutbox(SKU)).waiting == 0
+    check(pool, gate, confirmed=4, available=15, reserved=1)
 
 
 # --- what happens meanwhile ---

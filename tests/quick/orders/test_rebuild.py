@@ -373,6 +373,37 @@ def test_a_confirm_after_a_rebuild_gives_back_the_units_that_its_order_got_again
     check(fresh, gate, confirmed=3, available=17)
 
 
+def test_an_order_sold_in_an_earlier_epoch_keeps_units_the_pool_took_in_part(
+    pool: Pool, fresh: Pool, gate: Gate
+) -> None:
+    def happens() -> None:
+        rebuilt(fresh, gate)
+        sell(fresh, gate, "rest", 16)
+        assert isinstance(fresh.reserve(Order("late", 3), partial=True), Reserved)  # one unit is left
+        assert Pool(fresh.store, SKU, gate=gate).confirm("late").quantity == 3
+
+    with forgotten(pool):
+        reserved = pool.reserve("late", quantity=3)
+    assert isinstance(reserved, Reserved)
+    settled = finish_reserved(late(fresh, op.Confirm, happens), gate, Order("late", 3), reserved)
+    assert (settled.state, settled.quantity) == ("confirmed", 3)
+    check(fresh, gate, confirmed=19, available=1)
+
+
+def test_units_of_an_order_that_an_earlier_epoch_sold_are_never_sold_again(pool: Pool, fresh: Pool, gate: Gate) -> None:
+    with forgotten(pool):
+        sell(pool, gate, "early", 3)
+    rebuilt(fresh, gate)
+    sell(fresh, gate, "rest", 16)
+    assert isinstance(fresh.reserve(Order("early", 3), partial=True), Reserved)  # and its process dies
+    assert isinstance(fresh.store, RedisStore)
+    fresh.store.client.hset(shard_keys(SKU).meta, "available", "2")  # nonsense, as from a foreign write
+    fresh.store.client.hset(shard_keys(SKU).stock, "0", "2")
+    with pytest.raises(PoolFrozen):
+        take_order(fresh, gate, Order("phantom", 2), timeout=0)
+    assert (gate.orders(SKU, ["early"])["early"].quantity, gate.totals(SKU).sold) == (3, 19)
+
+
 # --- a process that still has the earlier epoch ---
 
 
