@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from segmented.clock import SystemClock
 from segmented.dedup.sql_record_rows import checked_operation, create, forget_stale, perform
 from segmented.errors import InvalidInput, SegmentedError, TransactionConflict
+from segmented.locks.sql_edge import translated
 from segmented.orders.engine import shown
 from segmented.plans.store_kinds import NotPickled
 from segmented.process import THIS
@@ -154,13 +155,14 @@ class AsyncSqlRecords(NotPickled):
         return cast("AnswerT", answer)
 
     async def _within(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
-        if self._process_id != THIS.process_id:  # the parent's connections are the parent's
-            await self._engine.dispose(close=False)
-            self._process_id = THIS.process_id
-        async with self._engine.connect() as connection:
-            await connection.execution_options(isolation_level=self._level)
-            return await connection.run_sync(step, *arguments)  # asyncio only
-            # threads: return step(connection, *arguments)
+        with translated("records in SQL"):  # there may be no connection
+            if self._process_id != THIS.process_id:  # the parent's connections are the parent's
+                await self._engine.dispose(close=False)
+                self._process_id = THIS.process_id
+            async with self._engine.connect() as connection:
+                await connection.execution_options(isolation_level=self._level)
+                return await connection.run_sync(step, *arguments)  # asyncio only
+                # threads: return step(connection, *arguments)
 
 
 # --- For threads: written by `make sync` from the classes above. ---
@@ -247,9 +249,10 @@ class SqlRecords(NotPickled):
         return cast("AnswerT", answer)
 
     def _within(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
-        if self._process_id != THIS.process_id:  # the parent's connections are the parent's
-            self._engine.dispose(close=False)
-            self._process_id = THIS.process_id
-        with self._engine.connect() as connection:
-            connection.execution_options(isolation_level=self._level)
-            return step(connection, *arguments)
+        with translated("records in SQL"):  # there may be no connection
+            if self._process_id != THIS.process_id:  # the parent's connections are the parent's
+                self._engine.dispose(close=False)
+                self._process_id = THIS.process_id
+            with self._engine.connect() as connection:
+                connection.execution_options(isolation_level=self._level)
+                return step(connection, *arguments)

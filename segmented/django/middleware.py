@@ -75,6 +75,7 @@ class DjangoExchange:
         self.run: Run | None = None
         self._dedup, self._guard, self._request = dedup, guard, request
         self._key = ""
+        self._is_over = False
         if guard is None and request.method in UNSAFE:
             # A kept answer is for clients that read no encoding, too.
             request.META.pop("HTTP_ACCEPT_ENCODING", None)
@@ -93,8 +94,7 @@ class DjangoExchange:
         try:
             yield
         finally:
-            if self.run is not None and self._guard is not None and not self.run.has_ended:
-                self._guard.end(self.run, self._key, None)
+            self._end(None)
 
     def turned(self, route: Idempotent) -> HttpResponse | None:
         """Begin the run of a view. Returns the response if it must not run."""
@@ -127,15 +127,21 @@ class DjangoExchange:
 
     def kept(self, response: Any) -> Any:  # noqa: ANN401  # Django's response
         """Keep the response of a view, if it had a run, and return it."""
-        run, guard = self.run, self._guard
-        if run is not None and guard is not None:
+        guard = self._guard
+        if self.run is not None and guard is not None:
             status = response.status_code
             outcome: Answer | Unkept | None = None
             if guard.options.keeps(status):
                 is_large = response.streaming or len(response.content) > guard.options.answer_max
                 outcome = Unkept(status) if is_large else Answer(status, tuple(response.items()), response.content)
-            guard.end(run, self._key, outcome)
+            self._end(outcome)
         return response
+
+    def _end(self, outcome: Answer | Unkept | None) -> None:
+        """End the run once: one whose answer the store could not keep is not given up, but kept when the store can."""
+        if not self._is_over and self.run is not None and self._guard is not None:
+            self._is_over = True
+            self._guard.end(self.run, self._key, outcome)
 
 
 def _seen(request: HttpRequest) -> WebRequest:

@@ -51,9 +51,11 @@ class Hub:
         self._queue: deque[tuple[Any, ...]] = deque(maxlen=WAITING_MAX)
         self._counts: dict[tuple[str, Labels], float] = {}
         self._durations: list[tuple[str, float, Labels]] = []
-        self._failed: set[Sink] = set()
+        self._failed: set[int] = set()
         self._delivering = threading.Lock()
+        self._is_held_for_fork = False
         self._ends = threading.Event()
+        self._thread = threading.Thread()
 
     def install(self, sinks: tuple[Sink, ...]) -> None:
         """Deliver what has happened to the sinks before, and everything later to these."""
@@ -68,11 +70,13 @@ class Hub:
 
     def _start(self) -> None:
         self._ends = threading.Event()
-        threading.Thread(target=self._run, args=(self._ends,), name="segmented-events", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(self._ends,), name="segmented-events", daemon=True)
+        self._thread.start()
 
     def _run(self, ends: threading.Event) -> None:
         while not ends.wait(EVERY_SECONDS):
             self.flush()
+        self.flush()
 
     def count(self, name: str, amount: float, labels: Labels) -> None:
         """Add to a counter, in an event of the queue."""
@@ -105,17 +109,17 @@ class Hub:
                     self._report(sink, error)
 
     def _report(self, sink: Sink, error: Exception) -> None:
-        if sink not in self._failed:
-            self._failed.add(sink)
+        if id(sink) not in self._failed:
+            self._failed.add(id(sink))
             log.error("%s failed, and further failures of it are not logged", type(sink).__name__, exc_info=error)
 
     def before_fork(self) -> None:
         """Wait until no sink is called, for a child would inherit its locks."""
-        self._delivering.acquire(timeout=FORK_SECONDS)
+        self._is_held_for_fork = self._delivering.acquire(timeout=FORK_SECONDS)
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
-        with suppress(RuntimeError):  # it was not acquired in time
+        if self._is_held_for_fork:  # otherwise a sink hangs, and the lock is its caller's
             self._delivering.release()
 
     def after_fork_in_child(self) -> None:
@@ -128,9 +132,9 @@ class Hub:
 
     def end(self) -> None:
         """Deliver what is left when the program ends, unless a sink hangs."""
-        if self.sinks and self._delivering.acquire(timeout=END_SECONDS):
-            self._delivering.release()
-            self.flush()
+        if self.sinks:
+            self._ends.set()
+            self._thread.join(END_SECONDS)
 
 
 def _drop(_: tuple[Any, ...]) -> None:

@@ -6,7 +6,13 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError, InterfaceError, PendingRollbackError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DBAPIError,
+    InterfaceError,
+    PendingRollbackError,
+    SQLAlchemyError,
+    TimeoutError as PoolTimeoutError,
+)
 
 from segmented.errors import StoreRefused, StoreUnavailable, TransactionConflict
 
@@ -105,6 +111,9 @@ def translated(what: str, connection: Connection | None = None, *, table: str = 
             raise StoreRefused(message) from error
         message = f"{what}: the database refused: {said(error)}"
         raise StoreRefused(message) from error
+    except PoolTimeoutError as error:
+        message = f"{what}: no connection of the pool was free in time: allow more of them, or a longer pool_timeout"
+        raise StoreUnavailable(message) from error
     except SQLAlchemyError as error:
         if isinstance(error, PendingRollbackError) and error.code == LOST_EARLIER:
             message = f"{what}: the connection is lost, and with it the transaction and its locks: {said(error)}"

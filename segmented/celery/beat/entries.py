@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -81,8 +82,10 @@ def written_entry(  # of one entry, given by name
 ) -> str:
     """Return an entry as it is stored. Raises InvalidInput for one that another process could not read."""
     is_schedule = isinstance(schedule, int | float | timedelta) or hasattr(schedule, "is_due")
-    found: AnySchedule = maybe_schedule(cast("Any", schedule), app=app) if is_schedule else None
-    if not is_schedule or not is_known(found):
+    found: AnySchedule = None
+    with suppress(*FOREIGN):  # such as of a time that no timedelta has
+        found = maybe_schedule(cast("Any", schedule), app=app) if is_schedule else None
+    if found is None or not is_known(found):
         message = (
             f"entry {name!r} has a schedule of {schedule!r}: give seconds, a timedelta, or Celery's schedule, crontab "
             "or solar; any other kind goes into beat_schedule"

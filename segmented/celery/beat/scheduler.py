@@ -325,11 +325,11 @@ class Scheduler(beat.Scheduler):
         self._lease.require()
         slot = datetime.fromtimestamp(slot_ms / 1_000, UTC).isoformat()
         entry = copy.copy(job.entry)
-        headers = {**entry.options.get("headers", {}), SLOT_HEADER: slot}
         message_id = str(uuid5(IDS, f"{said.namespace}\n{entry.name}\n{slot_ms}"))
-        entry.options = {"task_id": message_id, **entry.options, "headers": headers}
         log.info("beat: sending %s (%s) of %s", entry.name, entry.task, slot)
         try:
+            headers = {**(entry.options.get("headers") or {}), SLOT_HEADER: slot}
+            entry.options = {"task_id": message_id, **entry.options, "headers": headers}
             self.apply_async(entry, advance=False)  # by the app's producers, whose retries have an end
         except Exception as error:  # noqa: BLE001  # of any broker and any task
             log.error("beat: %s of %s was not sent: %s", entry.name, slot, error)  # noqa: TRY400  # a sentence

@@ -232,6 +232,14 @@ def test_an_entry_that_cannot_be_read_is_named_once_and_stops_no_other(
     assert found.endswith("remove it with Schedule(app).remove('b')")
 
 
+@pytest.mark.parametrize(("headers", "sent"), [(None, ["a 22:14:20", "b 22:14:20"]), ([1], ["a 22:14:20"])])
+def test_an_entry_with_odd_headers_ends_no_beat(desk: Desk, headers: object, sent: list[str]) -> None:
+    desk.schedule.add("b", task="b", schedule=60, options={"headers": headers})
+    beat = desk.beat()
+    desk.run(beat)
+    assert sorted(desk.run(beat, 60)) == sent
+
+
 def test_an_entry_whose_state_cannot_be_read_is_not_sent_until_it_is_reset(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -252,6 +260,7 @@ def test_an_entry_whose_state_cannot_be_read_is_not_sent_until_it_is_reset(
         ({"task": "", "schedule": 5}, "entry 'b' needs the name of its task, not ''"),
         ({"task": "b", "schedule": 5, "args": [object()]}, "entry 'b' cannot be stored"),
         ({"task": "b", "schedule": 0}, "entry 'b' has a schedule of 0"),
+        ({"task": "b", "schedule": inf}, "entry 'b' has a schedule of inf"),
     ],
 )
 def test_an_entry_that_no_beat_could_read_is_refused(desk: Desk, entry: dict[str, Any], sentence: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections import Counter
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from segmented import Lock
-from segmented.dedup import AsyncSqlRecords, Dedup, SqlRecords, StoreEffect
+from segmented.dedup import AsyncDedup, AsyncSqlRecords, Dedup, SqlRecords, StoreEffect
 from segmented.dedup.sql_record_rows import STALE_MAX, WAIT_MS, records
 from segmented.errors import InFlight, InvalidInput, StoreRefused, StoreUnavailable
 from segmented.locks.sql_edge import is_in_autocommit
@@ -166,3 +168,28 @@ def test_a_database_that_cannot_keep_records_is_refused_with_a_sentence(url: str
         SqlRecords(sqlalchemy.create_engine("sqlite://"))
     with pytest.raises(InvalidInput, match="AsyncSqlRecords takes a SQLAlchemy AsyncEngine, not Engine"):
         AsyncSqlRecords(engine)  # type: ignore[arg-type]  # the mistake
+
+
+@pytest.mark.parametrize("where", ["sqlite:///{}/none/records.sqlite", "postgresql+psycopg://shop@/shop?host={}"])
+def test_a_database_that_is_away_is_a_store_that_is_away(where: str, tmp_path: Path) -> None:
+    store = SqlRecords(sqlalchemy.create_engine(where.format(tmp_path)))
+    for ask in (store.create, lambda: Dedup(store, "app").begin("k")):
+        with pytest.raises(StoreUnavailable, match="records in SQL: the database cannot be reached"):
+            ask()
+    if not where.startswith("sqlite"):
+        asynchronous = AsyncSqlRecords(create_async_engine(where.format(tmp_path)))
+        with pytest.raises(StoreUnavailable, match="records in SQL: the database cannot be reached"):
+            asyncio.run(AsyncDedup(asynchronous, "app").read("k"))
+
+
+def test_a_result_for_which_the_pool_had_no_connection_is_kept_later(url: str) -> None:
+    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.QueuePool, pool_size=1, max_overflow=0, pool_timeout=0)
+    store = SqlRecords(engine)
+    store.create()
+    dedup = Dedup(store, "app")
+    run = dedup.begin("k")
+    assert not run.is_replay
+    with engine.connect(), pytest.raises(StoreUnavailable, match="no connection of the pool was free in time"):
+        run.finish("first")
+    assert dedup.call("k", lambda: "second", timeout=100) == "first"
+    engine.dispose()

@@ -20,9 +20,11 @@ LIMIT: Final = 120
 PROGRAM: Final = """
 import asyncio
 import json
+import logging
 import sys
 
 import django
+import redis
 from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection, connections, transaction
@@ -124,8 +126,22 @@ def stored(request):
     return JsonResponse(worked("stored"))
 
 
+@once
+def unrecorded(request):
+    server.config_set("min-replicas-to-write", 1)  # the server refuses writes
+    return JsonResponse(worked("unrecorded"))
+
+
+class Recovery(logging.Handler):
+    def emit(self, record):  # an answer could not be kept
+        server.config_set("min-replicas-to-write", 0)
+
+
+server = redis.Redis.from_url(sys.argv[1])
+logging.getLogger("segmented.dedup.web").addHandler(Recovery())
 urlpatterns = [
     path("stored", stored),
+    path("unrecorded", unrecorded),
     path("plain", plain),
     path("coroutine", coroutine),
     path("class", Charges.as_view()),
@@ -198,6 +214,11 @@ with connections["default"].cursor() as cursor:
     free(store(), RecordName("django", cursor.fetchone()[0]))  # Redis forgets, the database does not
 said["forgotten"] = [post("stored").status_code, rows(), len(ran)]
 said["streamed"] = [b"".join(post("large")).decode(), post("large").json()["code"]]
+ran.clear()
+answers = [post("unrecorded")]
+while answers[-1].status_code == 409 or len(answers) == 1:
+    answers.append(post("unrecorded"))
+said["unrecorded"] = [answers[0].status_code, answers[-1].get("Idempotency-Replayed"), len(ran)]
 said["missing"] = client.post("/plain", {}, "application/json", headers={"Tenant": "ann"}).json()["detail"]
 print(json.dumps(said))
 """
@@ -226,4 +247,5 @@ def test_views_of_every_kind_run_once(tmp_path: Path, valkey: ValkeyServer) -> N
     assert said["stored"] == [500, [0, 0], 200, [1, 1]]
     assert said["forgotten"] == [500, [1, 1], 1]  # the row and the effect are one commit
     assert said["streamed"] == ["xxx", "answer_not_kept"]
+    assert said["unrecorded"] == [200, "true", 1]  # its answer is kept when the server can
     assert said["missing"].startswith("POST /plain needs the header Idempotency-Key: send the same value")

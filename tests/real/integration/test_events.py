@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -291,3 +294,58 @@ def test_the_reference_page_is_what_the_tables_say() -> None:
 def test_every_metric_has_the_name_of_the_table(registry: CollectorRegistry) -> None:
     shown = {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
     assert shown == {prometheus_name(name) for name in METRICS}
+
+
+HANGING: Final = """
+import os
+import threading
+
+from segmented import events
+
+
+class Sink:
+    def __init__(self):
+        self.entered, self.goes_on, self.second = threading.Event(), threading.Event(), threading.Event()
+        self.calls = 0
+
+    def count(self, name, amount, labels):
+        self.calls += 1
+        self.entered.set()
+        (self.second.set if self.calls > 1 else self.goes_on.wait)()
+        if self.calls > 2:
+            threading.Event().wait()
+
+
+sink = Sink()
+events.install(sink)
+events.count("segmented.store.retries")
+sink.entered.wait()
+child = os.fork()  # while the sink hangs
+if not child:
+    os._exit(0)
+os.waitpid(child, 0)
+sink.goes_on.set()
+events.count("segmented.store.retries")
+print(sink.second.wait(60), flush=True)
+events.count("segmented.store.retries")
+"""
+
+
+def test_a_sink_that_hangs_outlives_a_fork_and_keeps_no_program_from_its_end() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGING], cwd=ROOT, capture_output=True, text=True, timeout=120)  # noqa: PLW1510  # compared below
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+
+
+def test_a_failing_sink_that_cannot_be_hashed_stops_no_other(registry: CollectorRegistry) -> None:
+    @dataclass
+    class Broken:
+        def count(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
+            raise RuntimeError(name, amount, labels)
+
+        observe = count
+
+    counted = CollectorRegistry()
+    events.install(Broken(), events.PrometheusSink(counted))
+    events.count("segmented.store.retries")
+    assert value(counted, "segmented_store_retries_total") == 1
+    assert value(registry, "segmented_store_retries_total") == 0
