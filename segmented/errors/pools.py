@@ -72,7 +72,7 @@ class PoolArchived(PoolMissing):
         """
         if is_removed:
             done = "deleted" if digest == "0" else f"archived to {target}" if target else "archived or deleted"
-            later = f"epoch {epoch + 1} or a later one" if epoch else "a later epoch"
+            later = f"epoch {epoch + 1} or a later one, with epoch={epoch + 1} or --epoch" if epoch else "a later epoch"
             said = f"was {done}: open it again in {later}, or sell from another pool"
         elif digest == "0":
             said = "is being deleted: 'segmented pool delete' finishes an interrupted run"

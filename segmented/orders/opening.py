@@ -46,7 +46,7 @@ def open_rows(pool: Pool, gate: OrderDatabase, opening: Opening) -> Opened | Alr
     base, extra = divmod(stock, segments)
     quotas = [base + (segment < extra) for segment in range(segments)]
     check_shape(gate, pool.sku)
-    there = state_of(pool)
+    there = state_of(pool, epoch=epoch)
     if there is not None:  # before the database gets rows
         _check_gated(there)
         if there.sale_id:
@@ -59,7 +59,10 @@ def open_rows(pool: Pool, gate: OrderDatabase, opening: Opening) -> Opened | Alr
             if there is not None and there.gated and there.epoch == found.epoch > epoch:  # it was rebuilt meanwhile
                 check_sale(gate, there, rows)
                 return AlreadyOpen(there)
-            message = f"the order database has rows for {pool.sku!r} of epoch {found.epoch}, not of epoch {epoch}"
+            message = (
+                f"the order database has rows for {pool.sku!r} of epoch {found.epoch}, not of epoch {epoch}: "
+                f"'segmented pool reopen {pool.sku}' opens a later epoch with what they have not sold"
+            )
             raise InvalidInput(message)
         known = gate.stocking.opened_epoch(pool.sku)  # read before the pool, because it is written after the opening
         there = state_of(pool, epoch=epoch)
@@ -221,7 +224,7 @@ def _check_unopened(sku: str, known: int | None, found: answers.AlreadyOpen, sto
     if (found.stock, found.segment_count) != (stock, segments):
         message = (
             f"the order database has rows for {sku!r} with {stock_said(found.stock, found.segment_count)}, "
-            f"not with {stock_said(stock, segments)}"
+            f"not with {stock_said(stock, segments)}: open it so, or name another sku or database"
         )
         raise InvalidInput(message)
 

@@ -70,7 +70,10 @@ def prune(
         raise InvalidInput(message)
     newest = datetime.fromtimestamp(WallClock().now(), UTC) - AGE_MIN
     if before > newest:
-        message = f"the date {before:%Y-%m-%d %H:%M} is less than a day ago: an order may be repeated until then"
+        message = (
+            f"the date {before:%Y-%m-%d %H:%M} is less than a day ago: an order may be repeated until then; name one "
+            f"before {newest:%Y-%m-%d %H:%M}"
+        )
         raise InvalidInput(message)
     rows = gate.pruning
     orders = units = entries = 0

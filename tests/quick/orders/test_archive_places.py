@@ -16,7 +16,7 @@ from segmented.models import Order, Settled
 from segmented.orders import Gate, reopen_gated
 from segmented.orders.archive_table import SqlArchive
 from segmented.orders.sale import take_order
-from segmented.stock import Pool
+from segmented.stock import Pool, delete
 from segmented.stock.archiving import FileArchive, archive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
@@ -177,6 +177,19 @@ def test_rows_of_an_interrupted_run_are_written_again(pool: Pool, every_database
             write("left")
         assert archive(pool, table).orders == 25
         assert check_archive(table.lines(SKU, 1), table.name).orders == 25
+
+
+def test_a_deleted_pool_gets_no_rows_before_it_is_opened_in_a_later_epoch(
+    store: RedisStore, order_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    gate, plain = open_gate(order_database), Pool(store, SKU)
+    plain.open(stock=10, segments=2)
+    delete(plain, unfinished=True)
+    gated = Pool(store, SKU, gate=gate)
+    with pytest.raises(PoolArchived, match="open it again in epoch 2 or a later one, with epoch=2 or --epoch, or sell"):
+        gated.open(stock=10, segments=2)
+    assert gate.totals(SKU).quota == 0
+    assert gated.open(stock=10, segments=2, epoch=2).state.available == 10
 
 
 def test_the_order_database_of_an_archived_pool_keeps_its_rows(

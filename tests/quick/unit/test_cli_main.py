@@ -49,6 +49,12 @@ def test_a_group_alone_is_its_help_also_in_a_pipe(group: str) -> None:
         (["pool", "nonsense"], "No such command 'nonsense': see segmented pool --help"),
         (["pool", "export", "mug", "--format", "x"], "Invalid value for '--format': 'x' is not one of 'jsonl', 'csv'."),
         (["pool", "show", "mug", "--jsn", "f"], "No such option: --jsn (Possible options: --json)"),
+        (["pool", "show", "mug", "--xyz", "f"], "No such option: --xyz: see segmented pool show --help"),
+        (["orders", "prune"], "Missing option '--before': see segmented orders prune --help"),
+        (
+            ["orders", "prune", "--before", "monday"],
+            "Invalid value for '--before': 'monday' does not match the formats 'YYYY-MM-DD', 'YYYY-MM-DDTHH:MM'.",
+        ),
     ],
 )
 def test_a_word_that_is_not_known_is_one_sentence_with_the_nearest(words: list[str], sentence: str) -> None:
