@@ -34,7 +34,7 @@ from segmented.locks import Lock
 from segmented.locks.durations import OwnName
 from segmented.models.beat import BeatSuperseded, EntryDiffers, EntryEarly
 from segmented.process import EXIT_INVALID_INPUT, tell
-from segmented.protocol import LeadBeat, MoveEntry
+from segmented.protocol import LeadBeat, MoveEntry, ReadBeat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +56,8 @@ RENEW_MAX: Final = 30 * 24 * 3_600.0
 GONE_MS: Final = 24 * 3_600 * 1_000
 """How long the state of an entry is kept that the leader's code no longer has: two versions may take turns to lead."""
 TIDY_SECONDS: Final = 3_600.0
+AHEAD_MS: Final = 60_000
+"""By how much a last slot may be ahead of the server's clock, which was set back, before it is told."""
 SLOT_HEADER: Final = "beat_slot"
 """Header of each message: the moment of its slot, in ISO format."""
 log = logging.getLogger(__name__)
@@ -181,10 +183,21 @@ class Scheduler(beat.Scheduler):
         try:
             self._lease = lock.acquire(timeout=self.max_interval)
         except AcquireTimeout:
+            self._tell_missing(store.execute(ReadBeat(said.namespace)).runs)
             return False
         self._token = self._lease.fencing_token
         log.info("beat: leading the schedule %r with token %s", said.namespace, self._token)
         return True
+
+    def _tell_missing(self, runs: Mapping[str, str]) -> None:
+        """Name the entries of the code that the leader does not have, as a beat of other code, or of another app."""
+        for name in self._code:
+            with suppress(InvalidInput):
+                if name not in runs or read_state(runs[name]).gone is not None:
+                    self._tell(
+                        f"entry {name!r} is not sent: the beat that leads has other code. Stop it if it is old; if it "
+                        "is another app's, give each app a beat_namespace of its own"
+                    )
 
     def _has_looked(self) -> bool:
         """Read the server's time, and the schedule if it has changed. Returns False if another beat leads."""
@@ -239,6 +252,12 @@ class Scheduler(beat.Scheduler):
             job.state, job.due_ms = None, self._now_ms() + 3_600_000
             return
         now_ms, seen = self._now_ms(), print_of(job.entry.schedule)
+        if state is not None and state.slot > now_ms + AHEAD_MS:
+            name, slot = job.entry.name, datetime.fromtimestamp(state.slot / 1_000, UTC)
+            self._tell(
+                f"entry {name!r} is not sent before {slot:%Y-%m-%d %H:%M} UTC, its last slot: the server's clock was "
+                f"ahead and went back; forget it with Schedule(app).reset({name!r})"
+            )
         if state is None:
             state = EntryState(now_ms, seen)
         elif state.gone is not None or state.of != seen:

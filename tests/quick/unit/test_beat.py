@@ -240,6 +240,38 @@ def test_an_entry_with_odd_headers_ends_no_beat(desk: Desk, headers: object, sen
     assert sorted(desk.run(beat, 60)) == sent
 
 
+def test_a_crontab_skips_the_hour_that_comes_twice_and_moves_one_that_is_not_there() -> None:
+    app = Celery("shop", set_as_current=False, timezone="Europe/Berlin")
+    minutely, at_half_past_two = crontab(app=app), crontab(minute=30, hour=2, app=app)
+    assert following(minutely, moment("2026-10-25T00:59")) == moment("2026-10-25T02:00")
+    assert following(at_half_past_two, moment("2026-03-28T12:00")) == moment("2026-03-29T01:30")
+    assert following(at_half_past_two, moment("2026-10-25T00:30")) == moment("2026-10-26T01:30")
+
+
+def test_a_waiting_beat_names_the_entries_that_the_leader_lacks(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    leader, other = desk.beat(), desk.beat(a={"task": "a", "schedule": 60.0}, b={"task": "b", "schedule": 60.0})
+    other.max_interval = 0.0
+    desk.run(leader)
+    for _ in range(2):
+        other.tick()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == (
+        "beat: entry 'b' is not sent: the beat that leads has other code. Stop it if it is old; if it is another "
+        "app's, give each app a beat_namespace of its own"
+    )
+
+
+def test_an_entry_of_a_server_whose_clock_went_back_is_named(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    ahead = EntryState(int(START * 1000) + 24 * HOUR_MS, print_of(schedule(60)))
+    desk.store.execute(LeadBeat("shop", 1))
+    desk.store.execute(MoveEntry("shop", 1, "a", "", ahead.written()))
+    beat = desk.beat()
+    assert [desk.run(beat, seconds) for seconds in (0, 60)] == [[], []]
+    assert "'a' is not sent before 2023-11-15 22:13 UTC, its last slot: the server's clock was ahead" in caplog.text
+    assert desk.schedule.reset("a")
+    assert [desk.run(beat, seconds) for seconds in (0, 60)] == [[], ["a 22:15:20"]]
+
+
 def test_an_entry_whose_state_cannot_be_read_is_not_sent_until_it_is_reset(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
