@@ -253,9 +253,9 @@ class Scheduler(beat.Scheduler):
             return
         now_ms, seen = self._now_ms(), print_of(job.entry.schedule)
         if state is not None and state.slot > now_ms + AHEAD_MS:
-            name, slot = job.entry.name, datetime.fromtimestamp(state.slot / 1_000, UTC)
+            name, last = job.entry.name, datetime.fromtimestamp(state.slot / 1_000, UTC)
             self._tell(
-                f"entry {name!r} is not sent before {slot:%Y-%m-%d %H:%M} UTC, its last slot: the server's clock was "
+                f"entry {name!r} is not sent before {last:%Y-%m-%d %H:%M} UTC, its last slot: the server's clock was "
                 f"ahead and went back; forget it with Schedule(app).reset({name!r})"
             )
         if state is None:
