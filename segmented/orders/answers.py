@@ -171,6 +171,8 @@ class SegmentTotals:
     segments: tuple[SegmentRow, ...]
     sale_id: str = field(default="", compare=False)
     """Identity of the sale, which its pool has noted; empty if it has none."""
+    returning: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    """Ids and units of returns that the pool may lack, if the epoch was raised in this step."""
 
     @property
     def sequence(self) -> int:

@@ -40,7 +40,7 @@ from segmented.stock.audit import unreadable_totals
 from segmented.stock.thawing import held_again_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Literal
 
     from segmented.models import PoolState, Transfer
@@ -108,17 +108,20 @@ def _rebuilt(pool: Pool, gate: OrderDatabase, state: PoolState) -> Thawed | None
     if rows is None:
         return None
     transfers: tuple[Transfer, ...] = ()
+    returning = rows.returning
     if isinstance(pool.sku, Shard):  # its stock and its transfers as of one moment, because others may send to it now
         rows, transfers = gate.transfers.read(pool.sku, other_shards(pool, pool.sku))
-        if rows.epoch != epoch:
+        later = [one.return_id for one in gate.returns.begun(pool.sku)]
+        if rows.epoch != epoch or not set(later) <= dict(returning).keys():
             return None
-    stocked = rows.quota - _withdrawn_already(pool, gate, rows.quota - rows.sold, epoch)
-    last = op.ThawPool(pool.sku, epoch, rows.sold, stocked, is_stored=True, transfers=transfers)
+    sold = rows.sold + _to_be_returned(pool, gate, returning, epoch)
+    stocked = rows.quota - _withdrawn_already(pool, gate, rows.quota - sold, epoch)
+    last = op.ThawPool(pool.sku, epoch, sold, stocked, is_stored=True, transfers=transfers)
     with suppress(PoolNotFrozen):  # another rebuild opened it
         run_sync(held_again_plan(last, state), pool.store)
         for decided in _decided(pool, gate):
             pool.store.execute(replace(last, decided=decided, is_last=False))
-        for voided in _voided(pool, gate, stocked - rows.sold):
+        for voided in _voided(pool, gate, stocked - sold):
             pool.store.execute(replace(last, decided=voided, is_last=False))
         noted = gate.stocking.note_opened(pool.sku, epoch=epoch)
         if noted == Stored(replay=False, state="done", epoch=epoch):  # else another one may have opened it, and sold
@@ -142,6 +145,20 @@ def _next_epoch(known: int, begun: int) -> int:
     That is the database's own, if a rebuild was interrupted before it noted that it would open the pool.
     """
     return begun if begun > known else known + 1
+
+
+def _to_be_returned(pool: Pool, gate: OrderDatabase, returning: Iterable[tuple[str, int]], epoch: int) -> int:
+    """Return the units of returns that the database has made, and leave them to this epoch of the pool.
+
+    The pool's records have them as sold, so its sum has them, too, until it has made these returns.
+    """
+    begun, cursor = dict(returning), -1
+    while begun and cursor != 0:
+        cursor, notes = pool.store.execute(op.ScanChanges(pool.sku, max(cursor, 0)))
+        for change_id, _ in notes:
+            begun.pop(change_id, None)
+    gate.returns.go_on(pool.sku, tuple(begun), epoch)
+    return sum(begun.values())
 
 
 def _withdrawn_already(pool: Pool, gate: OrderDatabase, unsold: int, epoch: int) -> int:

@@ -162,16 +162,34 @@ class ReturnRows:
 
         self._run(work)
 
+    def go_on(self, sku: str, return_ids: tuple[str, ...], epoch: int) -> None:
+        """Note that the pool gets the units of these returns in a later epoch."""
+        these = (returns.c.sku == sku, returns.c.return_id == bindparam("given_return_id"), returns.c.state == BEGUN)
+        moved = update(returns).where(*these).values(epoch=epoch)
+
+        def work(connection: Connection) -> None:
+            connection.exec_driver_sql(self._begin)
+            connection.execute(moved, [{"given_return_id": one} for one in return_ids])
+            connection.commit()
+
+        if return_ids:
+            self._run(work)
+
     def begun(self, sku: str) -> tuple[Return, ...]:
         """Read the returns whose units the pool may lack; repeat them."""
-        columns = (returns.c.sku, returns.c.order_id, returns.c.units, returns.c.return_id)
-        chosen = select(*columns).where(returns.c.sku == sku, returns.c.state == BEGUN).order_by(returns.c.return_id)
-        return self._run(lambda connection: tuple(Return(*row) for row in connection.execute(chosen)))
+        return self._run(lambda connection: begun_returns(connection, sku))
 
     def units(self, sku: str) -> int:
         """Return the units of all returns."""
         summed = select(cast(func.coalesce(func.sum(returns.c.units), 0), BigInteger)).where(returns.c.sku == sku)
         return self._run(lambda connection: connection.execute(summed).scalar_one())
+
+
+def begun_returns(connection: Connection, sku: str) -> tuple[Return, ...]:
+    """Read the returns whose units the pool may lack, sorted by their ids."""
+    columns = (returns.c.sku, returns.c.order_id, returns.c.units, returns.c.return_id)
+    chosen = select(*columns).where(returns.c.sku == sku, returns.c.state == BEGUN).order_by(returns.c.return_id)
+    return tuple(Return(*row) for row in connection.execute(chosen))
 
 
 def _stored(connection: Connection, values: dict[str, Any]) -> ReturnStored | None:

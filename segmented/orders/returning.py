@@ -16,7 +16,7 @@ from segmented.models import Order, Returned, Settled
 from segmented.models.ids import is_cart_line
 from segmented.orders.answers import Confirmed
 from segmented.orders.by_id import decision_on
-from segmented.orders.return_rows import NotReturned, Return
+from segmented.orders.return_rows import NotReturned, Return, ReturnStored
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
 from segmented.orders.tables import CONFIRMED, DONE
 from segmented.orders.verifying import when_verified
@@ -39,10 +39,13 @@ def return_gated(pool: Pool, gate: OrderDatabase, operation: op.ReturnUnits) -> 
     operation = replace(operation, sku=pool.sku, epoch=stored.epoch, customer_id=stored.customer_id)
     try:
         answer = _told(pool, gate, operation)
-    except EpochEnded as ended:  # a rebuilt pool counts what the database had sold then, without these units
+    except EpochEnded as ended:
         if ended.epoch < stored.epoch:
             raise PoolDiverged(pool.sku, wanted.order_id, f"its return is of epoch {stored.epoch}") from ended
-        answer = None
+        again = gate.returns.begin(wanted)
+        if isinstance(again, ReturnStored) and again.epoch > stored.epoch:  # the rebuild has left it to this epoch
+            return return_gated(pool, gate, operation)
+        answer = None  # the pool had its units, or knows no order of then: its sums have them as free
     finally:
         pool.note_return()
     if stored.state != DONE:

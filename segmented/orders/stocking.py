@@ -16,6 +16,7 @@ from segmented.errors import ChangeMismatch
 from segmented.orders.answers import ChangeRow, EpochChanged, Missing, SaleTerms, SegmentTotals, Stored, TooFewUnsold
 from segmented.orders.deciding import plan_restock, plan_withdrawal
 from segmented.orders.reading import in_utc, lock_segments
+from segmented.orders.return_rows import begun_returns
 from segmented.orders.statements import MOVE_QUOTA, given
 from segmented.orders.tables import (
     BEGUN,
@@ -246,8 +247,9 @@ class Stocking:
                 connection.execute(_DONE_BY_OPENING, {"given_sku": sku})
             _add_rows(connection, sku, rows, segment_count, epoch)
             rows = lock_segments(connection, sku)
+            returning = tuple((one.return_id, one.units) for one in begun_returns(connection, sku))
             connection.commit()
-            return SegmentTotals(sum(row.quota for row in rows), sum(row.sold for row in rows), rows)
+            return SegmentTotals(sum(row.quota for row in rows), sum(row.sold for row in rows), rows, "", returning)
 
         return self._run(work)
 

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import redis
 
-from segmented import Order, Pool
-from segmented.errors import AlreadySettled, ChangeMismatch, InvalidInput, OrderInWork, OrderUnknown, PoolGated
+from segmented import Order, Pool, protocol as op
+from segmented.errors import (
+    AlreadySettled,
+    ChangeMismatch,
+    InvalidInput,
+    OrderInWork,
+    OrderUnknown,
+    PoolFrozen,
+    PoolGated,
+)
 from segmented.models import Cart, CartReserved, LimitReached, Reserved
 from segmented.orders import audit_both, rebuild
 from segmented.orders.carts import sell_cart
@@ -17,7 +25,9 @@ from segmented.orders.returning import finish_returns
 from segmented.stock import Carts
 from tests.support.command_line import ran
 from tests.support.dying import Deaths
+from tests.support.overtaking import OvertakenStore
 from tests.support.pools.both_sides import judged, sql_rows
+from tests.support.pools.forgetting import forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,3 +223,34 @@ def test_a_refund_from_the_command_line_gives_all_units_back_once(
     assert '"order_id": "a"' in listed.stdout
     assert judged(valkey.url, order_database) == (8, 0, 8)
     assert pool.order("a")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_return_that_meets_a_rebuild_is_made_once_in_the_new_epoch(
+    pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str, *, is_late: bool
+) -> None:
+    with forgotten(pool.plain):
+        pool.reserve(Order("lost", 2, "bob"))
+        pool.confirm("lost")
+
+    def rebuilt() -> None:
+        pool.store.execute(op.FreezePool(SKU, pool.state().epoch))
+        rebuild(pool.plain, gate)
+
+    if is_late:  # its process is held up between the two sides
+        rebuilt()
+        held_up = Pool(OvertakenStore(pool.store, op.ReturnUnits, 1, rebuilt), SKU, gate=gate)
+        assert held_up.return_units("a", 1, return_id="rma-1").replay is False
+    else:
+        pool.store.execute(op.FreezePool(SKU, 1))
+        with pytest.raises(PoolFrozen):
+            pool.return_units("a", 1, return_id="rma-1")
+        rebuilt()
+        assert finish_returns(pool.plain, gate) == 1
+    assert judged(valkey.url, order_database, forgets=True) == (8, 4, 4)
+    assert audit_both(pool, gate).is_clean
+    for order_id in ("a", "lost"):
+        assert pool.return_units(order_id, 2, return_id=f"all of {order_id}").quantity == 0
+    assert judged(valkey.url, order_database) == (8, 0, 8)
+    assert audit_both(pool, gate).is_clean
+    assert pool.audit().is_clean
