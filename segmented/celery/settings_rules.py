@@ -47,6 +47,7 @@ LOCAL: Final = "localhost"
 UNKNOWN: Final = -1
 PREFIX: Final = "SEGMENTED_"
 SECRET: Final = frozenset({"url", "database", "broker"})
+PATTERNS: Final = {"metrics_address": "should be HOST:PORT", "queue": "should have no spaces and no control characters"}
 SERVICE_LINK: Final = re.compile(
     r"SEGMENTED_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)"
 )
@@ -214,5 +215,7 @@ def sentence_of(error: ValidationError, settings: Iterable[str]) -> str:
         return unknown("setting", field, settings)
     name = f"{PREFIX}{field.upper()}"
     said = wrong["msg"].removeprefix("Input ").partition(", unable to")[0]
+    said = PATTERNS.get(field, said) if wrong["type"] == "string_pattern_mismatch" else said
+    said = said.removeprefix("String ")
     value = "" if field in SECRET else f" is {shortened(wrong['input'])}:"
     return f"{name}{value} it {said[0].lower()}{said[1:]}"

@@ -10,6 +10,7 @@ from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm, dumped, load
 from segmented.errors import InvalidInput
 from segmented.locks.claim import LeaseClaim
 from segmented.locks.durations import checked_name, milliseconds, milliseconds_or_none
+from segmented.models.ids import shortened
 from segmented.once_keys import once_keys
 from segmented.protocol import AbandonRun, BeginRun, DoubtRun, FinishRun, RenewRun
 
@@ -27,10 +28,22 @@ UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 WORDS: Final = re.compile(r"([1-9][0-9]*)([smhd])")
 
 
-def in_words(duration: Duration | str) -> Duration:
+def read_words(duration: Duration | str) -> Duration | str:
     """Return the seconds of a text such as "30s", "5m", "2h" or "1d"; anything else unchanged."""
     match = WORDS.fullmatch(duration) if isinstance(duration, str) else None
-    return int(match[1]) * UNITS[match[2]] if match else duration  # type: ignore[return-value]  # who checks it refuses a text
+    return int(match[1]) * UNITS[match[2]] if match else duration
+
+
+def in_words(duration: Duration | str, what: str) -> Duration:
+    """Return the same, but raise InvalidInput for any other text; `what` names the option."""
+    found = read_words(duration)
+    if isinstance(found, str):
+        message = (
+            f"{what} is a number of seconds, a timedelta or a text such as '30s', '5m', '2h' or '1d', "
+            f"not {shortened(found)}"
+        )
+        raise InvalidInput(message)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +223,9 @@ class DedupOptions:
     def terms(self, task: str) -> RunTerms:
         """Return the terms of runs of `task`."""
         keep_ms, failures_ms = (
-            milliseconds_or_none(in_words(self.keep), "keep"),
-            milliseconds_or_none(in_words(self.keep_failures), "keep_failures"),
+            milliseconds_or_none(in_words(self.keep, "keep"), "keep"),
+            milliseconds_or_none(in_words(self.keep_failures, "keep_failures"), "keep_failures"),
         )
-        ttl_ms = milliseconds(in_words(self.ttl), "ttl")
+        ttl_ms = milliseconds(in_words(self.ttl, "ttl"), "ttl")
         remember_ms = max(keep_ms, failures_ms, ttl_ms)
         return RunTerms(task, ttl_ms, remember_ms, keep_ms, failures_ms, on_lapse=self.on_crash)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 from segmented.clock import WallClock, in_seconds
 from segmented.dedup.dedup import Dedup
 from segmented.dedup.identity import checked_key
-from segmented.dedup.terms import DAY, in_words
+from segmented.dedup.terms import DAY, read_words
 from segmented.errors import InFlight, InvalidInput
 from segmented.locks.call_keys import checked_function, name_of, shape_of
 
@@ -75,7 +75,7 @@ def once_per(
 
 
 def _seconds(period: Duration | str) -> float:
-    found: object = in_seconds(in_words(period))
+    found: object = in_seconds(read_words(period))
     if isinstance(found, bool) or not isinstance(found, int | float) or not 1 <= found <= 366 * DAY:
         message = f"a period of {period!r} is not one: give seconds from 1 on, or a text such as '5m', '2h' or '1d'"
         raise InvalidInput(message)

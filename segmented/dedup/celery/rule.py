@@ -122,24 +122,24 @@ class OnceRule:
     @property
     def queue_ms(self) -> int:
         """Milliseconds for which a message that waits keeps its key."""
-        return milliseconds_or_none(in_words(self.queue_for), "queue_for")
+        return milliseconds_or_none(in_words(self.queue_for, "queue_for"), "queue_for")
 
     @property
     def quiet_ms(self) -> int:
         """Milliseconds without a call after which `latest` runs."""
-        return milliseconds_or_none(in_words(self.quiet), "quiet")
+        return milliseconds_or_none(in_words(self.quiet, "quiet"), "quiet")
 
     @property
     def at_most_ms(self) -> int:
         """Maximum milliseconds after the first call; 0: no maximum."""
-        return 0 if self.at_most is None else milliseconds(in_words(self.at_most), "at_most")
+        return 0 if self.at_most is None else milliseconds(in_words(self.at_most, "at_most"), "at_most")
 
     def terms(self, task: str) -> RunTerms:
         """Return the terms of runs of a task."""
-        keep_ms = milliseconds_or_none(in_words(self.keep), "keep")
-        failures_ms = milliseconds_or_none(in_words(self.keep_failures), "keep_failures")
-        ttl_ms = milliseconds(in_words(self.ttl), "ttl")
-        remember_ms = max(ttl_ms, milliseconds(in_words(self.remember), "remember"), keep_ms, failures_ms)
+        keep_ms = milliseconds_or_none(in_words(self.keep, "keep"), "keep")
+        failures_ms = milliseconds_or_none(in_words(self.keep_failures, "keep_failures"), "keep_failures")
+        ttl_ms = milliseconds(in_words(self.ttl, "ttl"), "ttl")
+        remember_ms = max(ttl_ms, milliseconds(in_words(self.remember, "remember"), "remember"), keep_ms, failures_ms)
         return RunTerms(
             task,
             ttl_ms,
@@ -147,7 +147,9 @@ class OnceRule:
             keep_ms,
             failures_ms,
             seat_end=SEAT_ENDS[self.kind],
-            resend_ms=0 if self.kind == "serial" else milliseconds_or_none(in_words(self.resend_after), "resend_after"),
+            resend_ms=0
+            if self.kind == "serial"
+            else milliseconds_or_none(in_words(self.resend_after, "resend_after"), "resend_after"),
             run_on="message" if self.kind == "serial" else "key",
             at_once=self.at_once if self.kind == "serial" else 0,
         )

@@ -71,7 +71,7 @@ class Idempotent:
     def __init__(self, options: WebOptions, keep: Duration | str | None, ttl: Duration | None) -> None:
         """Create a decorator; None: the times of the middleware's `dedup`."""
         self.guard = Guard(options)
-        self._keep, self._ttl = None if keep is None else in_words(keep), ttl
+        self._keep, self._ttl = None if keep is None else in_words(keep, "keep"), ttl
         DedupOptions(keep=self._keep or 0, ttl=DEFAULT_TTL if ttl is None else ttl)  # raises
 
     def __repr__(self) -> str:

@@ -43,7 +43,10 @@ CASES: list[tuple[Callable[[], OnceRule], str]] = [
     (lambda: unique(queue_for=-1), "queue_for of -1 s is not a duration: give 0 or more"),
     (lambda: unique(resend_after=-1), "resend_after of -1 s is not a duration: give 0 or more"),
     (lambda: unique(keep=True), "keep is a number of seconds or a timedelta, not bool: True"),
-    (lambda: unique(keep="1 hour"), "keep is a number of seconds or a timedelta, not str: '1 hour'"),
+    (
+        lambda: unique(keep="1 hour"),
+        "keep is a number of seconds, a timedelta or a text such as '30s', '5m', '2h' or '1d', not '1 hour'",
+    ),
     (lambda: latest(quiet=-1), "quiet of -1 s is not a duration: give 0 or more"),
     (lambda: latest(quiet=5, at_most=2), "at_most of 2 is less than quiet of 5: give quiet or more"),
     (lambda: serial(at_once=0), "at_once of 0 is not a number of runs: give 1 to 1000"),

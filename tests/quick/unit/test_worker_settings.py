@@ -116,6 +116,8 @@ def test_another_process_gets_what_was_a_default_here(monkeypatch: pytest.Monkey
                 "broker is amqp://"
             ),
         ),
+        ({"SEGMENTED_METRICS_ADDRESS": "9465"}, "SEGMENTED_METRICS_ADDRESS is '9465': it should be HOST:PORT"),
+        ({"SEGMENTED_QUEUE": "a b"}, "SEGMENTED_QUEUE is 'a b': it should have no spaces and no control characters"),
         ({"SEGMENTED_STEP": "pack"}, "SEGMENTED_STEP is 'pack': it should be module:function"),
         ({"SEGMENTED_SKUS": "mug,\x1b"}, "SEGMENTED_SKUS: sku '\\x1b' has characters that cannot be printed"),
         (

@@ -200,7 +200,10 @@ BAD_SETTINGS: Final[list[tuple[dict[str, Any], str]]] = [
     ({"keep": -1}, "keep of -1 s is not a duration"),
     ({"keep_failures": -0.5}, "keep_failures of -0.5 s is not a duration"),
     ({"keep": float("nan")}, "keep of nan s"),
-    ({"keep": "a day"}, "keep is a number of seconds or a timedelta, not str: 'a day'"),
+    (
+        {"keep": "a day"},
+        "keep is a number of seconds, a timedelta or a text such as '30s', '5m', '2h' or '1d', not 'a day'",
+    ),
     ({"ttl": 0}, "ttl of 0 s is not a duration"),
     ({"size_max": 0}, "size_max of 0 is not a number of bytes"),
     ({"dump": None}, "dump and load are callables"),
