@@ -106,6 +106,10 @@ class RunState(LeaseState):
             self.has_ended = True
             self._lose()
             raise
+        except BaseException:  # the caller was cancelled, and the work is done
+            if effect is None:
+                self._owe(finishing)
+            raise
         self.note_release(Released())
         self.next_text = answer.next_text
         return answer.body

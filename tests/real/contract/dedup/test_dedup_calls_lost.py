@@ -6,13 +6,17 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
+from segmented import AsyncRedisStore
+from segmented.dedup import AsyncDedup
 from segmented.errors import InFlight, StoreUnavailable
 from segmented.protocol.wire import load_script
 from tests.fixtures.stores import REDIS, AsyncSide, Side
 from tests.support.contract.dedup.dedup_calls import SOON, Calls, Work
 
 if TYPE_CHECKING:
+    from segmented.servers import ValkeyServer
     from tests.support.proxy import Proxy
 
 BEGIN, FINISH, ABANDON = (load_script(name).sha.encode() for name in ("begin_run", "finish_run", "abandon_run"))
@@ -102,3 +106,21 @@ def test_a_call_is_refused_while_the_store_is_away_and_nothing_runs(far_side: Si
     assert work.done == 0
     with calls.run("k"), pytest.raises(InFlight):
         calls.begin("k")
+
+
+def test_a_finish_that_is_cancelled_while_the_server_is_slow_is_kept_all_the_same(valkey: ValkeyServer) -> None:
+    async def work() -> str:
+        return "second"
+
+    async def repeated() -> str:
+        async with await AsyncRedisStore.from_url(valkey.url) as store:
+            dedup = AsyncDedup(store, "app", ttl=6)
+            run = await dedup.begin("k")
+            assert not run.is_replay
+            with redis.Redis.from_url(valkey.url) as server:
+                server.client_pause(1_500)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(run.finish("first"), 0.3)
+            return await dedup.call("k", work, timeout=100)
+
+    assert asyncio.run(repeated()) == "first"
