@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def test_the_page_shows_the_pool_while_it_sells_and_the_verdict_after_it(valkey_url: str, tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    options = ("--web-port", str(port), "--sku", "mug", "--stock", "300", "--segments", "4")
+    options = ("--web-port", str(port), "--sku", "shown", "--stock", "300", "--segments", "4")
     with locust("take_orders", *options, url=valkey_url, folder=tmp_path):
         page = got(port, "/").decode()
         assert '"missing_host_warning": false' in page.lower()
@@ -39,7 +39,7 @@ def test_the_page_shows_the_pool_while_it_sells_and_the_verdict_after_it(valkey_
         assert asked(port, "POST", "/stop", {}) == 200
         verdict = until(port, lambda row: row["verdict"] != "audited when the test stops")["verdict"]
     assert verdict == "300 of 300 units sold, 0 on hold, 0 left: none oversold, no drift"
-    assert f"pool mug: {verdict}\n" in said(tmp_path)
+    assert f"pool shown: {verdict}\n" in said(tmp_path)
     assert "PoolState(" not in said(tmp_path)
 
 
@@ -52,6 +52,7 @@ def test_a_pool_that_was_changed_behind_its_back_ends_the_test_with_1(valkey_url
     options = ("--headless", "-u", "2", "-r", "2", "--run-time", "2", "--sku", "changed")
     with locust("take_orders", *options, url=valkey_url, folder=tmp_path) as process:
         assert process.wait(WAIT_SECONDS) == 1, said(tmp_path)
+    assert "pool changed was open before, with other numbers than the options'" in said(tmp_path)
     assert "differences between the ledger and the pool, the first: " in said(tmp_path)
 
 
