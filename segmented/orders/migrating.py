@@ -16,7 +16,7 @@ from segmented.orders.edge import translated
 from segmented.orders.engine import shown
 from segmented.orders.postgresql import PostgresStatements
 from segmented.orders.sqlite import SqliteStatements
-from segmented.orders.versions import FIRST, HEAD, known_revision, stamp, versions
+from segmented.orders.versions import ADDED, FIRST, HEAD, known_revision, stamp, versions
 from segmented.process import Guard
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def _check_columns(connection: Connection, where: str) -> None:
     there = inspect(connection)
     for table in FIRST:
         found = {column["name"] for column in there.get_columns(table.name)} if there.has_table(table.name) else set()
-        lacking = [column.name for column in table.columns if column.name not in found]
+        first = [column.name for column in table.columns if (table.name, column.name) not in ADDED]
+        lacking = [name for name in first if name not in found]
         if lacking:
             message = (
                 f"{where} has tables of segmented that no release has made: {table.name} lacks {', '.join(lacking)}; "

@@ -19,7 +19,9 @@ REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """The revisions of the tables, oldest first. This release reads and writes the last one."""
 HEAD: Final = REVISIONS[-1]
 FIRST: Final = (segments, orders, changes)
-"""The tables of the first revision, as they still are."""
+"""The tables of the first revision, as they still are, but for columns that were added."""
+ADDED: Final = frozenset({("segmented_orders", "reason")})
+"""Columns of these tables that a later revision has added."""
 VERSION_TABLE: Final = "segmented_alembic_version"
 """Of a name of its own, because the database may have another program's table of this form."""
 

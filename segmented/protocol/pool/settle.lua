@@ -73,8 +73,8 @@ end
 
 local function decide(index, id, record)
   local is_holders = holder_id == '' or record.holder == holder_id
-  if is_late and record.state == 's' then
-    return 'late' -- the record may have a part of the units that are sold
+  if is_late and record.state == 's' and record.asked ~= '' and record.quantity ~= 0 then
+    return 'late' -- the record has a part of the units that are sold
   end
   if record.state ~= 'r' or seen[id] then
     return ended_before(id, record, is_holders)

@@ -157,7 +157,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
     connect(order_database).dispose()  # makes the file, without tables
     no_tables = refused(*relay, "--database", order_database, url=valkey.url)
     assert (
-        "has no tables segmented_changes, segmented_ledger, segmented_orders, segmented_returns, segmented_sales, "
+        "has no tables segmented_changes, segmented_ledger, segmented_orders, segmented_outcomes, segmented_returns, "
         in no_tables
     )
     assert no_tables.endswith("create what is missing with 'segmented orders migrate --database URL'")

@@ -95,7 +95,7 @@ def test_a_database_slower_than_the_work_counts_against_no_order(
     gate, ended = open_gate(sqlite_url), threading.Event()
     gate.open(SKU, [3, 3])
 
-    def slow(_: object) -> NoReturn:
+    def slow(_: object, *, store_with: object) -> NoReturn:  # noqa: ARG001  # as the gate is called
         ended.wait(SECONDS)
         message = "the order database did not answer"
         raise DatabaseUnavailable(message)

@@ -67,6 +67,7 @@ def create_first(engine: Engine) -> None:
     with engine.connect() as connection:
         metadata.create_all(connection, tables=FIRST)
         connection.commit()
+    execute(engine, "ALTER TABLE segmented_orders DROP COLUMN reason")  # a later revision has added it
     execute(engine, "INSERT INTO segmented_segments (sku, segment, quota, sold, epoch) VALUES ('mug', 0, 5, 2, 1)")
     execute(
         engine,

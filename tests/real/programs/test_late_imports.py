@@ -38,7 +38,7 @@ def modules_after(program: str) -> list[str]:
     [
         ("import segmented", 2),
         ("import segmented.testing.plugin", 14),
-        ("from segmented import Lock", 50),
+        ("from segmented import Lock", 51),
         ("from segmented import Lock, RedisStore", 79),
         ("from segmented import Pool, RedisStore", 115),
     ],
