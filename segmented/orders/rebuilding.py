@@ -157,7 +157,8 @@ def _to_be_returned(pool: Pool, gate: OrderDatabase, returning: Iterable[tuple[s
         cursor, notes = pool.store.execute(op.ScanChanges(pool.sku, max(cursor, 0)))
         for change_id, _ in notes:
             begun.pop(change_id, None)
-    gate.returns.go_on(pool.sku, tuple(begun), epoch)
+    if begun:
+        gate.returns.go_on(pool.sku, tuple(begun), epoch)
     return sum(begun.values())
 
 
