@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import copy
 import logging
-from contextlib import suppress
+import signal
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +39,7 @@ from segmented.process import EXIT_INVALID_INPUT, tell
 from segmented.protocol import LeadBeat, MoveEntry, ReadBeat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from celery import Celery
 
@@ -60,6 +62,7 @@ AHEAD_MS: Final = 60_000
 """By how much a last slot may be ahead of the server's clock, which was set back, before it is told."""
 SLOT_HEADER: Final = "beat_slot"
 """Header of each message: the moment of its slot, in ISO format."""
+ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 log = logging.getLogger(__name__)
 
 
@@ -315,9 +318,10 @@ class Scheduler(beat.Scheduler):
         if is_skipped:
             log.warning("beat: %s is %.0f s late for its slot and is skipped", job.entry.name, late_ms / 1_000)
             return True
-        if not self._is_published(job, slot_ms):
-            return False
-        return is_sent or self._is_moved(job, replace(claim, is_sent=True), 0)
+        with _ended_later():
+            if not self._is_published(job, slot_ms):
+                return False
+            return is_sent or self._is_moved(job, replace(claim, is_sent=True), 0)
 
     def _is_moved(self, job: Job, after: EntryState, due_ms: int) -> bool:
         """Write a state. Returns False if another beat leads; the job then has the state that is stored."""
@@ -415,3 +419,20 @@ class Scheduler(beat.Scheduler):
         if sentence not in self._told:
             self._told.add(sentence)
             log.error("beat: %s", sentence)
+
+
+@contextmanager
+def _ended_later() -> Iterator[None]:
+    """Let a signal to end wait until a slot that was published is also marked: the next leader would send it again."""
+    if threading.current_thread() is not threading.main_thread():  # signals are not handled here
+        yield
+        return
+    came: list[int] = []
+    before = {one: signal.signal(one, lambda got, _: came.append(got)) for one in ENDING}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler or signal.SIG_DFL)  # None: it was not set from Python
+        for number in came[:1]:
+            signal.raise_signal(number)

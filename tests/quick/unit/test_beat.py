@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import pytest
 from celery import Celery
@@ -59,7 +60,7 @@ class Desk:
         self.app = Celery("shop", broker="memory://", set_as_current=False)
         self.app.conf.update(beat_store=self.store, beat_schedule=entries, **conf)
         self.schedule = Schedule(self.app)
-        self.fails = False
+        self.fails = self.is_ended = False
         self.sent: list[tuple[str, str, str]] = []
         self.app.send_task = cast("Any", self._note)  # type: ignore[method-assign]  # messages are noted, not sent
 
@@ -68,6 +69,8 @@ class Desk:
             message = "the broker is away"
             raise OSError(message)
         self.sent.append((task, options["headers"]["beat_slot"][11:19], options["task_id"]))
+        if self.is_ended:
+            signal.raise_signal(signal.SIGTERM)
 
     def beat(self, **entries: Any) -> Scheduler:  # noqa: ANN401  # an entry
         """A beat, whose code may have other entries."""
@@ -184,6 +187,25 @@ def test_a_slot_that_could_not_be_published_is_sent_again_with_the_same_id(desk:
     assert beat.tick() == 1
     desk.clock.advance(1)
     assert desk.run(beat) == ["a 22:14:20"]
+
+
+def test_a_beat_that_is_ended_while_it_sends_a_slot_marks_it_before_it_ends(desk: Desk) -> None:
+    def ended(*_: object) -> NoReturn:
+        raise SystemExit
+
+    beat = desk.beat()
+    desk.run(beat)
+    desk.is_ended = True
+    before = signal.signal(signal.SIGTERM, ended)  # as Celery's own handler does
+    try:
+        with pytest.raises(SystemExit):
+            desk.run(beat, 60)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    desk.is_ended = False
+    beat.close()
+    assert desk.run(desk.beat(), 1) == []
+    assert [slot for _, slot, _ in desk.sent] == ["22:14:20"]
 
 
 def test_a_store_that_is_away_for_a_while_ends_no_beat_and_loses_no_slot(desk: Desk) -> None:

@@ -190,7 +190,7 @@ def test_a_value_of_the_wrong_type_is_one_sentence(plugins: Path) -> None:
 
 def test_a_missing_argument_is_one_sentence(plugins: Path) -> None:
     ran = segmented("counted", plugins=plugins)
-    assert (ran.returncode, ran.stderr) == (2, "segmented: Missing argument 'quantity'.\n")
+    assert (ran.returncode, ran.stderr) == (2, "segmented: Missing argument 'quantity': see segmented counted --help\n")
 
 
 def test_a_command_of_another_package_runs(plugins: Path) -> None:
