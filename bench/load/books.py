@@ -1,4 +1,4 @@
-"""What a shop answered to its buyers, compared with what its pool says of the same orders."""
+"""Compares a shop's answers to its buyers with the records of its pool."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def step() -> Callable[[BegunOrder], None] | None:
 
 @cache
 def on_outcome() -> OnOutcome | None:
-    """Return the function that is told how orders ended, or None if none is named. Raises InvalidInput as `step`."""
+    """Return the function to call with how orders ended, or None if none is named. Raises InvalidInput as `step`."""
     found: OnOutcome | None = _function("SEGMENTED_ON_OUTCOME", settings().on_outcome)
     return found
 

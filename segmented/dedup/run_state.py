@@ -36,7 +36,7 @@ class RunState(LeaseState):
     """Return the fencing token. It grows with every run of the key; pass it to the systems that the body writes to."""
     _form: OutcomeForm
     _owed: LeaseState | None = None
-    """What repeats an outcome that the store could not keep, for the keeper."""
+    """Repeats the write of an outcome that the store could not keep; the keeper calls it."""
     next_text: str = ""
     """Text of the next message in the line, for the caller to publish; "" if there is none."""
 

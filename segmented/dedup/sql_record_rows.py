@@ -183,7 +183,7 @@ def _locked(connection: Connection, namespace: str, key: str) -> tuple[str, int]
         )
     into: Any = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}[name]
     row = {"namespace": namespace, "record_key": key, "shard": once_partition(key), "body": "{}", "ends_ms": 0}
-    # Of a row that is there this changes nothing, but it locks it and reads the newest version at any isolation level
+    # An existing row stays unchanged, but it is locked, and read in its newest version at any isolation level
     statement = (
         into(records)
         .values(row)

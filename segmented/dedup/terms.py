@@ -75,7 +75,7 @@ class NextAttempt:
     expires_ms: int = 0
     """Time until it expires; 0: never."""
     text: str = ""
-    """What is published if it is lost; "" if that is not known."""
+    """The message to publish again if this one is lost; "" if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,10 +139,14 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
     yield from _leave_line(place, if_so=is_last and (not took or place.line.may_be_in_line(place)))
     has_given_up = answer is None or is_busy(answer)
     waited = (trying.timeout or 0.0) if has_given_up else asked_at - trying.asked_at
-    outcome = "gave_up" if has_given_up else "acquired" if took else "refused"
+    _observe_wait(operation, waited, "gave_up" if has_given_up else "acquired" if took else "refused")
+    return answer, asked_at
+
+
+def _observe_wait(operation: Operation[object], waited: float, outcome: str) -> None:
+    """Report how long a wait took, in seconds, and how it ended."""
     kind = LEASE_KINDS.get(type(operation).__name__, "other")
     events.observe("segmented.lock.wait.duration", waited, (kind, outcome))
-    return answer, asked_at
 
 
 def _leave_line(place: Place, *, if_so: bool) -> Plan[None]:

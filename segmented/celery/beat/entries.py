@@ -30,7 +30,7 @@ PRINT_LENGTH: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class EntryState:
-    """What was sent of an entry: kept by its name, so that it outlives every beat."""
+    """The last runs of an entry. They are stored under its name, so that they outlive every beat."""
 
     slot: int
     """The last slot that was sent or is being sent, in milliseconds since 1970; of a new entry, its first sight."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is known of an entry."""
+    """An entry with its last runs."""
 
     name: str
     is_of_code: bool

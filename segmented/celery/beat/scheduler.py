@@ -59,7 +59,7 @@ GONE_MS: Final = 24 * 3_600 * 1_000
 """How long the state of an entry is kept that the leader's code no longer has: two versions may take turns to lead."""
 TIDY_SECONDS: Final = 3_600.0
 AHEAD_MS: Final = 60_000
-"""By how much a last slot may be ahead of the server's clock, which was set back, before it is told."""
+"""A last slot that is further ahead of the server's clock is logged: the clock was set back."""
 SLOT_HEADER: Final = "beat_slot"
 """Header of each message: the moment of its slot, in ISO format."""
 ENDING: Final = (signal.SIGTERM, signal.SIGINT)

@@ -33,7 +33,7 @@ DEFAULT_TTL: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class BeatSettings:
-    """What an app says about its schedule."""
+    """The settings of an app for its schedule."""
 
     namespace: str
     shown: str

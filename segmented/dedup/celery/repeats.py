@@ -1,4 +1,4 @@
-"""What tells repeats from runs: a signal, a line in the worker's log, and an event for Flower and other monitors."""
+"""Tells repeats from runs, by a signal, a line in the worker's log, and an event for Flower and other monitors."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ class Collected:
 
     @property
     def outcome(self) -> Answer | Unkept | None:
-        """What is kept of the whole answer; None if a repeat runs again."""
+        """Return the part of the answer to keep, or None if a repeat runs again."""
         if self.status is None or (self.is_passing and not self._is_large):
             return None
         return Unkept(self.status) if self._is_large else Answer(self.status, self._headers, b"".join(self.parts))
