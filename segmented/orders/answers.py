@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from segmented.orders.return_rows import Return
+
 
 State = Literal["begun", "done", "undone"]
 """State of a change: one side may lack it; both have it; the pool has refused it for good."""
@@ -171,8 +173,8 @@ class SegmentTotals:
     segments: tuple[SegmentRow, ...]
     sale_id: str = field(default="", compare=False)
     """Identity of the sale, which its pool has noted; empty if it has none."""
-    returning: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-    """Ids and units of returns that the pool may lack, if the epoch was raised in this step."""
+    returning: tuple[Return, ...] = field(default=(), compare=False)
+    """Returns that the pool may lack, if the epoch was raised in this step."""
 
     @property
     def sequence(self) -> int:

@@ -147,9 +147,10 @@ def stock_difference(
     """Compare the stock. A restock is in the database first, and a withdrawal in the pool first.
 
     A shard's units that are `on_the_way` are in its rows, and in no pool. A rebuild gives the pool the database's
-    stock, so a withdrawal that began before it may be in both, or in the pool.
+    stock, so a withdrawal that began before it may be in both, or in the pool. An order without a record in the pool
+    may be returned in the database first.
     """
-    least = most = 0
+    least, most = 0, sums.returning
     for change in begun:
         if (change.kind == WITHDRAWN) == (change.change_id in noted):
             most += change.units

@@ -40,11 +40,12 @@ from segmented.stock.audit import unreadable_totals
 from segmented.stock.thawing import held_again_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from typing import Literal
 
     from segmented.models import PoolState, Transfer
     from segmented.orders.database import OrderDatabase
+    from segmented.orders.return_rows import Return
     from segmented.stock import Pool
 
     Decided = tuple[tuple[str, Literal["confirmed", "cancelled"]], ...]
@@ -104,22 +105,22 @@ def _rebuilt(pool: Pool, gate: OrderDatabase, state: PoolState) -> Thawed | None
     except InvalidInput:
         return None
     epoch = _next_epoch(max(latest_epoch(state), opened), begun)
-    rows = gate.stocking.raise_epoch(pool.sku, state.segment_count, epoch=epoch, opened=opened)
+    rows = gate.stocking.raise_epoch(pool.sku, state.segment_count, epoch=epoch, opened=opened, done_since=state.epoch)
     if rows is None:
         return None
     transfers: tuple[Transfer, ...] = ()
     returning = rows.returning
     if isinstance(pool.sku, Shard):  # its stock and its transfers as of one moment, because others may send to it now
         rows, transfers = gate.transfers.read(pool.sku, other_shards(pool, pool.sku))
-        later = [one.return_id for one in gate.returns.begun(pool.sku)]
-        if rows.epoch != epoch or not set(later) <= dict(returning).keys():
+        if rows.epoch != epoch or not set(gate.returns.begun(pool.sku)) <= set(returning):
             return None
-    sold = rows.sold + _to_be_returned(pool, gate, returning, epoch)
+    again = _made_again(pool, gate, returning, epoch)
+    sold = rows.sold + sum(one.units for one in again)
     stocked = rows.quota - _withdrawn_already(pool, gate, rows.quota - sold, epoch)
     last = op.ThawPool(pool.sku, epoch, sold, stocked, is_stored=True, transfers=transfers)
     with suppress(PoolNotFrozen):  # another rebuild opened it
         run_sync(held_again_plan(last, state), pool.store)
-        for decided in _decided(pool, gate):
+        for decided in _decided(pool, gate, {one.order_id for one in again}):
             pool.store.execute(replace(last, decided=decided, is_last=False))
         for voided in _voided(pool, gate, stocked - sold):
             pool.store.execute(replace(last, decided=voided, is_last=False))
@@ -147,19 +148,18 @@ def _next_epoch(known: int, begun: int) -> int:
     return begun if begun > known else known + 1
 
 
-def _to_be_returned(pool: Pool, gate: OrderDatabase, returning: Iterable[tuple[str, int]], epoch: int) -> int:
-    """Return the units of returns that the database has made, and leave them to this epoch of the pool.
+def _made_again(pool: Pool, gate: OrderDatabase, returning: Iterable[Return], epoch: int) -> list[Return]:
+    """Return the returns that the database has made and the pool has not, and leave them to this epoch of the pool.
 
-    The pool's records have them as sold, so its sum has them, too, until it has made these returns.
+    The pool's records have their units as sold, so its sum has them, too, until it has made these returns.
     """
-    begun, cursor = dict(returning), -1
-    while begun and cursor != 0:
+    lacking, cursor = {one.return_id: one for one in returning}, -1
+    while lacking and cursor != 0:
         cursor, notes = pool.store.execute(op.ScanChanges(pool.sku, max(cursor, 0)))
         for change_id, _ in notes:
-            begun.pop(change_id, None)
-    if begun:
-        gate.returns.go_on(pool.sku, tuple(begun), epoch)
-    return sum(begun.values())
+            lacking.pop(change_id, None)
+    gate.returns.go_on(pool.sku, tuple(lacking), epoch)
+    return list(lacking.values())
 
 
 def _withdrawn_already(pool: Pool, gate: OrderDatabase, unsold: int, epoch: int) -> int:
@@ -182,12 +182,18 @@ def _withdrawn_already(pool: Pool, gate: OrderDatabase, unsold: int, epoch: int)
     return units
 
 
-def _decided(pool: Pool, gate: OrderDatabase) -> Iterator[Decided]:
-    """Find the reserved orders of the pool that the database has decided, in pages."""
+def _decided(pool: Pool, gate: OrderDatabase, returning: Collection[str]) -> Iterator[Decided]:
+    """Find the reserved orders of the pool that the database has decided, in pages.
+
+    One that is being returned was sold, also if it has no unit left.
+    """
     for ids in _reserved(pool):
         rows = gate.orders(pool.sku, ids)
         if rows:
-            yield tuple((order_id, STATES[row.state]) for order_id, row in rows.items())
+            yield tuple(
+                (order_id, "confirmed" if order_id in returning else STATES[row.state])
+                for order_id, row in rows.items()
+            )
 
 
 def _voided(pool: Pool, gate: OrderDatabase, unsold: int) -> Iterator[Decided]:

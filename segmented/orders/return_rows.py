@@ -123,6 +123,16 @@ _SELECT_CHANGE: Final = select(changes.c.kind).where(
 _SELECT_ORDER: Final = select(orders.c.state, orders.c.quantity, orders.c.customer_id).where(
     orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
 )
+_NOTE_SEQUENCE: Final = (
+    update(segments)
+    .where(
+        segments.c.sku == given(segments.c.sku),
+        segments.c.segment == _ORDERS_SEGMENT.scalar_subquery(),
+        segments.c.epoch == given(segments.c.epoch),
+        segments.c.sequence < given(segments.c.sequence),
+    )
+    .values(sequence=given(segments.c.sequence))
+)
 _FINISH: Final = (
     update(returns)
     .where(returns.c.sku == given(returns.c.sku), returns.c.return_id == given(returns.c.return_id))
@@ -154,18 +164,19 @@ class ReturnRows:
 
         return self._run(work)
 
-    def finish(self, wanted: Return) -> None:
-        """Note that the pool has the units."""
+    def finish(self, wanted: Return, epoch: int, sequence: int) -> None:
+        """Note that the pool has the units, by which change of this epoch: a pool behind it has lost them."""
 
         def work(connection: Connection) -> None:
+            connection.execute(_NOTE_SEQUENCE, wanted.values | {"given_epoch": epoch, "given_sequence": sequence})
             connection.execute(_FINISH, wanted.values)
 
         self._run(work)
 
     def go_on(self, sku: str, return_ids: tuple[str, ...], epoch: int) -> None:
-        """Note that the pool gets the units of these returns in a later epoch."""
-        these = (returns.c.sku == sku, returns.c.return_id == bindparam("given_return_id"), returns.c.state == BEGUN)
-        moved = update(returns).where(*these).values(epoch=epoch)
+        """Note that the pool gets the units of these returns in a later epoch, also if it had them before its loss."""
+        these = (returns.c.sku == sku, returns.c.return_id == bindparam("given_return_id"))
+        moved = update(returns).where(*these).values(state=BEGUN, epoch=epoch)
 
         def work(connection: Connection) -> None:
             connection.exec_driver_sql(self._begin)
@@ -185,10 +196,16 @@ class ReturnRows:
         return self._run(lambda connection: connection.execute(summed).scalar_one())
 
 
-def begun_returns(connection: Connection, sku: str) -> tuple[Return, ...]:
-    """Read the returns whose units the pool may lack, sorted by their ids."""
+def begun_returns(connection: Connection, sku: str, done_since: int | None = None) -> tuple[Return, ...]:
+    """Read the returns whose units the pool may lack, sorted by their ids.
+
+    They are those that are not done, and those that were done in the epoch `done_since` or later.
+    """
     columns = (returns.c.sku, returns.c.order_id, returns.c.units, returns.c.return_id)
-    chosen = select(*columns).where(returns.c.sku == sku, returns.c.state == BEGUN).order_by(returns.c.return_id)
+    lacking = returns.c.state == BEGUN
+    if done_since is not None:
+        lacking |= returns.c.epoch >= done_since
+    chosen = select(*columns).where(returns.c.sku == sku, lacking).order_by(returns.c.return_id)
     return tuple(Return(*row) for row in connection.execute(chosen))
 
 

@@ -48,9 +48,9 @@ def return_gated(pool: Pool, gate: OrderDatabase, operation: op.ReturnUnits) -> 
         answer = None  # the pool had its units, or knows no order of then: its sums have them as free
     finally:
         pool.note_return()
-    if stored.state != DONE:
-        gate.returns.finish(wanted)
     sequence = answer.sequence if isinstance(answer, Returned) else 0
+    if stored.state != DONE:
+        gate.returns.finish(wanted, stored.epoch, sequence)
     is_new = isinstance(answer, Returned) and not answer.replay
     return Returned(wanted.order_id, wanted.return_id, wanted.units, stored.quantity, sequence, replay=not is_new)
 

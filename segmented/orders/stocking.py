@@ -225,8 +225,10 @@ class Stocking:
 
         self._run(work)
 
-    def raise_epoch(self, sku: str, segment_count: int, *, epoch: int, opened: int | None) -> SegmentTotals | None:
-        """Put all rows into a later epoch, and return them.
+    def raise_epoch(
+        self, sku: str, segment_count: int, *, epoch: int, opened: int | None, done_since: int | None = None
+    ) -> SegmentTotals | None:
+        """Put all rows into a later epoch, and return them, with the returns that `begun_returns` reads.
 
         Returns None if they are already in an even later one, or if the pool was opened in another epoch than `opened`
         meanwhile.
@@ -247,7 +249,7 @@ class Stocking:
                 connection.execute(_DONE_BY_OPENING, {"given_sku": sku})
             _add_rows(connection, sku, rows, segment_count, epoch)
             rows = lock_segments(connection, sku)
-            returning = tuple((one.return_id, one.units) for one in begun_returns(connection, sku))
+            returning = begun_returns(connection, sku, done_since)
             connection.commit()
             return SegmentTotals(sum(row.quota for row in rows), sum(row.sold for row in rows), rows, "", returning)
 

@@ -6,7 +6,8 @@
 -- is a cancelled one without units. In the ledger it is `returned`: a line with what the order keeps, and a note of the
 -- units by segment that were given back, and the return id. Units of an order that the pool has no record of, because its
 -- order database sold it in an earlier epoch or the pool forgot it, are those that meta counts as lost: a line without a
--- segment, with the units that were given back.
+-- segment, with the units that were given back. A pool that was opened again does not count them, because its stock began
+-- without them: they are restocked.
 -- ARGV     1 order_id   2 units   3 return_id   4 epoch (in which the order database of a gated pool has stored the
 --            return; "": none)   5 customer_id ("": none; as the order database has it)
 -- answers  {"unknown"}   {"queued"}   {"gated"}   the order database must store it first   {"drifted"}
@@ -31,14 +32,17 @@ local content = 'returned ' .. digits(count) .. ' '
 local before = redis.call('HGET', CHANGES, return_id)
 if before then
   local sequence, order_id = string.match(before, '^' .. content .. '(%d+) (.*)$')
-  if order_id ~= id then
+  if pool.is_gated and not order_id then -- the order database has no restock of this id, only the return
+    sequence, order_id = string.match(before, '^restocked ' .. digits(count) .. ' (%d+)$'), id
+  end
+  if not sequence or order_id ~= id then
     return { 'mismatch' }
   end
   local replay = own_change(pool, tonumber(sequence)) and '0' or '1'
   return { 'returned', digits(record and record.quantity or 0), sequence, replay, pool.epoch }
 end
 
-local is_sold = record and record.state == 'c'
+local is_sold, is_counted = record and record.state == 'c', true
 local lost = whole(redis.call('HGET', META, 'lost') or '0')
 local parts, given, line
 if is_sold then
@@ -54,7 +58,8 @@ if is_sold then
   end
   read_bought(pool, { record.customer })
 elseif pool.is_gated and (not record or record.state == 's') then
-  if not lost or lost < count then
+  is_counted = lost and lost >= count
+  if not lost or pool.opened + pool.restocked + count > EXACT_MAX then
     return { 'drifted' }
   end
   read_bought(pool, { customer })
@@ -73,7 +78,7 @@ else
   return { 'settled', settled_line(record) }
 end
 
-pool.confirmed = pool.confirmed - count
+pool.confirmed = pool.confirmed - (is_counted and count or 0)
 if is_sold then
   local listed = {}
   for index = 1, #given, 2 do
@@ -83,18 +88,25 @@ if is_sold then
   give_units_back(pool, record, parts, given, record.quantity - count)
   line = table.concat({ id, digits(record.quantity), digits(record.segment), record.parts, record.customer, record.fence,
     table.concat(listed, ',') .. ' ' .. return_id }, '\t')
-else
+elseif is_counted then
   pool.available = pool.available + count
   add_bought(pool, customer, -count)
   line = table.concat({ id, digits(count), '', parts, customer, '', return_id }, '\t')
+else
+  pool.available, pool.restocked = pool.available + count, pool.restocked + count
+  line = pool_line(return_id, count, parts, '')
 end
-append(pool, 'returned', line)
+append(pool, is_counted and 'returned' or 'restocked', line)
+local note = content .. digits(pool.sequence) .. ' ' .. id
 if is_sold then
   record.state, record.sequence = record.quantity > 0 and 'c' or 'x', pool.sequence
   redis.call('HSET', ORDERS, id, packed(record))
-else
+elseif is_counted then
   redis.call('HSET', META, 'lost', digits(lost - count))
+else
+  redis.call('HSET', META, 'restocked', digits(pool.restocked))
+  note = 'restocked ' .. digits(count) .. ' ' .. digits(pool.sequence)
 end
-redis.call('HSET', CHANGES, return_id, content .. digits(pool.sequence) .. ' ' .. id)
+redis.call('HSET', CHANGES, return_id, note)
 write_pool(pool)
 return { 'returned', digits(is_sold and record.quantity or 0), digits(pool.sequence), '0', pool.epoch }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import redis
 
-from segmented import Order, Pool, protocol as op
+from segmented import Order, Pool, RedisStore, protocol as op
 from segmented.errors import (
     AlreadySettled,
     ChangeMismatch,
@@ -18,7 +18,7 @@ from segmented.errors import (
     PoolGated,
 )
 from segmented.models import Cart, CartReserved, LimitReached, Reserved
-from segmented.orders import audit_both, rebuild
+from segmented.orders import audit_both, rebuild, reopen_gated, verify
 from segmented.orders.carts import sell_cart
 from segmented.orders.return_rows import Return
 from segmented.orders.returning import finish_returns
@@ -32,7 +32,6 @@ from tests.support.pools.forgetting import forgotten
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented import RedisStore
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
@@ -205,6 +204,61 @@ def test_an_order_sold_before_a_rebuild_is_returned_from_what_sql_knows(
     assert pool.audit().is_clean
     report = audit_both(pool, gate)
     assert report.is_clean, report.differences
+
+
+@pytest.mark.parametrize("units", [1, 3])
+@pytest.mark.parametrize("kept", ["sold", "reserved", "nothing"])
+def test_a_done_return_that_the_pool_lost_is_made_again_after_a_rebuild(
+    store: RedisStore, gate: Gate, valkey: ValkeyServer, order_database: str, kept: str, units: int
+) -> None:
+    pool = Pool(store, SKU, gate=gate)
+    pool.open(stock=8, segments=2)
+    steps: list[Callable[[], object]] = [
+        lambda: pool.reserve(Order("a", 3, "ann")),
+        lambda: pool.confirm("a"),
+        lambda: pool.return_units("a", units, return_id="rma-1"),
+    ]
+    at = ("nothing", "reserved", "sold").index(kept)
+    for step in steps[:at]:
+        step()
+    with forgotten(pool.plain):  # its server comes back with an older snapshot
+        for step in steps[at:]:
+            step()
+    with pytest.raises(PoolFrozen):
+        verify(Pool(RedisStore(valkey.url), SKU), gate)
+    assert rebuild(pool.plain, gate).state.available == 5
+    assert audit_both(pool, gate).is_clean
+    assert finish_returns(pool.plain, gate) == 1
+    assert pool.return_units("a", units, return_id="rma-1").replay
+    assert judged(valkey.url, order_database, forgets=kept == "nothing") == (8, 3 - units, 5 + units)
+    if units < 3:
+        assert pool.return_units("a", 3 - units, return_id="rest").quantity == 0
+    assert judged(valkey.url, order_database) == (8, 0, 8)
+    assert audit_both(pool, gate).is_clean
+    assert pool.audit().is_clean
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_an_order_sold_before_its_pool_was_opened_again_can_be_returned(
+    pool: Pool, gate: Gate, store: RedisStore, valkey: ValkeyServer, *, is_lost: bool
+) -> None:
+    with redis.Redis.from_url(valkey.url) as server:
+        if is_lost:  # rebuilt: it counts what it has no record of
+            server.delete(f"seg:{{{SKU}:0}}:orders", f"seg:{{{SKU}:0}}:customers")
+            rebuild(pool.plain, gate)
+        else:
+            server.flushall()
+            reopen_gated(pool.plain, gate, segments=2, epoch=2)
+    pool = Pool(store, SKU, gate=gate)
+    gate.returns.begin(Return(SKU, "a", 1, "rma-1"))
+    assert audit_both(pool, gate).is_clean
+    assert [pool.return_units("a", 1, return_id="rma-1").replay for _ in range(2)] == [False, True]
+    assert pool.return_units("a", 2, return_id="rma-2").quantity == 0
+    assert (pool.state().available, gate.totals(SKU).sold, gate.returns.begun(SKU)) == (8, 0, ())
+    with pytest.raises(ChangeMismatch):
+        pool.restock(1, restock_id="rma-1")
+    assert audit_both(pool, gate).is_clean
+    assert pool.audit().is_clean
 
 
 def test_a_refund_from_the_command_line_gives_all_units_back_once(

@@ -122,7 +122,7 @@ class GateModel:
         self.stored.update(rows)
         return True
 
-    def raise_epoch(self, *_: object, epoch: int, opened: int | None) -> answers.SegmentTotals | None:
+    def raise_epoch(self, *_: object, epoch: int, opened: int | None, **__: object) -> answers.SegmentTotals | None:
         if any(row.epoch > epoch for row in self.rows) or self.opened != (opened or 0):
             return None
         if self.rows[0].epoch < epoch:  # a pool of the later epoch includes restocks, which are in the quota
