@@ -1,4 +1,4 @@
-"""`--all` of `segmented pool audit`, `verify`, `rebuild` and `reopen`: one pool after the other."""
+"""`--all` of `segmented pool audit`, `doctor`, `verify`, `rebuild` and `reopen`: one pool after the other."""
 
 from __future__ import annotations
 

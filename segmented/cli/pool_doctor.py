@@ -7,7 +7,8 @@ from typing import Final
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, JsonOption, SkuArgument, UrlOption, print_table, shown, write_json
+from segmented.cli.output import DEFAULT_URL, JsonOption, UrlOption, print_table, shown, write_json
+from segmented.cli.pool_all import AllOption, OneSkuArgument, each_pool, one_of, pools_of
 from segmented.models.ids import SKU_BYTES_MAX, checked_id
 from segmented.plans import run_sync
 from segmented.stores.redis import RedisStore
@@ -17,11 +18,21 @@ from segmented.watch.reading import reading_plan
 EXIT_FOUND: Final = 1
 
 
-def doctor(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
+def doctor(
+    sku: OneSkuArgument = None,
+    *,
+    all_pools: AllOption = False,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
     """Say what keeps a pool from selling, most urgent first, and the command to run next. Changes nothing.
 
     Exit code 1 if something is wrong; being closed or sold out is not. One short reading: `audit` compares every order.
     """
+    sku = one_of(sku, all_pools=all_pools)
+    if all_pools:
+        each_pool(pools_of(url), lambda one: doctor(one, url=url), json_file)
+        return
     sku = checked_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
     with RedisStore.from_url(url) as store:
         reading = run_sync(reading_plan(sku), store)

@@ -21,7 +21,7 @@ from segmented.plans import run_sync
 from segmented.process import tell
 from segmented.stores.redis import RedisStore
 from segmented.watch.doctor import OVERDUE_OUTBOX_MS
-from segmented.watch.reading import POOLS_MAX, PoolReading, as_json, known_plan, readings_plan
+from segmented.watch.reading import NOT_OPEN, POOLS_MAX, PoolReading, as_json, known_plan, readings_plan, waiting_line
 
 EVERY_MIN: Final = 0.1
 EVERY_MAX: Final = 3_600.0
@@ -76,7 +76,10 @@ def watch(
         serve(Serving(url=url, skus=named, every=every, host=host, port=port, has_page=True, password=password))
         return
     with RedisStore.from_url(url) as store, _ended_by_signals() as end, _output() as show:
-        for readings in looks(lambda: _read(store, named), every=every, seconds=seconds, clock=SystemClock(), end=end):
+        similar: dict[str, tuple[str, ...]] = {}
+        for readings in looks(
+            lambda: _read(store, named, similar), every=every, seconds=seconds, clock=SystemClock(), end=end
+        ):
             show(readings)
 
 
@@ -148,8 +151,8 @@ def _checked(skus: Sequence[str] | None) -> tuple[str, ...]:
     return named
 
 
-def _read(store: RedisStore, named: Sequence[str]) -> list[PoolReading]:
-    return run_sync(readings_plan(named or run_sync(known_plan(), store)), store)
+def _read(store: RedisStore, named: Sequence[str], similar: dict[str, tuple[str, ...]]) -> list[PoolReading]:
+    return run_sync(readings_plan(named or run_sync(known_plan(), store), similar), store)
 
 
 @contextmanager
@@ -202,6 +205,9 @@ def _print_line(found: list[PoolReading] | StoreUnavailable, before: dict[str, P
         "at": datetime.fromtimestamp(WallClock().now(), UTC).isoformat(timespec="milliseconds"),
         "pools": [as_json(one, before.get(one.sku)) for one in found],
     }
+    for one in found:
+        if one.note == NOT_OPEN and one.sku not in before:
+            tell(f"pool {one.sku!r} is {waiting_line(one)}")
     before.update({one.sku: one for one in found})
     typer.echo(json.dumps(line))
     sys.stdout.flush()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.models import ShardedState
 from segmented.models.ids import counted, visible
+from segmented.watch.reading import NOT_OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,7 @@ def diagnose(reading: PoolReading) -> list[Finding]:
     if state is not None:
         return [*_lost(state, sku), *_left_behind(reading, state, sku), *_ended(state, sku)]
     opening = f"segmented pool open {sku} --stock N --segments K"
-    if reading.note == "not open":
+    if reading.note == NOT_OPEN:
         return [
             Finding("it is not open", opening),
             Finding("if it sold with an order database before", f"segmented pool reopen {sku} --database URL"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.errors import PoolArchived, PoolMissing, SegmentedError, StoreUnavailable
 from segmented.models import PoolState
+from segmented.models.ids import visible
 from segmented.models.pools import PoolActivity
 from segmented.plans import Batch, perform
 from segmented.plans.effects import Now
@@ -23,6 +25,9 @@ SOON_MS: Final = 10_000
 READ_SECONDS: Final = 5.0
 POOLS_MAX: Final = 100
 """Pools that are read at once; more have to be named in parts."""
+NOT_OPEN: Final = "not open"
+SIMILAR_OF_MAX: Final = 1_000
+"""Pools among which similar names are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class PoolReading:
     """One for each shard."""
     note: str = ""
     """Why the pool was not read; empty if it was."""
+    similar: tuple[str, ...] = ()
+    """Pools of the server with similar names, if this one is not open."""
 
     @property
     def held(self) -> tuple[bool, ...]:
@@ -61,7 +68,7 @@ def reading_plan(sku: str) -> Plan[PoolReading]:
     except PoolArchived:
         return PoolReading(sku, at, note="archived")
     except PoolMissing:
-        return PoolReading(sku, at, note="not open")
+        return PoolReading(sku, at, note=NOT_OPEN)
     except SegmentedError as error:
         return PoolReading(sku, at, note=str(error))
     states = [answer for answer in answers if isinstance(answer, PoolState)]
@@ -69,12 +76,29 @@ def reading_plan(sku: str) -> Plan[PoolReading]:
     return PoolReading(sku, at, states[0] if directory is None else summed(directory, states), activities)
 
 
-def readings_plan(skus: Sequence[str]) -> Plan[list[PoolReading]]:
-    """Read pools, one after the other."""
+def readings_plan(skus: Sequence[str], similar: dict[str, tuple[str, ...]]) -> Plan[list[PoolReading]]:
+    """Read pools, one after the other. `similar` remembers the names that are like those of pools that are not open."""
     found: dict[str, PoolReading] = {}
     for sku in skus:
-        found[sku] = yield from reading_plan(sku)
+        reading = yield from reading_plan(sku)
+        if reading.note == NOT_OPEN:
+            if sku not in similar:
+                similar[sku] = yield from similar_plan(sku)
+            reading = replace(reading, similar=similar[sku])
+        found[sku] = reading
     return list(found.values())
+
+
+def similar_plan(sku: str) -> Plan[tuple[str, ...]]:
+    """List up to three pools of the server with a similar name."""
+    known = {name.casefold(): name for name in (yield from perform(op.ListPools()))[:SIMILAR_OF_MAX] if name != sku}
+    return tuple(known[name] for name in get_close_matches(sku.casefold(), known))
+
+
+def waiting_line(reading: PoolReading) -> str:
+    """Return a sentence about a pool that is not open, and the pools whose names are similar."""
+    names = ", ".join(visible(name) for name in reading.similar)
+    return f"{NOT_OPEN}: waiting for it; " + (f"did you mean {names}?" if names else "no pool here has a similar name")
 
 
 def pace(before: PoolReading | None, now: PoolReading) -> dict[str, float] | None:
@@ -92,7 +116,8 @@ def as_json(now: PoolReading, before: PoolReading | None = None) -> dict[str, An
     """Return the numbers of a reading; its rates are null without a reading `before`."""
     state = now.state
     if state is None:
-        return {"sku": now.sku, "condition": now.note, "is_readable": False}
+        similar = {"similar": list(now.similar)} if now.note == NOT_OPEN else {}
+        return {"sku": now.sku, "condition": now.note, "is_readable": False, **similar}
     outbox = {
         "orders": sum(one.outbox for one in now.activities),
         "due": sum(one.outbox_due for one in now.activities),

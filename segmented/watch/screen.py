@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from rich.text import Text
 
 from segmented.models.ids import plural, visible
-from segmented.watch.reading import SOON_MS, pace
+from segmented.watch.reading import NOT_OPEN, SOON_MS, pace, waiting_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +54,8 @@ def screen(
 def _block(now: PoolReading, before: PoolReading | None, width: int, *, is_plain: bool) -> Iterator[Text]:
     state = now.state
     if state is None:
-        yield Text.assemble((visible(now.sku), "bold"), "  ", (visible(now.note), "yellow"))
+        note = waiting_line(now) if now.note == NOT_OPEN else visible(now.note)
+        yield Text.assemble((visible(now.sku), "bold"), "  ", (note, "yellow"))
         return
     share = f" ({100 * state.confirmed // state.stocked} %)" if state.stocked else ""
     yield Text.assemble(

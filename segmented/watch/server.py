@@ -64,6 +64,7 @@ class Watcher:
         self._guard = asyncio.Lock()
         self._read_at = float("-inf")
         self._before: dict[str, PoolReading] = {}
+        self._similar: dict[str, tuple[str, ...]] = {}
         self.readings: list[PoolReading] | None = None
         """The last reading; None if the server did not answer."""
         self.event = "{}"
@@ -78,7 +79,7 @@ class Watcher:
             try:
                 async with asyncio.timeout(READ_SECONDS_MAX):
                     skus = self._named or await run_async(known_plan(), self._store)
-                    found = await run_async(readings_plan(skus), self._store)
+                    found = await run_async(readings_plan(skus, self._similar), self._store)
                 before = self._before if now < self._read_at + PACE_READINGS * self.every else {}
                 self.event = json.dumps({"pools": [as_json(one, before.get(one.sku)) for one in found]})
                 self._before = {one.sku: one for one in found}

@@ -71,13 +71,25 @@ def _words(error: Exception) -> str:
     return f"{found}; {SENTINEL_REFUSED}" if details and "AuthenticationError" in str(error) else found
 
 
+def _cure(where: str, error: Exception, *, is_first: bool) -> str:
+    """Return what to try if TLS and no TLS may have met, which neither side says; "" otherwise."""
+    scheme, is_tls = where.partition(":")[0], where.startswith("rediss")
+    if is_tls and isinstance(error, RedisTimeoutError) and "connecting" in str(error):
+        return f"; if the server speaks no TLS, begin the URL with {scheme.replace('rediss', 'redis', 1)}://"
+    is_cut = "reset by peer" in str(error) or "closed by server" in str(error)
+    if is_first and is_cut and scheme.startswith("redis") and not is_tls:
+        return f"; if the server asks for TLS, begin the URL with {scheme.replace('redis', 'rediss', 1)}://"
+    return ""
+
+
 def our_error(raised: Exception, where: str) -> StoreError:
     """Translate the driver's error into one of ours, in one sentence."""
     match _meant(raised):
         case AuthenticationError() as error:
             return StoreRefused(f"{where} refused the password: {error}")
         case RedisConnectionError() | RedisTimeoutError() | OSError() as error:
-            return StoreUnavailable(f"{where} did not answer: {_words(error) or 'no reply in time'}")
+            words = _words(error) or "no reply in time"
+            return StoreUnavailable(f"{where} did not answer: {words}{_cure(where, error, is_first=False)}")
         case AskError() as error:  # MovedError is a subclass
             return StoreUnavailable(f"{where} has the key on another node of its cluster: {error}")
         case ReadOnlyError() | ClusterDownError() | TryAgainError() as error:  # MASTERDOWN is also a ClusterDownError
@@ -164,7 +176,7 @@ def _first_contact(server: str, error: Exception) -> str:
             cure = ": add protocol=2 to the URL" if unknown[1] == "HELLO" else ", which is needed to check it"
             return f"the server at {server} has no {unknown[1]}{cure}"
         case RedisConnectionError() | RedisTimeoutError() | OSError():
-            return f"no server answers at {server}: {_words(error)}"
+            return f"no server answers at {server}: {_words(error)}{_cure(server, error, is_first=True)}"
     return f"the server at {server} is not usable: {error}"
 
 

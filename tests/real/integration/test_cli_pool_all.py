@@ -1,4 +1,4 @@
-"""`--all` of `segmented pool audit`, `verify`, `rebuild` and `reopen`, and `repair --from-database`."""
+"""`--all` of `segmented pool audit`, `doctor`, `verify`, `rebuild` and `reopen`, and `repair --from-database`."""
 
 from __future__ import annotations
 
@@ -55,6 +55,15 @@ def test_every_pool_is_audited_and_one_that_drifted_is_named(
 
 
 @pytest.mark.usefixtures("pools")
+def test_every_pool_is_diagnosed_and_one_with_a_fault_is_named(store: RedisStore, valkey: ValkeyServer) -> None:
+    assert ran("pool", "doctor", "--all", url=valkey.url).returncode == 0
+    store.client.hset("seg:{plain:0}:meta", "available", "9")
+    done = ran("pool", "doctor", "--all", "--json", "-", url=valkey.url)
+    found = {one["sku"]: one["exit_code"] for one in json.loads(done.stdout)["pools"]}
+    assert (done.returncode, found) == (1, {"cup": 0, "mug": 0, "plain": 1, "plate": 0})
+
+
+@pytest.mark.usefixtures("pools")
 def test_every_gated_pool_and_shard_is_verified_or_rebuilt(
     store: RedisStore, order_database: str, valkey: ValkeyServer
 ) -> None:
@@ -87,7 +96,7 @@ def test_every_sale_whose_pool_is_gone_is_opened_again(
 
 
 def test_one_pool_or_all_of_them_must_be_named(valkey: ValkeyServer) -> None:
-    for words in (["audit"], ["verify", "cup", "--all"], ["rebuild"], ["reopen"]):
+    for words in (["audit"], ["doctor"], ["verify", "cup", "--all"], ["rebuild"], ["reopen"]):
         done = ran("pool", *words, url=valkey.url)
         assert (done.returncode, done.stderr.splitlines()[-1]) == (
             2,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tests.fixtures.deployments import TlsServer
     from tests.support.servers.deployments import Cluster, Sentinels
+    from tests.support.servers.nodes import Node
 
 LONG: Final = 600.0
 SOON: Final = 60.0
@@ -55,6 +56,24 @@ def test_a_server_whose_authority_we_do_not_know_is_refused(
         connect(tls_server.bare_url)
     assert str(caught.value).startswith(f"no server answers at {tls_server.bare_url}: ")
     assert "certificate verify failed" in str(caught.value)
+
+
+@both_colours
+def test_a_url_without_tls_at_a_server_with_tls_names_the_cure(
+    connect: Callable[[str], None], tls_server: TlsServer
+) -> None:
+    with pytest.raises(StoreUnavailable) as caught:
+        connect(tls_server.bare_url.replace("rediss", "redis"))
+    assert str(caught.value).endswith("; if the server asks for TLS, begin the URL with rediss://")
+
+
+@both_colours
+def test_a_url_with_tls_at_a_server_without_it_names_the_cure(
+    connect: Callable[[str], None], single_server: Node
+) -> None:
+    with pytest.raises(StoreUnavailable) as caught:
+        connect(f"rediss://127.0.0.1:{single_server.port}?socket_connect_timeout=0.2")
+    assert str(caught.value).endswith("; if the server speaks no TLS, begin the URL with redis://")
 
 
 @both_colours

@@ -134,6 +134,12 @@ def test_a_watch_begins_before_the_pool_is_open(store: RedisStore, valkey: Valke
     assert (first["condition"], last["condition"], last["available"], run.returncode) == ("not open", "open", 7, 0)
 
 
+def test_a_watch_of_a_name_with_a_typing_error_says_so_at_once(pool: Pool, valkey: ValkeyServer) -> None:
+    done = ran("watch", "concrt", "--every", "0.1", "--for", "0.3", url=valkey.url)
+    assert done.returncode == 0
+    assert done.stderr == f"segmented: pool 'concrt' is not open: waiting for it; did you mean {pool.sku}?\n"
+
+
 def test_a_watch_says_that_the_server_is_away_and_goes_on(start_valkey: Callable[..., ValkeyServer]) -> None:
     server = start_valkey()
     with RedisStore.from_url(server.url) as store:

@@ -10,7 +10,7 @@ from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool, ShardedPool
 from segmented.stores.memory import MemoryStore
 from segmented.watch.metrics import exposition
-from segmented.watch.reading import as_json, known_plan, pace, readings_plan
+from segmented.watch.reading import as_json, known_plan, pace, readings_plan, waiting_line
 from segmented.watch.screen import bars, marks, screen
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read(store: MemoryStore, *skus: str) -> list[PoolReading]:
-    return run_sync(readings_plan(skus), store)
+    return run_sync(readings_plan(skus, {}), store)
 
 
 def test_a_reading_counts_held_segments_ended_holds_and_submitted_orders() -> None:
@@ -53,6 +53,16 @@ def test_a_pool_that_is_not_open_is_said_beside_the_others() -> None:
         ("nothing", "not open", False),
         ("poster", "open", True),
     ]
+
+
+def test_a_pool_that_is_not_open_is_waited_for_and_similar_names_are_said() -> None:
+    store = MemoryStore()
+    Pool(store, "Concert").open(stock=10, segments=3)
+    typo, other = read(store, "concrt", "zzz")
+    assert (typo.similar, other.similar) == (("Concert",), ())
+    assert waiting_line(typo) == "not open: waiting for it; did you mean Concert?"
+    assert waiting_line(other) == "not open: waiting for it; no pool here has a similar name"
+    assert as_json(typo)["similar"] == ["Concert"]
 
 
 def test_a_rate_is_per_second_since_the_reading_before() -> None:
