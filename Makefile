@@ -92,7 +92,7 @@ lint: $(STAMP)
 
 docs: $(STAMP) ## write the generated pages and charts, then check every link
 	@for page in command-line metrics python worker-settings; do \
-	  $(BIN)/python -m segmented.cli.reference $$page > docs/reference/$$page.new && \
+	  $(BIN)/python -m tests.support.reference $$page > docs/reference/$$page.new && \
 	  mv docs/reference/$$page.new docs/reference/$$page.md || exit 1; \
 	done
 	@$(BIN)/python -m tests.support.lock_kinds > docs/reference/lock-kinds.new

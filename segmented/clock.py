@@ -52,7 +52,7 @@ class WallClock:
 
 
 class ManualClock:
-    """A clock that moves only when `advance` is called, for tests and the simulator.
+    """A clock that moves only when `advance` is called, for tests.
 
     With `auto`, a wait moves it to the wait's end at once, so that one thread or task can wait for a lease to expire.
     """

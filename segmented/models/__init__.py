@@ -1,3 +1,4 @@
+# ruff: noqa: F403  # type checkers find each name where it is defined; programs find it in LATE
 """Values that cross a boundary: orders, and the named answers to every operation. All are frozen.
 
 Answers are values: sold out is the usual outcome of a flash sale, not an exception.
@@ -10,110 +11,13 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.models.assignments import UNASSIGNED as UNASSIGNED, Assignment as Assignment
-    from segmented.models.carts import (
-        CART_ID_BYTES_MAX as CART_ID_BYTES_MAX,
-        CART_SKUS_MAX as CART_SKUS_MAX,
-        PINNED_UNTIL_MS as PINNED_UNTIL_MS,
-        Cart as Cart,
-        CartAnswer as CartAnswer,
-        CartDecided as CartDecided,
-        CartFate as CartFate,
-        CartLine as CartLine,
-        CartRecord as CartRecord,
-        CartRefused as CartRefused,
-        CartReserved as CartReserved,
-        CartSettled as CartSettled,
-        CartState as CartState,
-        CartSweep as CartSweep,
-        LineRefusal as LineRefusal,
-        UnfinishedCart as UnfinishedCart,
-        UnfinishedCarts as UnfinishedCarts,
-        cart_of as cart_of,
-    )
-    from segmented.models.ids import (
-        EPOCH_MAX as EPOCH_MAX,
-        ORDER_ID_BYTES_MAX as ORDER_ID_BYTES_MAX,
-        QUANTITY_MAX as QUANTITY_MAX,
-        SEGMENT_COUNT_MAX as SEGMENT_COUNT_MAX,
-        SHOWN_MAX as SHOWN_MAX,
-        SKU_BYTES_MAX as SKU_BYTES_MAX,
-        STOCK_MAX as STOCK_MAX,
-        UNITS_MAX as UNITS_MAX,
-        check_own_id as check_own_id,
-        checked_id as checked_id,
-        plain_text as plain_text,
-        shortened as shortened,
-    )
-    from segmented.models.locks import (
-        Acquired as Acquired,
-        Cached as Cached,
-        CachedKind as CachedKind,
-        Forgotten as Forgotten,
-        Held as Held,
-        HeldBy as HeldBy,
-        Lost as Lost,
-        MayLoad as MayLoad,
-        Outpaced as Outpaced,
-        Reestablished as Reestablished,
-        Released as Released,
-        Renewed as Renewed,
-        ServerIdentity as ServerIdentity,
-        Standing as Standing,
-        Uncached as Uncached,
-        Unreplicated as Unreplicated,
-        Written as Written,
-    )
-    from segmented.models.orders import (
-        Busy as Busy,
-        Closed as Closed,
-        Decided as Decided,
-        Granted as Granted,
-        LimitReached as LimitReached,
-        Order as Order,
-        OrderRecord as OrderRecord,
-        OrderState as OrderState,
-        Part as Part,
-        Refusal as Refusal,
-        Reserved as Reserved,
-        Returned as Returned,
-        Settled as Settled,
-        SoldOut as SoldOut,
-        Superseded as Superseded,
-        Taken as Taken,
-    )
-    from segmented.models.pools import (
-        AlreadyOpen as AlreadyOpen,
-        Assigned as Assigned,
-        Differing as Differing,
-        EntryKind as EntryKind,
-        Frozen as Frozen,
-        Inspected as Inspected,
-        InspectedCart as InspectedCart,
-        LedgerEntry as LedgerEntry,
-        Mended as Mended,
-        Opened as Opened,
-        Outrun as Outrun,
-        PoolClosed as PoolClosed,
-        PoolState as PoolState,
-        Resized as Resized,
-        Restocked as Restocked,
-        Sound as Sound,
-        Thawed as Thawed,
-        TooFew as TooFew,
-        Transfer as Transfer,
-        Trimmed as Trimmed,
-        Verified as Verified,
-    )
-    from segmented.models.shards import (
-        SHARD_COUNT_MAX as SHARD_COUNT_MAX,
-        Received as Received,
-        Shard as Shard,
-        ShardDirectory as ShardDirectory,
-        ShardedState as ShardedState,
-        ShardFound as ShardFound,
-        checked_pool_name as checked_pool_name,
-    )
+    from segmented.models.assignments import *
+    from segmented.models.carts import *
+    from segmented.models.ids import *
+    from segmented.models.locks import *
+    from segmented.models.orders import *
+    from segmented.models.pools import *
+    from segmented.models.shards import *
 
 LATE: Final = from_modules(
     {

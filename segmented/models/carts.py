@@ -80,7 +80,7 @@ def cart_of(cart_id: str, content: str) -> Cart:
     return Cart(cart_id, ((sku, quantity) for sku, quantity in lines), customer_id)
 
 
-def mismatch_of(cart: Cart, stored: Cart) -> CartMismatch:
+def cart_mismatch(cart: Cart, stored: Cart) -> CartMismatch:
     """Return the error for a cart whose id is stored with other content: what differs, with both values."""
     found = []
     if stored.customer_id != cart.customer_id:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from segmented.errors import OrderUnknown
-from segmented.models import Busy, Closed, Decided, LimitReached, Settled, SoldOut
-from segmented.models.orders import fate_of
+from segmented.models.orders import Busy, Closed, Decided, LimitReached, Settled, SoldOut, fate_of
 from segmented.models.submitted import Accepted, Dead, Queued, Submitted, SubmittedState
 
 if TYPE_CHECKING:

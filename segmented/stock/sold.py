@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from segmented.models import OrderState
+from segmented.models.orders import OrderState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import segmented.errors
-from segmented.cli.reference import public_names
 from tests.support.paths import ROOT
+from tests.support.reference import public_names
 
 PAGE: Final = ROOT / "docs" / "glossary.md"
 HEADING: Final = "## Errors\n"

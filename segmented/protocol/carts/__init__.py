@@ -26,7 +26,7 @@ from segmented.models import (
     UnfinishedCarts,
     cart_of,
 )
-from segmented.models.carts import mismatch_of
+from segmented.models.carts import cart_mismatch
 from segmented.protocol.base import Operation, Release
 from segmented.protocol.pool import STATES, keys_of, kind_of
 from segmented.protocol.pool.foreign import moment
@@ -64,7 +64,7 @@ class OpenCart(Operation[CartRecord]):
                 stored = cart_of(cart.cart_id, text(reply[1]))
             except UNREADABLE:
                 raise CartMismatch(cart.home, cart.cart_id) from None
-            raise mismatch_of(cart, stored)
+            raise cart_mismatch(cart, stored)
         return _record(cart.home, cart.cart_id, reply)
 
     acknowledges = always

@@ -19,9 +19,9 @@ from segmented.plans import Plan, perform
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stock.plans import expire_plan
-from segmented.testing import Simulation, Sleep
 from tests.support.pools.carting import ending_before, one_by_one
 from tests.support.sim.seeds import each_seed
+from tests.support.sim.simulator import Simulation, Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,9 +26,9 @@ from segmented.models.dedup import (
     RunFinished,
 )
 from segmented.plans import Now, Plan, perform
-from segmented.testing import Killed, Simulation, Sleep
 from tests.support.contract.dedup.dedup_desk import POINTS, Point
 from tests.support.sim.seeds import each_seed
+from tests.support.sim.simulator import Killed, Simulation, Sleep
 
 if TYPE_CHECKING:
     from segmented.protocol import Operation

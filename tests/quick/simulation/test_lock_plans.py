@@ -17,9 +17,8 @@ from segmented.plans import Now, Plan, perform
 from segmented.plans.line import HAND_OFFS_MAX
 from segmented.protocol import ReleaseLock
 from segmented.protocol.lock import LEFT_MS, NEWCOMERS_MAX
-from segmented.testing import Killed, Simulation, Sleep
-from segmented.testing.simulator import Part, Schedule, keeping_to
 from tests.support.sim.seeds import each_seed
+from tests.support.sim.simulator import Killed, Part, Schedule, Simulation, Sleep, keeping_to
 
 if TYPE_CHECKING:
     from segmented.clock import Clock

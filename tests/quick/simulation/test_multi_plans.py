@@ -16,12 +16,12 @@ from segmented.locks.multi import multi_plan
 from segmented.models import Acquired, Cached
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.protocol import AcquireLock, ForgetCached, ReadCached, ReleaseLock
-from segmented.testing import Killed, Simulation, Sleep
 from tests.support.sim.seeds import each_seed
+from tests.support.sim.simulator import Killed, Simulation, Sleep
 
 if TYPE_CHECKING:
     from segmented.protocol import Effect
-    from segmented.testing.simulator import Actor
+    from tests.support.sim.simulator import Actor
 
 NAMES = "abcdef"
 

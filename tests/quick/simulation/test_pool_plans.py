@@ -20,9 +20,8 @@ from segmented.protocol.lock import LEFT_MS, NEWCOMERS_MAX
 from segmented.stock import LedgerFold
 from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan, grant_plan
-from segmented.testing import Killed, Simulation, Sleep
-from segmented.testing.simulator import Part, Schedule, keeping_to
 from tests.support.sim.seeds import each_seed
+from tests.support.sim.simulator import Killed, Part, Schedule, Simulation, Sleep, keeping_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

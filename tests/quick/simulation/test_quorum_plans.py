@@ -9,9 +9,9 @@ from segmented.locks.quorum import QuorumClaim
 from segmented.models import Renewed
 from segmented.plans import Now, Plan, perform
 from segmented.protocol import AcquireVote, ReleaseVote
-from segmented.testing import Killed, Sleep
 from tests.support.sim.quorum_world import QuorumWorld
 from tests.support.sim.seeds import each_seed
+from tests.support.sim.simulator import Killed, Sleep
 
 CLEANED_UP = 65.0
 """Seconds after which every duty has ended and every lease has lapsed."""

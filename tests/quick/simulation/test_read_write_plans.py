@@ -16,12 +16,12 @@ from segmented.locks.semaphore import PermitClaim
 from segmented.models import Held
 from segmented.plans import Now, Plan, perform
 from segmented.protocol import AcquireFair, Operation
-from segmented.testing import Killed, Simulation, Sleep
 from tests.support.sim.seeds import each_seed
+from tests.support.sim.simulator import Killed, Simulation, Sleep
 
 if TYPE_CHECKING:
     from segmented.locks.claim import Claim
-    from segmented.testing.simulator import Actor
+    from tests.support.sim.simulator import Actor
 
 
 class Resource:

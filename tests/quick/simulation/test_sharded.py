@@ -16,10 +16,10 @@ from segmented.plans import Plan, perform
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stores.memory import MemoryStore
-from segmented.testing import Killed, Sleep
 from tests.support.pools.carting import ending_before, one_by_one
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.sharded_shop import GATHER_LOCK, HOLD_MS, SKU, Shop, order_of, scattered
+from tests.support.sim.simulator import Killed, Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable

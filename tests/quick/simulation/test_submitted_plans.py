@@ -29,10 +29,10 @@ from segmented.stock.outbox import (
 )
 from segmented.stock.plans import expire_plan, settle_many_plan, take_plan
 from segmented.stock.sold_out_mark import SoldOutMark
-from segmented.testing import Simulation, Sleep
 from tests.support.pools.carting import ending_before
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.sharded_shop import SKU, TRIES, Refused, Shop, order_of, scattered
+from tests.support.sim.simulator import Simulation, Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ import random
 from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
 from segmented.locks.zookeeper_plan import Claim, Turn, acquire_plan, release_plan
 from segmented.plans import Plan, perform
-from segmented.testing import Killed, Sleep
 from tests.support.sim.seeds import each_seed
+from tests.support.sim.simulator import Killed, Sleep
 from tests.support.sim.zookeeper_world import SessionFaults, ZooKeeperWorld
 
 PARENT = "/locks/door"

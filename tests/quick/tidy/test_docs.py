@@ -12,11 +12,11 @@ import pytest
 
 import segmented
 import segmented.errors
-from segmented.cli.reference import public_names
 from tests.quick.tidy.rules_claims import blocks
 from tests.quick.tidy.sources import files
 from tests.support.glossary import PAGE, section
 from tests.support.paths import ROOT, TESTS
+from tests.support.reference import public_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ from importlib import import_module
 import segmented
 from segmented import errors
 from segmented.cli.main import MEASURING
-from segmented.cli.reference import MODULES, public_names
 from segmented.orders.versions import REVISIONS
 from tests.support.paths import ROOT
+from tests.support.reference import MODULES, public_names
 from tests.support.versions import PARTS
 
 NAMES: list[str] = list(getattr(segmented, "__all__", []))

@@ -44,11 +44,11 @@ from segmented import (
     single_flight,
     stock,
 )
-from segmented.cli.reference import MODULES, public_names
 from segmented.locks import AsyncMultiLock, MultiLock
 from segmented.protocol import RevokeLock
 from segmented.stock import AsyncShardedPool, Carts, ShardedPool
 from segmented.testing import ManualClock
+from tests.support.reference import MODULES, public_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable

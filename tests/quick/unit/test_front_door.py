@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 import segmented
-from segmented.cli.reference import public_names
+from tests.support.reference import public_names
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -18,7 +18,6 @@ from valkey import asyncio as valkey_asyncio
 
 import segmented
 from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks, stock
-from segmented.cli.reference import python_page
 from segmented.clock import ManualClock
 from segmented.locks import (
     AsyncFairLock,
@@ -46,6 +45,7 @@ from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stores.memory.model import Engine, MemoryModel
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
+from tests.support.reference import python_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,6 @@ from hypothesis import given, strategies as st
 
 import segmented
 from segmented import Dedup, Lock, MemoryStore, Outbox, Pool, RedisStore, single_flight
-from segmented.cli.reference import MODULES, public_names
 from segmented.errors import (
     AcquireTimeout,
     GrantSuperseded,
@@ -44,6 +43,7 @@ from segmented.orders import Gate, WorkTerms, connect
 from segmented.orders.forgetting import forget
 from segmented.orders.relaying import relay
 from segmented.testing import ManualClock
+from tests.support.reference import MODULES, public_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

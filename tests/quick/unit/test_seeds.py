@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.plans import Plan, perform
-from segmented.testing import Simulation, Sleep
 from tests.support.sim import seeds
 from tests.support.sim.seeds import VARIABLE, each_seed, name_of
 from tests.support.sim.shrinking import smallest
+from tests.support.sim.simulator import Simulation, Sleep
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,10 @@ import pytest
 from segmented.celery.selling.servers import queue_name
 from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
 from segmented.celery.settings_rules import broker_beside, kombu_url
-from segmented.cli.reference import settings_page
 from segmented.errors import InvalidInput
 from segmented.servers.announcement import announcement_file, announcing
 from tests.support.paths import ROOT
+from tests.support.reference import settings_page
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,12 +27,12 @@ from segmented import (
     events,
     protocol as op,
 )
-from segmented.cli.reference import metrics_page
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, PoolFrozen
 from segmented.events.table import METRICS, OTHER, VALUES_MAX, Bounded, prometheus_name
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Order, SoldOut
 from tests.support.paths import ROOT
+from tests.support.reference import metrics_page
 from tests.support.workers.selling import until
 
 if TYPE_CHECKING:

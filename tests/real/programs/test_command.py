@@ -298,7 +298,7 @@ def test_on_a_terminal_the_help_has_frames() -> None:
 
 def test_the_reference_page_is_what_the_help_says() -> None:
     page = subprocess.run(
-        [sys.executable, "-m", "segmented.cli.reference"], capture_output=True, text=True, check=True, timeout=LIMIT
+        [sys.executable, "-m", "tests.support.reference"], capture_output=True, text=True, check=True, timeout=LIMIT
     ).stdout
     written = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
     assert written.split() == page.split(), "`make docs` writes it"  # lines may break elsewhere
@@ -306,7 +306,7 @@ def test_the_reference_page_is_what_the_help_says() -> None:
 
 def test_the_reference_page_has_a_section_for_every_command(plugins: Path) -> None:
     page = subprocess.run(
-        [sys.executable, "-m", "segmented.cli.reference"],
+        [sys.executable, "-m", "tests.support.reference"],
         capture_output=True,
         text=True,
         check=True,

@@ -9,8 +9,8 @@ import pytest
 
 import segmented
 from segmented import locks, servers
-from segmented.cli.reference import public_names
 from segmented.servers.valkey import ValkeyServer
+from tests.support.reference import public_names
 
 LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy", "segmented.dedup", "segmented.compat")
 PATIENCE = 120

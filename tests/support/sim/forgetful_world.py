@@ -16,15 +16,15 @@ from segmented.protocol import Effect, Operation
 from segmented.protocol.wire import Dialect, Peer
 from segmented.stores.memory import MemoryModel
 from segmented.stores.redis.exchange import Seen
-from segmented.testing import Simulation
 from tests.support.sim.replicas import replica_of
+from tests.support.sim.simulator import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.clock import ManualClock
     from segmented.models import OrderRecord
-    from segmented.testing.simulator import Actor
+    from tests.support.sim.simulator import Actor
 
 AnswerT = TypeVar("AnswerT")
 

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from segmented.orders import answers
-from segmented.testing import Sleep
 from tests.support.sim.forgetful_world import Do
+from tests.support.sim.simulator import Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

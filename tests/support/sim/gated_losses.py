@@ -28,9 +28,9 @@ from segmented.orders.changing import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.plans import Plan, perform
 from segmented.stock import Pool
-from segmented.testing import Killed, Sleep
 from tests.support.sim.forgetful_world import NATURE, Do, ForgetfulWorld
 from tests.support.sim.gate_model import GateModel, Row, SteppedGate
+from tests.support.sim.simulator import Killed, Sleep
 from tests.support.sim.stepping import SteppedStore, stepped
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ from segmented.stores.quorum.store import errands_of
 from segmented.stores.quorum.tally import NotAsked
 from segmented.stores.quorum.voting import Ask, Await, Membership, Pause, Rules, Steps, voting
 from segmented.stores.quorum.wakeups import Heard
-from segmented.testing import Simulation, Sleep
+from tests.support.sim.simulator import Simulation, Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from segmented.stores.quorum.request_queue import Errand
     from segmented.stores.quorum.tally import Poll
-    from segmented.testing.simulator import Actor
+    from tests.support.sim.simulator import Actor
 
 ANSWER_TIMEOUT: Final = 0.05
 PATIENCE: Final = 0.2

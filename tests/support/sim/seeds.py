@@ -14,14 +14,14 @@ from collections import Counter
 from functools import wraps
 from typing import TYPE_CHECKING, Final, cast
 
-from segmented.testing.simulator import Schedule, keeping_to
 from tests.support.paths import TESTS
 from tests.support.sim.shrinking import smallest
+from tests.support.sim.simulator import Schedule, keeping_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from segmented.testing.simulator import Part
+    from tests.support.sim.simulator import Part
 
 SEEDS: Final = 4
 """How many a test runs unless it says how many; a slower one takes fewer."""

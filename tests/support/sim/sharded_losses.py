@@ -26,9 +26,9 @@ from segmented.models import Granted, Order, Reserved, Settled
 from segmented.plans import Plan, perform
 from segmented.stock.sharded.opening import home_of
 from segmented.stock.thawing import thaw_plan
-from segmented.testing import Sleep
 from tests.support.sim.replicas import replica_of
 from tests.support.sim.sharded_shop import HOLD_MS, SHARDS, SKU, Shop, scattered
+from tests.support.sim.simulator import Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable

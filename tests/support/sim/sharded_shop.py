@@ -20,7 +20,7 @@ from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.audit import sharded_audit_plan
 from segmented.stock.sharded.opening import home_of
 from segmented.stock.sharded.plans import ShardedPlans
-from segmented.testing import Simulation, Sleep
+from tests.support.sim.simulator import Simulation, Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from segmented.testing.simulator import Part, Schedule, keeping_to
+from tests.support.sim.simulator import Part, Schedule, keeping_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable

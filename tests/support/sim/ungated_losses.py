@@ -17,15 +17,15 @@ from segmented.plans import Plan, perform
 from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan, grant_plan, reserve_plan
 from segmented.stock.thawing import thaw_plan
-from segmented.testing import Sleep
 from tests.support.sim.forgetful_world import NATURE, READS, Do, ForgetfulWorld
+from tests.support.sim.simulator import Sleep
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from segmented.protocol import Operation
-    from segmented.testing.simulator import Actor
     from tests.support.sim.forgetful_world import Numbers
+    from tests.support.sim.simulator import Actor
 
 SKU: Final = "poster"
 SEGMENTS: Final = 3

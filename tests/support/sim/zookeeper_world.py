@@ -25,11 +25,11 @@ from segmented.protocol.zookeeper import (
     Unanswered,
     WatchContender,
 )
-from segmented.testing import Simulation, Sleep
+from tests.support.sim.simulator import Simulation, Sleep
 
 if TYPE_CHECKING:
     from segmented.protocol import Effect, Operation
-    from segmented.testing.simulator import Actor
+    from tests.support.sim.simulator import Actor
 
 SESSION_SECONDS = 1.0
 FATES = ("undertaker", "trouble")

@@ -1,6 +1,6 @@
 """Writes the reference pages from the code itself (`make docs`): commands, Python names, settings, metrics.
 
-`python -m segmented.cli.reference PAGE` writes one of them, `command-line` without a name.
+`python -m tests.support.reference PAGE` writes one of them, `command-line` without a name.
 """
 
 from __future__ import annotations
