@@ -64,14 +64,17 @@ class CallIdentity:
         key: str | Callable[..., object] | None = None,
         payload: str | Callable[..., object] | bool = True,
         slot: Callable[[], str] | None = None,
+        key_space: str | None = None,
     ) -> None:
         """Create the identity, and check both expressions against the function's signature (raises InvalidInput).
 
         `key`: an expression over the arguments such as `"{order.id}"`, a callable that takes the arguments, or None for
         all of them. `payload`: what else must be equal in a repeat; True for all arguments, False for nothing. `slot`
-        returns a text that is part of each key.
+        returns a text that is part of each key. Functions of one `key_space` have equal keys for equal values, and
+        different fingerprints.
         """
         self._scope = scope
+        self._space = "" if key_space is None else f"key space {key_space}"
         self._slot = slot
         self._bound = CallKey(_whole_call, function)
         self._where = name_of(function)
@@ -92,14 +95,15 @@ class CallIdentity:
         """
         call = self._bound.bind(arguments, options)
         slot = [] if self._slot is None else [self._slot()]
+        scope = self._space or self._scope
         if given is not None:
-            return Identity(explicit_key(" ".join([self._scope, *slot]), given), self._fingerprint(call, None))
+            return Identity(explicit_key(" ".join([scope, *slot]), given), self._fingerprint(call, None))
         made = (
             ["all", self._whole(call, lambda _: False)]
             if self._key is None
-            else [self._key.text, self._key.values(call)]
+            else ["" if self._space else self._key.text, self._key.values(call)]  # others name it in another way
         )
-        key = digest(canonical([self._scope, *made, *slot], f"the key of {self._where}"))
+        key = digest(canonical([scope, *made, *slot], f"the key of {self._where}"))
         if self._key is None:  # all arguments are in the key
             return Identity(key, "")
         return Identity(key, self._fingerprint(call, self._key))
@@ -108,7 +112,8 @@ class CallIdentity:
     def made_of(self) -> str:
         """Return what keys and fingerprints are made of, for a comparison with another release of the function."""
         payload = self._compares_all if self._payload is None else self._payload.text
-        return f"{'all arguments' if self._key is None else self._key.text!r}, payload {payload!r}"
+        space = f" in the {self._space}" if self._space else ""
+        return f"{'all arguments' if self._key is None else self._key.text!r}, payload {payload!r}{space}"
 
     @property
     def said(self) -> tuple[str, str]:
@@ -119,6 +124,10 @@ class CallIdentity:
         return f"{self._scope!r} keyed by {key!r}", ", ".join(others) if self._payload is None else self._payload.text
 
     def _fingerprint(self, call: Call, key: _Selection | None) -> str:
+        found = self._payload_print(call, key)
+        return digest(canonical([self._scope, found], "the payload")) if self._space else found
+
+    def _payload_print(self, call: Call, key: _Selection | None) -> str:
         if self._payload is not None:
             return digest(canonical(self._payload.values(call), f"the payload of {self._where}"))
         if not self._compares_all:

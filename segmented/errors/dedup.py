@@ -33,19 +33,22 @@ class InFlight(DedupError):
 
 
 class OtherPayload(DedupError):
-    """The key was used with another payload; in HTTP, 422.
+    """The key was used with another payload, or by another task of the same key space; in HTTP, 422.
 
-    Cure: Use a new key for a new call, or send the arguments of the first one.
+    Cure: Use a new key for a new call, or send the arguments of the first one; wait for another task to end.
     """
 
-    def __init__(self, key: str, message_id: str, call: str = "", compared: str = "") -> None:
+    def __init__(self, key: str, message_id: str, call: str = "", compared: str = "", *, task: str = "") -> None:
         """Create the error with the id of the message that used the key first.
 
-        `call` names the function or task and how its key is made, `compared` the arguments that a repeat must have.
+        `call` names the function or task and how its key is made, `compared` the arguments that a repeat must have, and
+        `task` another task that has the key.
         """
         of, same = f" of {call}" if call else "", f": a repeat needs the same {compared}" if compared else ""
-        super().__init__(f"key {key!r}{of} was used with another payload, by message {message_id!r}{same}", key)
+        by = f"by task {task!r}, which shares its key space," if task else "with another payload,"
+        super().__init__(f"key {key!r}{of} was used {by} by message {message_id!r}{same}", key)
         self.message_id = message_id
+        self.task = task
 
 
 class EffectUnknown(DedupError):

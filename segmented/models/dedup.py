@@ -78,6 +78,10 @@ class PayloadDiffers:
     """The key was already used with another payload, by this message."""
 
     message: str
+    task: str = ""
+    """The task or function of that message."""
+    is_kept: bool = False
+    """Whether that message has ended, and its outcome is kept; else it waits or runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,9 @@ FOR_NOW: Final = ("used memory > 'maxmemory'", "NOREPLICAS", "MISCONF")
 DOWN_SECONDS: Final = 5.0
 """Seconds after which a message returns if the records' server did not answer, or answered with an error."""
 
+HELD_SECONDS: Final = 1.0
+"""Seconds after which a message returns that runs once the key is free, and has another payload or task."""
+
 ANSWERED: Final[dict[str, str]] = {}
 """Eager calls that got the outcome of another message, until their handle says so."""
 
@@ -122,8 +125,8 @@ class Execution:
                 return self._repeated(header, answer)
             case KeyHeld():
                 return self._waited(header, answer)
-            case PayloadDiffers(first):
-                raise self.plan.other_payload(header.key, first)
+            case PayloadDiffers():
+                self._refused(header, answer)
             case MessageCancelled():
                 asked = vars(self.request).get("ignore_result")  # the class has a default, which nobody asked for
                 is_stored = not (self.task.ignore_result if asked is None else asked)
@@ -324,6 +327,13 @@ class Execution:
         if self.plan.rule.answers and not header.is_put_off:
             header = replace(header, follows=held.message)
         return self._go_round(header, held.wait_ms / 1000, held)
+
+    def _refused(self, header: OnceHeader, answer: PayloadDiffers) -> NoReturn:
+        """Refuse another payload; but another task, or the task that published this next step, only has to end."""
+        waits = header.is_put_off or self.plan.is_of_another_task(answer)
+        if waits and not (answer.is_kept or self.request.is_eager):
+            self._come_back(header, spread(HELD_SECONDS), None)
+        raise self.plan.other_payload(header.key, answer)
 
     def _drop(self, header: OnceHeader) -> NoReturn:
         tell_in_worker(self.task, header.key, header.message, "dropped")

@@ -6,6 +6,7 @@ import inspect
 import logging
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from kombu.utils import json
 
@@ -29,10 +30,13 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from segmented.dedup.celery.message import OnceHeader
+    from segmented.models.dedup import PayloadDiffers
     from segmented.plans.drivers import Store
 
 _log = logging.getLogger("segmented.dedup")
 RULE_KEPT: Final = 366 * DAY
+_spaces: WeakKeyDictionary[Celery, dict[str, tuple[OnceRule, str]]] = WeakKeyDictionary()
+"""The first rule of each key space of an app, and its task."""
 
 
 class OncePlan:
@@ -47,7 +51,10 @@ class OncePlan:
         self.terms = rule.terms(name)
         self.form = OutcomeForm(json.dumps, json.loads, rule.size_max)
         self._arguments = ModelArguments(body)
-        self._identity = CallIdentity(name, body, key=rule.key, payload=rule.payload, slot=rule.slot)
+        self._identity = CallIdentity(
+            name, body, key=rule.key, payload=rule.payload, slot=rule.slot, key_space=rule.key_space
+        )
+        self._check_space()
 
     @property
     def store(self) -> Store:
@@ -75,9 +82,28 @@ class OncePlan:
         """Return the key and fingerprint of a call; `given` is a key that the publisher chose."""
         return self._identity.of(*self._arguments.as_sent(arguments or (), options or {}), given=given)
 
-    def other_payload(self, key: str, first: str) -> OtherPayload:
-        """Return the error for a key that the message `first` used with another payload."""
-        return OtherPayload(key, first, *self._identity.said)
+    def other_payload(self, key: str, found: PayloadDiffers) -> OtherPayload:
+        """Return the error for a key that another message used with another payload, or of another task."""
+        if self.is_of_another_task(found):
+            return OtherPayload(key, found.message, self._identity.said[0], task=found.task)
+        return OtherPayload(key, found.message, *self._identity.said)
+
+    def is_of_another_task(self, found: PayloadDiffers) -> bool:
+        """Return whether the key is that of another task of the same `key_space`."""
+        return self.rule.key_space is not None and found.task != self.name
+
+    def _check_space(self) -> None:
+        """Refuse tasks of one `key_space` that would not exclude each other, since runs of their kinds do not meet."""
+        if self.rule.key_space is None:
+            return
+        spaces = _spaces.setdefault(self.app, {})
+        rule, name = spaces.setdefault(self.rule.key_space, (self.rule, self.name))
+        if (rule.kind, rule.at_once) != (self.rule.kind, self.rule.at_once):
+            message = (
+                f"tasks {name!r} and {self.name!r} share the key_space {self.rule.key_space!r}, and have other rules: "
+                "give both unique(...), or both serial(...) with the same at_once"
+            )
+            raise InvalidInput(message)
 
     def record(self, key: str) -> RecordName:
         """Return the record of a key."""

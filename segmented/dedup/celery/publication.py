@@ -85,8 +85,8 @@ class Publication:
                 return self._first(message, answer, claimed)
             case KeyHeld(first) | PayloadDiffers(first) if self._is_next_step_of(first):
                 return self._sent(self._header(message, is_put_off=True))
-            case PayloadDiffers(first):
-                raise self.plan.other_payload(self.identity.key, first)
+            case PayloadDiffers():
+                raise self.plan.other_payload(self.identity.key, answer)
         return self._repeat(header, answer)
 
     def _is_next_step_of(self, message: str) -> bool:

@@ -19,6 +19,7 @@ from celery import Task
 
 from segmented.clock import WallClock
 from segmented.dedup.explained import sentences
+from segmented.dedup.identity import checked_key
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
 from segmented.dedup.terms import DAY, DEFAULT_TTL, RunTerms, in_words
 from segmented.errors import InvalidInput
@@ -89,6 +90,9 @@ class OnceRule:
     """With `latest`: seconds after the first call at which it runs in any case."""
     at_once: int = 1
     """With `serial`: maximum number of messages of a key that run at a time."""
+    key_space: str | None = None
+    """With `unique` and `serial`: tasks with the same text share their keys. With `unique`, a key that another task has
+    is refused; with `serial`, the message waits for its turn."""
     slot: Callable[[], str] | None = None
     """With `per`: returns the name of the current slot, which is part of the key."""
 
@@ -101,6 +105,13 @@ class OnceRule:
         if not is_whole(self.at_once) or not 1 <= self.at_once <= AT_ONCE_MAX:
             message = f"at_once of {self.at_once!r} is not a number of runs: give 1 to {AT_ONCE_MAX}"
             raise InvalidInput(message)
+        if self.key_space is not None:
+            checked_key(self.key_space, "a key_space")
+            if self.key is None:
+                message = (
+                    f'key_space {self.key_space!r} needs a key that its tasks have in common, as in "{{order_id}}"'
+                )
+                raise InvalidInput(message)
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Refuse a task whose base class would not read the rule. Called when Celery makes the task's class."""
@@ -196,6 +207,7 @@ def unique(  # noqa: PLR0913  # each is an option of its own
     resend_after: Duration | str = DEFAULT_RESEND,
     remember: Duration | str = DEFAULT_REMEMBER,
     size_max: int = DEFAULT_SIZE_MAX,
+    key_space: str | None = None,
 ) -> OnceRule:
     """One message of a key is queued or running; a repeat gets its handle and, for `keep` seconds, its result.
 
@@ -213,6 +225,7 @@ def unique(  # noqa: PLR0913  # each is an option of its own
         resend_after=resend_after,
         remember=remember,
         size_max=size_max,
+        key_space=key_space,
     )
 
 
@@ -288,6 +301,10 @@ def serial(
     at_once: int = 1,
     ttl: Duration | str = DEFAULT_TTL,
     remember: Duration | str = DEFAULT_REMEMBER,
+    key_space: str | None = None,
 ) -> OnceRule:
-    """Every message runs, up to `at_once` of a key at a time, in the order in which they reach the workers."""
-    return OnceRule(kind="serial", key=key, at_once=at_once, ttl=ttl, remember=remember)
+    """Every message runs, up to `at_once` of a key at a time, in the order in which they reach the workers.
+
+    With a `key_space`, these are the messages of all tasks that have it.
+    """
+    return OnceRule(kind="serial", key=key, at_once=at_once, ttl=ttl, remember=remember, key_space=key_space)

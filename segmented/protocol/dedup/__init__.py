@@ -117,7 +117,7 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
             case "finished":
                 return _outcome(reply)
             case "differs":
-                return PayloadDiffers(text(reply[1]))
+                return PayloadDiffers(text(reply[1]), text(reply[2]), is_kept=text(reply[3]) == "1")
             case "held":
                 return _held(reply)
         return KeyClaimed(text(reply[1]) == "1", int(reply[2]))
@@ -193,7 +193,7 @@ class BeginRun(
             case "held":
                 return _held(reply)
             case "differs":
-                return PayloadDiffers(text(reply[1]))
+                return PayloadDiffers(text(reply[1]), text(reply[2]), is_kept=text(reply[3]) == "1")
             case "cancelled":
                 return MessageCancelled()
         return AttemptOutdated(int(reply[1]))

@@ -10,7 +10,7 @@
 --          15 text: what a worker publishes to call this message when it is its turn, or ""
 --          16 resend_ms: a message that has waited for that long may be lost (0: never)
 -- answers  {"finished", message, kind, body, age_ms}   of this message, of the one it follows, or kept for the key
---          {"cancelled"}   {"outdated", attempt}   {"differs", message}
+--          {"cancelled"}   {"outdated", attempt}   {"differs", message, task, "1" if its outcome is kept, else "0"}
 --          {"held", message, state, free_in_ms or -1, attempt, "1" if this copy is to be sent again, its next round,
 --          wait_ms, text of the other message or "", "1" to publish that one again}
 --          {"early", due_in_ms}   a later call has put it off
@@ -132,7 +132,7 @@ end
 local is_next = run.run == message and attempt > tonumber(run.attempt)
 if (run.is_live or run.is_unknown) and not is_next then
   if run.run ~= message and differs(run.print, print) then
-    return { 'differs', run.run }
+    return different(run.run)
   end
   return run.is_live and held_for_now(held_by_run(run), run.run_until, wait_for_end(run.begun_at)) or held_by_run(run)
 end
@@ -156,7 +156,7 @@ local seat = read_seat(RECORD)
 local has_begun = (known.awaited or run.run == message) and not known.follows
 if seat_end ~= 'none' and seat.is_live and seat.seat ~= message and not has_begun then
   if differs(seat.seat_print, print) then
-    return { 'differs', seat.seat }
+    return different(seat.seat)
   end
   local since = seat.sent_at
   return held_for_now(held_by_seat(seat, seat.text ~= '' and tonumber(ARGV[16]) or 0), seat.seat_until, wait_for_end(since))
@@ -170,7 +170,7 @@ end
 -- 5. an outcome is kept for repeats, and this one is a repeat without a claim
 if outcome.done and tonumber(outcome.keep_until) > now and seat.seat ~= message and not has_begun then
   if differs(outcome.done_print, print) then
-    return { 'differs', outcome.done }
+    return different(outcome.done, true)
   end
   return kept(outcome)
 end

@@ -7,7 +7,7 @@
 --          published if the message is lost, or ""
 -- answers  {"claimed", "1", delay_ms}   a replay: the seat is the message's
 --          {"finished", message, kind, body, age_ms}   an outcome is kept for publishers
---          {"differs", message}   the key is held, or its outcome kept, for another payload
+--          {"differs", message, task, "1" if its outcome is kept, "0" if it is held}   for another payload
 --          {"held", message, state, free_in_ms or -1, attempt, "0", "0", "0", text to publish or "", "1" to publish it}
 --          {"claimed", "0", delay_ms}
 local key, message, print, remember_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
@@ -22,7 +22,7 @@ end
 local outcome = read_outcome(RECORD)
 if outcome.done and tonumber(outcome.keep_until) > now then
   if differs(outcome.done_print, print) then
-    return { 'differs', outcome.done }
+    return different(outcome.done, true)
   end
   return kept(outcome)
 end
@@ -30,14 +30,14 @@ end
 local run = read_run(RECORD)
 if is_blocked_by_run and (run.is_live or run.is_unknown) then
   if differs(run.print, print) then
-    return { 'differs', run.run }
+    return different(run.run)
   end
   return held_by_run(run)
 end
 
 if seat.is_live then
   if differs(seat.seat_print, print) then
-    return { 'differs', seat.seat }
+    return different(seat.seat)
   end
   local ends = digits(math.max(tonumber(seat.seat_until), now + delay_ms + wait_ms))
   if seat.expires_at and seat.expires_at > 0 and (expires_ms == 0 or now + expires_ms > seat.expires_at) then

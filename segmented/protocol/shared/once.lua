@@ -160,6 +160,11 @@ local function differs(one, other)
   return one and other and one ~= '' and other ~= '' and one ~= other
 end
 
+-- The answer to a call that may not share the key with `message`; with its task, and whether only its outcome is left.
+local function different(message, is_kept)
+  return { 'differs', message, redis.call('HGET', RECORD, 'task') or '', is_kept and '1' or '0' }
+end
+
 -- Note in the claims when the claim on a record or message expires; `left` is the result of `read_left`.
 local function read_left(key)
   return redis.call('HMGET', key, 'seat', 'seat_until', 'run', 'run_until', 'doubt', 'keep_until', 'on_lapse')

@@ -51,6 +51,14 @@ CASES: list[tuple[Callable[[], OnceRule], str]] = [
     (lambda: latest(quiet=5, at_most=2), "at_most of 2 is less than quiet of 5: give quiet or more"),
     (lambda: serial(at_once=0), "at_once of 0 is not a number of runs: give 1 to 1000"),
     (lambda: serial(at_once=1.5), "at_once of 1.5 is not a number of runs: give 1 to 1000"),  # type: ignore[arg-type]  # that is the test
+    (
+        lambda: serial(key_space="orders"),
+        "key_space 'orders' needs a key that its tasks have in common, as in \"{order_id}\"",
+    ),
+    (
+        lambda: unique("{order_id}", key_space=""),
+        "a key_space is a text of 1 to 255 characters that can be printed, not ''",
+    ),
     (lambda: per("days"), "a period of 'days' is not one: give one of hour, day, week, month, year"),  # type: ignore[arg-type]  # that is the test
     (lambda: per("day", tz="Mars"), "tz of 'Mars' is not a time zone: give a name such as 'Europe/Berlin'"),
 ]
@@ -132,6 +140,36 @@ def test_a_slot_is_that_of_the_calendar_in_its_time_zone(app: Celery) -> None:
     clock.advance(3600)  # 02:01 once more
     second = slots()
     assert {name for name in first if first[name] != second[name]} == {"hour Europe/Berlin"}
+
+
+def test_tasks_of_one_key_space_share_a_key_however_they_name_its_argument(app: Celery) -> None:
+    def refund(number: str, reason: str = "") -> None:
+        """Nothing."""
+
+    tasks: list[Any] = [
+        app.task(base=Once, name=name, once=unique(key, key_space="orders"), lazy=False, shared=False)(body)
+        for name, key, body in (("charge", "{order_id}", work), ("refund", "{number}", refund))
+    ]
+    tasks.append(app.task(base=Once, name="other", once=unique("{order_id}"), lazy=False, shared=False)(work))
+    same, also, other = (task.once_key("o-7") for task in tasks)
+    assert same == also != other
+    prints = {
+        task.once_plan.identity(("o-7",), {}, given=given).payload_print for task in tasks[:2] for given in (None, "k")
+    }
+    assert len(prints) == 2, "a call of another task is no repeat"
+    assert len({task.once_plan.identity(("o-7",), {}, given="k").key for task in tasks[:2]}) == 1
+
+
+@pytest.mark.parametrize("other", [serial("{order_id}", key_space="orders"), unique("{order_id}", key_space="orders")])
+def test_tasks_of_a_key_space_whose_runs_do_not_meet_are_refused(app: Celery, other: OnceRule) -> None:
+    first = serial("{order_id}", at_once=2, key_space="orders")
+    app.task(base=Once, name="charge", once=first, lazy=False, shared=False)(work)
+    with pytest.raises(InvalidInput) as caught:
+        app.task(base=Once, name="refund", once=other, lazy=False, shared=False)(work)
+    assert str(caught.value) == (
+        "tasks 'charge' and 'refund' share the key_space 'orders', and have other rules: give both unique(...), or "
+        "both serial(...) with the same at_once"
+    )
 
 
 KEYS: list[tuple[Any, str]] = [

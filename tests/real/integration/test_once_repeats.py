@@ -208,6 +208,15 @@ def test_a_next_step_that_a_task_publishes_under_its_own_key_runs_after_it(share
     assert shared_once.lines(key="paged") == ["2", "1", "0"]
 
 
+def test_a_next_step_that_arrives_while_its_task_still_works_runs_after_it(held: OnceSide) -> None:
+    received = held.received()
+    held.task("paged").delay("early", 1, -1)
+    held.wait_for(lambda: held.received() >= received + 2)
+    held.enough()
+    held.wait_for(lambda: len(held.lines(key="early")) == 2)
+    assert held.lines(key="early") == ["1", "0"]
+
+
 def test_a_chain_whose_next_task_is_refused_at_publication_keeps_the_task_before_it(held: OnceSide) -> None:
     retried, gathered = held.task("retried_again"), held.task("gathered")
     busy = retried.delay("chained", 1, seconds=-1)

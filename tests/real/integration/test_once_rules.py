@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from celery import Celery
+
+from segmented.dedup import OtherPayload
+from tests.support.workers.once_workers import close_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,6 +86,57 @@ def test_latest_runs_once_it_has_been_quiet_and_has_published_one_message(side: 
     side.wait_for(side.is_quiet)
     assert side.lines(key="quiet") == ["299"]
     assert side.received() - received <= 3
+
+
+def test_unique_refuses_a_key_that_another_task_of_its_key_space_has_until_that_ends(side: OnceSide) -> None:
+    charge, refund = side.task("charged"), side.task("refunded")
+    first = charge.delay("space", 1, -1)
+    side.wait_for(begun(side, "space"))
+    assert charge.delay("space", 1, -1) == first
+    with pytest.raises(OtherPayload, match="was used by task 'charged', which shares its key space, by mess") as caught:
+        refund.delay("space", 1, -1)
+    assert (caught.value.message_id, caught.value.task) == (first.id, "charged")
+    side.enough()
+    assert first.get(timeout=SOON) == ["space", 1]
+    second = refund.delay("space", 1)
+    assert (second.get(timeout=SOON), second.is_repeat, side.runs("space")) == (["space", 1], False, 2)
+
+
+def test_a_message_that_finds_another_task_at_work_on_its_key_runs_after_it(side: OnceSide) -> None:
+    """Its publisher does not know the library, so the worker decides."""
+    first = side.task("charged").delay("behind", 1, -1)
+    side.wait_for(begun(side, "behind"))
+    received = side.received()
+    with closing(Celery("foreign", broker=side.setup.broker, backend=side.setup.backend, set_as_current=False)) as app:
+        second = app.send_task("refunded", ("behind", 2))
+        side.wait_for(lambda: side.received() > received)
+        side.enough()
+        assert second.get(timeout=SOON) == ["behind", 2]
+        close_app(app)
+    assert first.get(timeout=SOON) == ["behind", 1]
+    assert side.lines(key="behind") == ["1", "2"]
+
+
+@pytest.mark.parametrize("names", [("settled", "dropped"), ("dropped", "settled")], ids=" before ".join)
+def test_a_kept_result_is_never_that_of_another_task_of_the_key_space(side: OnceSide, names: tuple[str, str]) -> None:
+    one, other = map(side.task, names)
+    key = "-".join(names)
+    first = one.delay(key, 1)
+    assert first.get(timeout=SOON) == [key, 1]
+    side.wait_for(side.is_quiet)
+    with pytest.raises(OtherPayload, match=f"was used by task {names[0]!r}"):
+        other.delay(key, 1)
+    repeat = one.delay(key, 1)
+    assert (repeat.get(timeout=SOON), repeat.first_id, side.runs(key)) == ([key, 1], first.id, 1)
+
+
+def test_serial_runs_messages_of_two_tasks_of_a_key_space_one_at_a_time_in_order(side: OnceSide) -> None:
+    tasks = [side.task("credited"), side.task("debited")]
+    handles = [tasks[number % 2].delay("account", number, 0.1) for number in range(6)]
+    assert [handle.get(timeout=SOON) for handle in handles] == [["account", number] for number in range(6)]
+    lines = [line.split() for line in side.log.read_text().splitlines()]
+    assert [what for _, key, _, what in lines if key == "account"] == ["begin", "end"] * 6
+    assert {task for task, key, _, _ in lines if key == "account"} == {"credited", "debited"}
 
 
 @pytest.mark.parametrize(("name", "most"), [("serial", 1), ("three", 3)])

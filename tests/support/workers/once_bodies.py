@@ -77,10 +77,11 @@ def endless(self: Body, key: str, kill: bool = False) -> str:  # noqa: FBT001, F
     return key
 
 
-def paged(self: Body, key: str, pages: int = 0) -> int:
+def paged(self: Body, key: str, pages: int = 0, seconds: float = 0.0) -> int:
     self.app.once_setup.note(self.name, key, pages, "begin")
     if pages:
-        self.apply_async((key, pages - 1), countdown=0.1)
+        self.apply_async((key, pages - 1))
+        self.app.once_setup.take(seconds)
     return pages
 
 

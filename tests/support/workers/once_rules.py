@@ -20,5 +20,11 @@ RULES: Final[dict[str, OnceRule]] = {
     "latest": latest("{key}"),
     "quiet": latest("{key}", quiet=0.5),
     "serial": serial("{key}", ttl=5.0),
+    "charged": unique("{key}", keep_failures=60, ttl=5.0, key_space="orders"),
+    "refunded": unique("{key}", ttl=5.0, key_space="orders"),
+    "settled": unique("{key}", keep=60, ttl=5.0, key_space="decisions"),
+    "dropped": unique("{key}", keep=60, payload=False, ttl=5.0, key_space="decisions"),
+    "credited": serial("{key}", ttl=5.0, key_space="accounts"),
+    "debited": serial("{key}", ttl=5.0, key_space="accounts"),
     "three": serial("{key}", at_once=3, ttl=5.0),
 }

@@ -71,12 +71,12 @@ def test_a_message_whose_worker_died_is_a_repeat_of_the_one_that_took_its_place(
 def test_another_payload_under_a_key_is_refused_wherever_the_key_is_in_use(side: Side) -> None:
     client = KeyClient(side)
     client.claim("a", "p")
-    assert client.claim("b", "q") == PayloadDiffers("a")
+    assert client.claim("b", "q") == PayloadDiffers("a", "task")
     assert timeless(client.claim("b", "")) == KeyHeld("a", "waiting", None)
     token = client.token("a")
-    assert client.claim("b", "q") == PayloadDiffers("a")
+    assert client.claim("b", "q") == PayloadDiffers("a", "task")
     client.finish("a", token, keep_ms=LONG_MS)
-    assert client.claim("b", "q") == PayloadDiffers("a")
+    assert client.claim("b", "q") == PayloadDiffers("a", "task", is_kept=True)
     assert timeless(client.claim("b", "p")) == OutcomeKept("a", "value", "1", 0)
 
 

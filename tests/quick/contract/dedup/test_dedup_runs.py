@@ -86,11 +86,11 @@ def test_up_to_so_many_run_at_once_and_a_dead_holder_counts_until_it_lapses(side
 def test_another_payload_is_refused_by_a_run_a_seat_and_a_kept_outcome(side: Side) -> None:
     client = KeyClient(side)
     client.claim("a")
-    assert client.begin("b", seen="q") == PayloadDiffers("a")
+    assert client.begin("b", seen="q") == PayloadDiffers("a", "task")
     token = client.token("a")
-    assert client.begin("b", seen="q") == PayloadDiffers("a")
+    assert client.begin("b", seen="q") == PayloadDiffers("a", "task")
     client.finish("a", token, keep_ms=LONG_MS)
-    assert client.begin("b", seen="q") == PayloadDiffers("a")
+    assert client.begin("b", seen="q") == PayloadDiffers("a", "task", is_kept=True)
     assert timeless(client.begin("a", "copy", seen="q")) == OutcomeKept("a", "value", "1", 0)
 
 
