@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from segmented.orders.return_rows import Return
-
 
 State = Literal["begun", "done", "undone"]
 """State of a change: one side may lack it; both have it; the pool has refused it for good."""
@@ -162,6 +160,16 @@ class SaleTerms:
     profile: str
     queue: str | None
     step: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """A return, as its caller requests it."""
+
+    sku: str
+    order_id: str
+    units: int
+    return_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from segmented.models import PoolState, Transfer
+    from segmented.orders.answers import Return
     from segmented.orders.database import OrderDatabase
-    from segmented.orders.return_rows import Return
     from segmented.stock import Pool
 
     Decided = tuple[tuple[str, Literal["confirmed", "cancelled"]], ...]

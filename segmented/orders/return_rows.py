@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from segmented.errors import ChangeMismatch
 from segmented.models import plain_text
+from segmented.orders.answers import Return
 from segmented.orders.statements import given
 from segmented.orders.tables import BEGUN, CONFIRMED, DONE, VOID, changes, orders, returns, segments
 
@@ -33,26 +34,6 @@ if TYPE_CHECKING:
 
 
 AnswerT = TypeVar("AnswerT")
-
-
-@dataclass(frozen=True, slots=True)
-class Return:
-    """A return, as its caller requests it."""
-
-    sku: str
-    order_id: str
-    units: int
-    return_id: str
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Its parameters."""
-        return {
-            "given_sku": plain_text(self.sku),
-            "given_order_id": self.order_id,
-            "given_units": self.units,
-            "given_return_id": self.return_id,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +134,7 @@ class ReturnRows:
         def work(connection: Connection) -> ReturnStored | NotReturned:
             connection.exec_driver_sql(self._begin)
             try:
-                stored = _stored(connection, wanted.values)
+                stored = _stored(connection, _values(wanted))
             except IntegrityError:  # another call for the same id was faster
                 stored = None
             if stored is not None:
@@ -168,8 +149,8 @@ class ReturnRows:
         """Note that the pool has the units, by which change of this epoch: a pool behind it has lost them."""
 
         def work(connection: Connection) -> None:
-            connection.execute(_NOTE_SEQUENCE, wanted.values | {"given_epoch": epoch, "given_sequence": sequence})
-            connection.execute(_FINISH, wanted.values)
+            connection.execute(_NOTE_SEQUENCE, _values(wanted) | {"given_epoch": epoch, "given_sequence": sequence})
+            connection.execute(_FINISH, _values(wanted))
 
         self._run(work)
 
@@ -209,6 +190,15 @@ def begun_returns(connection: Connection, sku: str, done_since: int | None = Non
     return tuple(Return(*row) for row in connection.execute(chosen))
 
 
+def _values(wanted: Return) -> dict[str, Any]:
+    return {
+        "given_sku": plain_text(wanted.sku),
+        "given_order_id": wanted.order_id,
+        "given_units": wanted.units,
+        "given_return_id": wanted.return_id,
+    }
+
+
 def _stored(connection: Connection, values: dict[str, Any]) -> ReturnStored | None:
     """Lower the order and its segment's row, and insert the return. None: the order cannot give that many units.
 
@@ -225,13 +215,13 @@ def _stored(connection: Connection, values: dict[str, Any]) -> ReturnStored | No
 
 
 def _found(connection: Connection, wanted: Return) -> ReturnStored | NotReturned:
-    known = connection.execute(_SELECT, wanted.values).one_or_none()
-    row = connection.execute(_SELECT_ORDER, wanted.values).one_or_none()
+    known = connection.execute(_SELECT, _values(wanted)).one_or_none()
+    row = connection.execute(_SELECT_ORDER, _values(wanted)).one_or_none()
     if known is not None:
         if (known.order_id, known.units) != (wanted.order_id, wanted.units):
             raise ChangeMismatch(wanted.sku, wanted.return_id)
         return ReturnStored(known.epoch, known.state, None if row is None else row.customer_id, _kept(row))
-    if connection.execute(_SELECT_CHANGE, wanted.values).one_or_none() is not None:
+    if connection.execute(_SELECT_CHANGE, _values(wanted)).one_or_none() is not None:
         raise ChangeMismatch(wanted.sku, wanted.return_id)
     return NotReturned(None if row is None else _kept(row))
 

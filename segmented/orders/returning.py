@@ -14,9 +14,9 @@ from segmented import protocol as op
 from segmented.errors import EpochEnded, OrderInWork, OrderUnknown, PoolDiverged, SegmentedError
 from segmented.models import Order, Returned, Settled
 from segmented.models.ids import is_cart_line
-from segmented.orders.answers import Confirmed
+from segmented.orders.answers import Confirmed, Return
 from segmented.orders.by_id import decision_on
-from segmented.orders.return_rows import NotReturned, Return, ReturnStored
+from segmented.orders.return_rows import NotReturned, ReturnStored
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
 from segmented.orders.tables import CONFIRMED, DONE
 from segmented.orders.verifying import when_verified

@@ -19,8 +19,8 @@ from segmented.errors import (
 )
 from segmented.models import Cart, CartReserved, LimitReached, Reserved
 from segmented.orders import audit_both, rebuild, reopen_gated, verify
+from segmented.orders.answers import Return
 from segmented.orders.carts import sell_cart
-from segmented.orders.return_rows import Return
 from segmented.orders.returning import finish_returns
 from segmented.stock import Carts
 from tests.support.command_line import ran

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from segmented import AsyncPool, AsyncRedisStore, Order, Outbox, Pool
 from segmented.errors import AlreadySettled, InvalidInput, OrderQueued, PoolNotGated, SegmentedError
 from segmented.orders import AsyncGate, Gate, audit_both, connect
-from segmented.orders.return_rows import Return
+from segmented.orders.answers import Return
 from tests.support.pools.both_sides import judged, sql_rows
 
 if TYPE_CHECKING:
