@@ -1,7 +1,5 @@
 """What every ring shares. A file in tests/fixtures/ joins by being there: private servers and stores live in it."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os
@@ -10,8 +8,9 @@ import signal
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Generator, Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,10 +22,6 @@ from tests.support.paths import TESTS
 from tests.support.quick_folder import quick_folder
 from tests.support.rings import COMMANDS, IN_TURN, RINGS, outermost, ring_of, ring_of_side, side_of_turn
 from tests.support.sim.seeds import VARIABLE, seed_of_run
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-    from pathlib import Path
 
 pytest_plugins = [
     *(f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__)),

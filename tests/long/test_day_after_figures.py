@@ -3,12 +3,11 @@
 One worker's periodic tasks run in this process, each in its own period, as beat would send them.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, get_args
+from collections.abc import Callable, Iterator
+from typing import Any, Final, get_args
 
 import pytest
 from pydantic import SecretStr
@@ -18,11 +17,7 @@ from segmented.celery import chores, connections as opening, current, due
 from segmented.celery.settings import WorkerSettings
 from segmented.keys import Duty, due_key
 from segmented.orders import audit_both
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.servers import ValkeyServer
+from segmented.servers import ValkeyServer
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -3,23 +3,17 @@
 Needs `pip install sentry-sdk opentelemetry-instrumentation-celery ddtrace`; a tool that is missing is skipped.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import chord
 
 from tests.support.servers.rabbitmq import RabbitServer
 from tests.support.workers.once_app import build
-from tests.support.workers.once_workers import close_app, publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.support.workers.once_workers import OnceSide
+from tests.support.workers.once_workers import OnceSide, close_app, publisher
 
 SOON = 60
 MODULES = {

@@ -1,7 +1,5 @@
 """The published session: its files belong together, and what README and page quote is drawn again from its results."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from functools import cache

@@ -7,23 +7,19 @@ seconds it took, then how many each ring noticed, and writes the lines to build/
 survives.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.mutants.catalogue import ROOT, Mutant, mutants
 from tests.support.rings import RINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 COPIES: Final = 2
 SECONDS_MAX: Final = 300.0

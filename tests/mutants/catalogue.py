@@ -10,8 +10,6 @@
 | `equivalent` | instead of `tests`: why nobody can see a difference |
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ A process of its own takes half a second to start, so where only the two streams
 calls the command in this one. What a process adds is for `ran_apart`, `started` and `on_a_terminal`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -13,15 +11,13 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from unittest import mock
 
 from segmented.cli.main import run as run_command
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAIN: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()")
 SECONDS: Final = 200.0

@@ -10,17 +10,14 @@ import resource
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Generator, Mapping
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 import pytest
 
 from tests.support.paths import ROOT
 from tests.support.rings import ring_of
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
 
 FILES_SHOWN: Final = 40
 PROPERTY: Final = "costs"

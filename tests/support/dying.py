@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 
+from segmented.errors import SegmentedError
+from segmented.orders import Gate
+from segmented.plans.drivers import Store
+from segmented.protocol import Operation
 from tests.support.pools.engines import engine_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from sqlalchemy import Connection
-
-    from segmented.errors import SegmentedError
-    from segmented.orders import Gate
-    from segmented.plans.drivers import Store
-    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 

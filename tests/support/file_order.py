@@ -4,16 +4,12 @@ One ring after the other has all workers compute at once, then all wait at once;
 takes last keeps everybody. Side by side, who computes runs beside who waits, and short files fill the end.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from tests.support.paths import TESTS
 from tests.support.rings import ring_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SECONDS_A_TEST: Final = {"quick": 0.03, "real": 0.5, "long": 1.0}
 """About, for files that are not named below. A wrong number costs some seconds at the end, and nothing else."""

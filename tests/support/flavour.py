@@ -1,7 +1,5 @@
 """Which store and colour a test of the contract runs on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

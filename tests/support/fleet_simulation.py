@@ -1,16 +1,11 @@
 """Orders in queues for cores and segments, played with random numbers: the judge of the model of a fleet of masters."""
 
-from __future__ import annotations
-
+import random
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,24 +1,19 @@
 """A process that kills itself with SIGKILL at one step of an action on a pool: a real end, with nothing cleaned up."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented import Order, Outbox, Pool, RedisStore, Reserved
 from segmented.orders import Gate, WorkTerms, connect, rebuild, take_envelope
 from segmented.orders.sale import cancel_order, finish_reserved, take_order
+from segmented.plans.drivers import Store
 from tests.support.dying import DyingStore, StepCounter, let_die
 from tests.support.pools.engines import gate_on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.plans.drivers import Store
 
 END_SECONDS: Final = 200.0
 TTL: Final = 600.0

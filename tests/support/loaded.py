@@ -5,17 +5,13 @@
 core. Exit code 1 at the first failure.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 ROUNDS: Final = 3
 PYTEST: Final = (

@@ -1,7 +1,5 @@
 """The kinds of lock: tests and tables of kinds, and the page of all kinds (`make docs`), derive from these records."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import Final

@@ -1,22 +1,17 @@
 """The lock files of requirements/, which pip installs with their hashes: what stands in them."""
 
-from __future__ import annotations
-
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from segmented.cli.main import DISTRIBUTION
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from packaging.markers import Marker
 
 FOLDER: Final = ROOT / "requirements"
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

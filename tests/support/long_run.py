@@ -1,13 +1,9 @@
 """Cases that show once more what a case beside them shows: left out by `make test-full`, run by `make test-long`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from _pytest.mark import ParameterSet
+from _pytest.mark import ParameterSet
 
 
 def in_the_long_run(*cases: Any) -> list[ParameterSet]:  # noqa: ANN401  # parameters of any kind

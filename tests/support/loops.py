@@ -1,15 +1,11 @@
 """Event loops that are left in the middle, after any number of rounds, and what Python says of that."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
 
 Leaving = Literal["closed, then its work", "its work, then closed", "closed"]
 

@@ -4,8 +4,6 @@ Each line of the log is a word and an order id: `body` before the work on an ord
 `superseded` or `frozen` for the errors. An order whose body has run is not taken again, whatever its answer was.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from contextlib import suppress

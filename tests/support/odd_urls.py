@@ -1,7 +1,5 @@
 """Addresses with a password in the wrong place, in the wrong form, or beside a mistake: none may be shown."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from typing import Final

@@ -5,10 +5,8 @@ or which free segment a grant gets: of an answer it learns the segment, and chec
 milliseconds. It expires all due holds at once, as a pool does that has few of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from segmented.errors import SegmentedError
 from segmented.models import (
@@ -18,14 +16,12 @@ from segmented.models import (
     Decided,
     Granted,
     LimitReached,
+    Order,
     Reserved,
     Restocked,
     Settled,
     SoldOut,
 )
-
-if TYPE_CHECKING:
-    from segmented.models import Order
 
 Verdict = tuple[object, ...]
 """An answer's kind, and the numbers that it must have."""

@@ -1,17 +1,12 @@
 """A store through which something happens just before an operation: its process was held up there."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from segmented import protocol as op
+from segmented.plans.drivers import Store
 from tests.support.dying import DyingStore, StepCounter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented import protocol as op
-    from segmented.plans.drivers import Store
 
 
 class OvertakenStore(DyingStore):

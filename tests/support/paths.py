@@ -1,7 +1,5 @@
 """Where the checkout's files are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

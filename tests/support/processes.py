@@ -1,19 +1,15 @@
 """Processes of a test: one whose output is kept in a file, and which of those that were started still run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
 LOOK_SECONDS: Final = 0.02
 END_SECONDS: Final = 100.0

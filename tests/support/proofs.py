@@ -6,18 +6,14 @@
 | `set` | a constant, field (`Class.field`) or argument (`function.argument`) whose number the page has |
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
+from collections.abc import Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 DOCS: Final = ROOT / "docs"
 HEAD: Final = """\

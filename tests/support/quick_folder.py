@@ -1,7 +1,5 @@
 """Where temporary files are written fastest: in memory, where the machine has room for a whole run's."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from functools import cache

@@ -10,23 +10,18 @@ A test is in the ring of its folder, or in an outer one by its marker or by its 
 of Redis, each test has one (see `side_of_turn`).
 """
 
-from __future__ import annotations
-
 import os
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 from zlib import crc32
 
 import pytest
 
+from tests.support.flavour import Flavour
 from tests.support.paths import TESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.support.flavour import Flavour
 
 RINGS: Final = {"quick": 240, "real": 300, "long": 3_600}
 """Ring, which is also its folder and its marker -> seconds after which one of its tests is stopped, as hung."""

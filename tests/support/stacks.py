@@ -6,17 +6,14 @@ uvloop.
 `make test-parsers` runs the contract ring on each alone, named by SEGMENTED_TEST_STACK.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from redis._parsers import _AsyncRESP2Parser, _RESP2Parser  # their public parameter `parser_class` takes them
 
-if TYPE_CHECKING:
-    from tests.support.flavour import Flavour
+from tests.support.flavour import Flavour
 
 STACKS: Final = ("hiredis", "python", "uvloop")
 ASKED: Final = os.environ.get("SEGMENTED_TEST_STACK", "")

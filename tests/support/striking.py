@@ -7,24 +7,20 @@ calls count if the test says so, except for its start: the exception is the call
 after its last one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dis
 import gc
 import inspect
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import FrameType
+from typing import Any, Final
 
 import redis
 
 import segmented
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
 
 SOURCES: Final = tuple(str(Path(module.__file__ or "").parent) for module in (segmented, redis)) + tuple(
     str(module.__file__) for module in (contextlib, threading)

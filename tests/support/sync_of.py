@@ -9,8 +9,6 @@ only: ...`), and a comment `# threads: CODE` becomes its code. After that words 
 result, sorts the imports of a whole module and drops those that are not used any more.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

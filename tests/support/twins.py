@@ -4,22 +4,18 @@ Differences that every pair has are dropped first: `Async` in names, `Awaitable[
 sentences, and a reference to the twin ("otherwise as `Pool`"), before which a shorter sentence suffices.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
 import pkgutil
 import re
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from types import ModuleType
+from typing import Any, Final, NamedTuple
 
 from tests.support import sync_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
 
 OURS: Final = "segmented"
 """The package whose classes are compared, with what they inherit from each other."""

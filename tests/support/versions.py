@@ -10,19 +10,15 @@ Old libraries have warnings of their own (sockets that they leave to the garbage
 dependencies), so warnings are no errors here.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOLDER: Final = ROOT / "build" / "stacks"
 PAGE: Final = ROOT / "docs" / "reference" / "versions.md"

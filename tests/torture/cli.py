@@ -1,7 +1,5 @@
 """`segmented torture`: real processes that die, servers that forget, and promises that must hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Final
 

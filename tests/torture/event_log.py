@@ -13,14 +13,10 @@ The log of messages, one per process; NS is the system's monotonic clock, in nan
     d NS MESSAGE                    this worker has finished the message
 """
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 ID_PREFIX: Final = "o-"
 LOG: Final = "TORTURE_LOG"

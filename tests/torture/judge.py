@@ -30,12 +30,16 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented.errors import SegmentedError
+from segmented.models import LedgerEntry
 from segmented.models.ids import counted, plural
+from tests.torture.durability.journal import Ack
 from tests.torture.event_log import number_of, order_id
+from tests.torture.locks.options import Kind
 from tests.torture.locks.resource import (
     EXCLUSIVE,
     PERMIT,
@@ -54,13 +58,6 @@ from tests.torture.locks.resource import (
     Restarted,
     Wrote,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from segmented.models import LedgerEntry
-    from tests.torture.durability.journal import Ack
-    from tests.torture.locks.options import Kind
 
 # --- locks ---
 

@@ -1,13 +1,8 @@
 """Checks of options that the tortures share. Each error names the option and its value."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from segmented.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def require_within(option: str, value: float, low: float, high: float) -> None:

@@ -1,16 +1,12 @@
 """The report of a torture: its counts, the guarantees that did not hold, and its conditions."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from bench.results import show_end, show_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rich.console import Console
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,22 +11,23 @@ the first sample that sees it taken. Killed and paused buyers do not wait. The f
 the time until a buyer that was woken is scheduled, and the time between two samples.
 """
 
-from __future__ import annotations
-
 import mmap
 import struct
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import redis
 
 from bench.conditions import server_conditions
+from bench.display import Display
 from segmented.errors import AlreadySettled, LeaseLost, StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Order
@@ -36,12 +37,6 @@ from segmented.stores.redis import RedisStore
 from tests.torture.options import require_seed, require_within
 from tests.torture.report import Report
 from tests.torture.supervisor import Processes, connected, crash, wait_for_end
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from multiprocessing.connection import Connection
-
-    from bench.display import Display
 
 SKU: Final = "sampled"
 STOCK: Final = 100_000_000

@@ -6,28 +6,23 @@ where a terminal's Ctrl-C does not reach it, with its own environment and output
 it, also while it is paused. It gets a pipe to the supervisor, whose end asks it to stop.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, Final, Self
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any, Final, Self
 
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.servers.guard import parent_death_signal
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from multiprocessing.connection import Connection
-    from multiprocessing.context import ForkServerProcess
-    from pathlib import Path
 
 CONNECT_SECONDS: Final = 30.0
 """Maximum time for a server to be restarted, or for its replica to be promoted."""

@@ -1,10 +1,9 @@
 """Two versions compared: rounds, intervals and findings."""
 
-from __future__ import annotations
-
 import io
 import math
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Callable
+from typing import Final, Literal
 
 import numpy as np
 import pytest
@@ -15,15 +14,11 @@ from bench.ab.statistics import Observed, Round, compare
 from bench.analysis.intervals import Estimate, mean_of, median_of, rate_of
 from bench.demo.findings import findings, remarks
 from bench.demo.results import Results
+from bench.demo.runs import DemoRun
 from bench.figures import Figure, FigureResults
 from bench.micro.locks.uncontended import interval
 from segmented.cli.main import run
 from tests.support.bench.records import CELL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bench.demo.runs import DemoRun
 
 SESSIONS: Final = 1_000
 

@@ -1,6 +1,4 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,11 +10,9 @@ from bench.analysis.measured import cells_of, noise_floor
 from bench.analysis.model_error import model_error
 from bench.engine.cell import Expectation
 from bench.engine.percentiles import merged
+from bench.engine.record import Run
 from tests.support.bench.records import CELL, file_of, rounds, run
 from tests.support.bench.session import AA, CONTROL, GLOBAL, ONE_SCRIPT, whole_session
-
-if TYPE_CHECKING:
-    from bench.engine.record import Run
 
 RATES = (100.0, 102.0, 98.0, 101.0, 99.0, 103.0, 97.0, 100.0, 100.0, 100.0)
 ONE_LOCK = CELL.model_copy(update={"strategy": "global-lock", "segments": 1})

@@ -1,11 +1,9 @@
 """The checker reports broken promises; refusals, cases and the cost of work."""
 
-from __future__ import annotations
-
 import os
 from array import array
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import psutil
 import pytest
@@ -17,24 +15,20 @@ from bench.engine.checker import broken_promises, check, surely_wrong
 from bench.engine.meters import saturated
 from bench.engine.record import Cpu
 from bench.engine.sale import Recorder, Refusal, whole_sale
-from bench.figures import FigureResults
+from bench.figures import Figure, FigureResults
 from bench.micro.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
 from bench.micro.workers.context import environment
 from bench.micro.workers.measure import broken_figure, burst_figures
 from bench.strategies import STRATEGIES
-from bench.strategies.base import GaveUp, Refused, Sold, Verdict
+from bench.strategies.base import GaveUp, Refused, Sold, Strategy, Verdict
 from bench.strategies.pooled import count_wrong
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import EntryKind, LedgerEntry, Order
 from segmented.stock import LedgerFold
 from tests.conformance.dedup.comparison import judged
+from tests.conformance.dedup.context import BenchContext, Finding
 from tests.conformance.dedup.registry import Row
 from tests.support.pools.ledgers import opened
-
-if TYPE_CHECKING:
-    from bench.figures import Figure
-    from bench.strategies.base import Strategy
-    from tests.conformance.dedup.context import BenchContext, Finding
 
 CLEAN = Verdict(
     sold=2,

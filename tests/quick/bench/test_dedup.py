@@ -1,15 +1,9 @@
 """The parts of the deduplication benchmark that need no server."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from bench.figures import Figure
 from bench.micro.dedup.context import at_database
 from bench.micro.dedup.measure import figures_of
 from bench.micro.dedup.worker_driver import Burst
-
-if TYPE_CHECKING:
-    from bench.figures import Figure
 
 
 def burst(worked: float, *, trips: float = 0.0, published: float = 100.0, published_trips: float = 0.0) -> Burst:

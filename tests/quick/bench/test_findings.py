@@ -1,16 +1,10 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from rich.console import Console
 
 from bench.demo.findings import findings, remarks, story
 from bench.demo.results import Results, bars, line, rate
+from bench.demo.runs import DemoRun
 from bench.engine.record import Counts
 from tests.support.bench.records import checker, demo_run
-
-if TYPE_CHECKING:
-    from bench.demo.runs import DemoRun
 
 CORES = 2
 NO_LOCK = demo_run(

@@ -1,7 +1,5 @@
 """Folders of results: our own, other programs', and records that are read back."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,7 +7,8 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from io import StringIO
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
@@ -33,15 +32,10 @@ from bench.report import drawing
 from bench.report.drawing import redraw
 from bench.report.facts import Facts
 from bench.report.markdown import reproduce
-from bench.strategies.base import GaveUp, Refused, RefusedByGate, Sold
+from bench.strategies.base import Answer, GaveUp, Refused, RefusedByGate, Sold
 from segmented.errors import InvalidInput
 from tests.support.bench.records import end_line, run, session_line
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.strategies.base import Answer
 
 SESSION = SessionLine(
     plan={},

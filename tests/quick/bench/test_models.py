@@ -1,13 +1,12 @@
 """Models of sales and what a cell needs: lanes, fleets, arrivals, skus, sizes."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pytest
@@ -28,6 +27,7 @@ from bench.engine.percentiles import at_ms, histogram_of
 from bench.engine.sale import Recorder, split
 from bench.engine.schedule import Estimate, turns_of, wanted
 from bench.engine.skus import choice_of
+from bench.figures import Figure
 from bench.micro.workers.lanes import holds
 from bench.sections import LONG, SHORT, Kind, Section
 from bench.strategies.base import GaveUp, Refused, Sold, Verdict
@@ -35,11 +35,6 @@ from segmented.models import EntryKind, LedgerEntry
 from tests.support.bench.plans import small_plan
 from tests.support.bench.session import whole_session
 from tests.support.fleet_simulation import Network, Simulation
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.figures import Figure
 
 COUNTS = st.integers(1, 60)
 THINKING = st.floats(0, 1)

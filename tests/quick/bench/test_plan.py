@@ -1,9 +1,8 @@
 """Plans, options and the parts of a load."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -21,9 +20,6 @@ from segmented.errors import InvalidInput
 from tests.support.bench.plans import small_plan, written
 from tests.support.bench.records import demo_run
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 K4 = Cell(strategy="segment-locks", segments=4, section="sleep", hold_ms=5.0, buyers=8)
 

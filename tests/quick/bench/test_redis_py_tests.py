@@ -1,12 +1,10 @@
 """How a run of redis-py's own lock tests is read: which failures are expected, and that nothing else may happen."""
 
-from __future__ import annotations
-
 import io
 import re
 import tarfile
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -22,9 +20,6 @@ from tests.conformance.locks.redis_py_tests import (
     unpack,
 )
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ASYNC = '<testcase classname="tests.test_asyncio.test_lock.TestLock" name="test_locked[single]"/>'
 

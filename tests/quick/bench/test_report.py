@@ -1,13 +1,12 @@
 """Reports and pages that are drawn from results."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
 from math import exp, log
+from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from rich.console import Console
@@ -15,7 +14,7 @@ from rich.console import Console
 from bench.analysis.cost import price, server_seconds
 from bench.display import display_on
 from bench.engine.cell import Cell
-from bench.engine.record import Cpu, as_line
+from bench.engine.record import Cpu, Run, as_line
 from bench.figures import Figure, FigureResults
 from bench.fixed_report import check_folder, write_report
 from bench.micro.shards.cells import LANE, LONE, costs_of, order_id, predicted
@@ -38,11 +37,6 @@ from tests.support.bench.records import CELL, file_of, run
 from tests.support.bench.report_session import AA, ROUNDS, rate_of, session
 from tests.support.command_line import ran
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.engine.record import Run
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """The page of a report, and the lint that refuses it."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -15,10 +15,10 @@ from rich.console import Console
 
 from bench.analysis.calibration import Calibration, calibrate
 from bench.engine.cell import Cell
-from bench.engine.record import ResultFile, as_line, read_results
+from bench.engine.record import ResultFile, Run, as_line, read_results
 from bench.lint import CHECKS, Finding, Subject, lint_file, may_publish, verdict
-from bench.report.drawing import redraw
-from bench.report.facts import OURS, Drawn, Facts
+from bench.report.drawing import Report, redraw
+from bench.report.facts import OURS, Drawn, Facts, Outcome
 from bench.report.figures.crossover import crossover
 from bench.report.figures.load import latency_by_load
 from bench.report.figures.segments import throughput
@@ -28,14 +28,6 @@ from bench.report.unfavourable import unfavourable_figure
 from segmented.errors import InvalidInput
 from tests.support.bench.report_session import RANDOM, session
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from bench.engine.record import Run
-    from bench.report.drawing import Report
-    from bench.report.facts import Outcome
 
 DRAWN: Final = {"F1": throughput, "F4": latency_by_load, "F11": crossover}
 """The others are drawn in tests/real/bench."""

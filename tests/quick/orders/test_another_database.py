@@ -1,8 +1,8 @@
 """A database that has another sale under the pool's sku is refused, and nothing changes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -10,19 +10,13 @@ from segmented import Order, Outbox, Pool, RedisStore, Settled
 from segmented.errors import AnotherDatabase, InvalidInput
 from segmented.keys import shard_keys
 from segmented.models import Thawed, Verified
-from segmented.orders import audit_both, rebuild, relay, reopen_gated, take_envelope, verify
+from segmented.orders import Gate, audit_both, rebuild, relay, reopen_gated, take_envelope, verify
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.sale import take_order
 from segmented.protocol import FreezePool, ThawPool
+from segmented.servers import ValkeyServer
 from tests.support.command_line import ran
 from tests.support.pools.gated_shop import everything
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 CALLS: Final[dict[str, Callable[[Pool, Gate], object]]] = {

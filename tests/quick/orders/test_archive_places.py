@@ -1,13 +1,12 @@
 """Where an archive goes: files and tables, whole or not at all; and what its check finds."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
 import resource
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,12 +19,7 @@ from segmented.stock import Pool, delete
 from segmented.stock.archiving import FileArchive, archive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.stores.redis import RedisStore
-
+from segmented.stores.redis import RedisStore
 
 SKU = "concert"
 

@@ -1,11 +1,10 @@
 """A gated pool and its order database are compared order by order: what differs is named, and nothing else."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
@@ -14,18 +13,13 @@ from sqlalchemy.pool import NullPool
 from segmented import Order, Pool, RedisStore, Reserved, Settled
 from segmented.errors import PoolFrozen
 from segmented.keys import shard_keys
-from segmented.orders import Difference, audit_both, rebuild, reopen_gated
+from segmented.orders import BothReport, Difference, Gate, audit_both, rebuild, reopen_gated
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
+from segmented.servers import ValkeyServer
 from tests.support.command_line import ran
 from tests.support.dying import Died, DyingStore, StepCounter
 from tests.support.pools.forgetting import forgotten
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.orders import BothReport, Gate
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 KEYS: Final = shard_keys(SKU)

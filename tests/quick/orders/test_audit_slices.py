@@ -1,21 +1,16 @@
 """An audit in slices goes on where the last slice ended, in any process, and misses nothing."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved
 from segmented.keys import shard_keys
+from segmented.orders import Gate
 from segmented.orders.audit_slices import audit_slice
 from segmented.stock import ShardedPool
 from tests.quick.orders.test_audit_both import execute, pool, sell
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.orders import Gate
 
 __all__ = ["execute", "pool"]
 SKU: Final = "mug"

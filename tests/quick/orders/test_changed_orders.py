@@ -1,24 +1,17 @@
 """A change that meets a confirm of the same order: whichever step is first, or the last, SQL and Redis agree."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 import redis
 from sqlalchemy import event
 
-from segmented import AlreadySettled, Order, Outbox, Pool, protocol as op
-from segmented.orders import take_envelope
+from segmented import AlreadySettled, Order, Outbox, Pool, RedisStore, protocol as op
+from segmented.orders import Gate, take_envelope
+from segmented.servers import ValkeyServer
 from tests.support.pools.both_sides import judged
 from tests.support.pools.engines import engine_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented import RedisStore
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 

@@ -1,27 +1,21 @@
 """Commands for a pool with an order database."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented import Order, Pool, RedisStore, Settled
 from segmented.models import Shard
-from segmented.orders import audit_both, connect
+from segmented.orders import Gate, audit_both, connect
 from segmented.orders.sale import take_order
 from segmented.protocol import FreezePool
+from segmented.servers import ValkeyServer
 from segmented.stock import ShardedPool
 from tests.support.command_line import ran
 from tests.support.pools.gated_shop import everything
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 OPEN: Final = ("pool", "open", SKU, "--stock", "10", "--segments", "2", "--gated")

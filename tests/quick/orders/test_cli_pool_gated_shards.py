@@ -1,22 +1,17 @@
 """`segmented pool open --gated --shards`, and the audit of such a pool with its order database."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented import Pool, RedisStore, Reserved
+from segmented.orders import Gate
+from segmented.servers import ValkeyServer
 from segmented.stock import ShardedPool
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.usefixtures("patient_shards")
 

@@ -1,9 +1,7 @@
 """Abandoned orders of a gated pool: whoever asks next gets their units, with no worker running."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -21,11 +19,9 @@ from segmented import (
 from segmented.clock import ManualClock
 from segmented.orders import AsyncGate, Gate
 from segmented.orders.sale import take_order
+from segmented.servers import ValkeyServer
 from segmented.stock import Grant, ShardedPool
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 

@@ -1,25 +1,20 @@
 """Envelopes in rare moments: what must not count against an order or spoil its envelope."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented import MemoryStore, Order, Pool, RedisStore, protocol as op
 from segmented.errors import AssignedElsewhere, InvalidInput
 from segmented.models import Assignment
+from segmented.models.submitted import BegunOrder, Deciding
+from segmented.orders import Gate
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.work_terms import TryLater, WorkTerms
 from segmented.stock import Outbox
 from tests.support.workers.failing_store import SKU, Failing, known, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.models.submitted import BegunOrder, Deciding
-    from segmented.orders import Gate
 
 
 @pytest.mark.parametrize("decides", ["at acceptance", "in the worker"])

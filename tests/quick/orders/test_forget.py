@@ -1,27 +1,22 @@
 """Orders that are forgotten, and what the archive keeps."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented import LimitReached, Order, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown
 from segmented.keys import shard_keys
-from segmented.models import Cart, CartRecord, Decided
+from segmented.models import Cart, CartAnswer, CartRecord, CartSettled, Decided
+from segmented.models.submitted import Deciding
 from segmented.orders import Gate, audit_both, forget, forgetting, rebuild, relay, take_envelope
 from segmented.orders.sale import cancel_order, finish_reserved, take_order
 from segmented.stock import Carts
 from segmented.stock.outbox import Outbox
 from tests.support.pools.gated_shop import check
 from tests.support.workers.envelope_till import BOTH
-
-if TYPE_CHECKING:
-    from segmented.models import CartAnswer, CartSettled
-    from segmented.models.submitted import Deciding
 
 SKU: Final = "mug"
 SECONDS: Final = 60.0

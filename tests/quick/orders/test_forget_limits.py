@@ -1,7 +1,5 @@
 """A pool with a limit per customer forgets orders, and each customer keeps the units that were bought."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest

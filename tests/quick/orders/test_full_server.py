@@ -1,23 +1,18 @@
 """A full server refuses new orders, and everything that ends an order goes on: so it becomes less full."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import pytest
 
 from segmented import Order, Outbox, Pool, RedisStore, Reserved, Settled, protocol as op
 from segmented.errors import StoreRefused
 from segmented.models import Shard
+from segmented.models.submitted import Deciding
 from segmented.orders import Gate, relay, take_envelope
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved
 from segmented.stock import ShardedPool
 from segmented.stock.outbox import SweepTerms, sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from segmented.models.submitted import Deciding
 
 SKU: Final = "mug"
 

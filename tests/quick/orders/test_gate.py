@@ -1,11 +1,10 @@
 """The order database: opened, confirmed, many orders in a call, transactions."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from unicodedata import normalize
 
 import pytest
@@ -39,9 +38,6 @@ from tests.support.dying import Deaths
 from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, REPLAY, confirm, hundred, one_by_one, sold, stored
 from tests.support.workers.envelope_till import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """Changes of a gated pool on both sides, and pools that vanished."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,19 +15,14 @@ from segmented.errors import (
     StoreRefused,
 )
 from segmented.models import Closed, Resized, Restocked, TooFew
-from segmented.orders.answers import TooFewUnsold
+from segmented.orders import Gate
+from segmented.orders.answers import SegmentTotals, TooFewUnsold
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.sale import take_order
 from segmented.orders.stocking import Change
 from segmented.orders.tables import RESTOCKED, WITHDRAWN
 from tests.support.dying import Deaths, Died, DyingStore, StepCounter, let_die
 from tests.support.pools.engines import engine_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.orders import Gate
-    from segmented.orders.answers import SegmentTotals
 
 
 @pytest.fixture

@@ -1,19 +1,13 @@
 """An envelope of orders in one transaction: what each of them alone would have got, on PostgreSQL and SQLite."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from segmented.orders import Claim, Gate
 from segmented.orders.answers import SegmentRow
 from tests.support.pools.gating import NEW, hundred, one_by_one, stored
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from segmented.orders import Claim, Gate
 
 
 @pytest.fixture

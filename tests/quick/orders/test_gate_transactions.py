@@ -1,12 +1,11 @@
 """Transactions of the order database, its versions, and processes that learn of the gate."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 
 from segmented import Pool, RedisStore
@@ -19,21 +18,15 @@ from segmented.errors import (
     StoreRefused,
 )
 from segmented.models import Order
+from segmented.models.submitted import Deciding
 from segmented.orders import Claim, Gate, confirming, connect
 from segmented.orders.answers import EpochChanged, Missing, SegmentRow, SoldOut, Voided
 from segmented.orders.envelopes import take_envelope
+from segmented.servers import ValkeyServer
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, sold
 from tests.support.workers.envelope_till import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from sqlalchemy import Connection
-
-    from segmented.models.submitted import Deciding
-    from segmented.servers import ValkeyServer
 
 
 def test_the_callers_statements_and_the_order_happen_together(gate: Gate) -> None:

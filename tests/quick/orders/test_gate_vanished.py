@@ -1,8 +1,7 @@
 """A gated pool whose keys are gone: refused, never opened again as if nothing had been, and rebuilt in a new epoch."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import text
@@ -11,22 +10,17 @@ from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut
 from segmented.errors import InvalidInput, OrderMismatch, PoolDiffers, PoolDiverged, PoolMissing, PoolVanished
 from segmented.keys import shard_keys
 from segmented.models import AlreadyOpen, Opened, Restocked
-from segmented.orders import connect
+from segmented.models.submitted import Deciding
+from segmented.orders import Gate, connect
 from segmented.orders.changing import restock_gated, withdraw_gated
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.opening import reopen_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
+from segmented.servers import ValkeyServer
+from segmented.stock import Grant
 from segmented.stock.outbox import Outbox
 from tests.support.dying import Deaths, Died, DyingStore, StepCounter
 from tests.support.workers.envelope_till import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.models.submitted import Deciding
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
-    from segmented.stock import Grant
 
 
 @pytest.fixture

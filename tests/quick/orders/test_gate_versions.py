@@ -1,16 +1,11 @@
 """The order database's tables have a revision: a gate refuses those of another release in one sentence."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine, text
 
 from segmented.orders import Gate, connect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

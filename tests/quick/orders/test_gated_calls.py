@@ -7,8 +7,9 @@ orders. Every other call raises PoolGated, or one of its kinds, and nothing has 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -25,16 +26,12 @@ from segmented.models import (
     Returned,
     Trimmed,
 )
+from segmented.orders import Gate
+from segmented.servers import ValkeyServer
 from segmented.stock import AsyncGrant, AuditReport, Grant, RepairReport
 from segmented.stock.handle_state import HandleState
 from tests.support.pools.both_sides import judged
 from tests.support.pools.fronts import Front, asyncio_side
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 GRANTS: Final = (Grant, AsyncGrant)

@@ -1,11 +1,11 @@
 """Carts of pools with an order database, and processes that die."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import redis
@@ -23,18 +23,13 @@ from segmented.models import (
     UnfinishedCarts,
 )
 from segmented.orders import Gate, rebuild, reopen_gated
+from segmented.servers import ValkeyServer
 from segmented.stock import AsyncCarts, Carts
 from tests.support.dying import StepCounter, let_die
 from tests.support.pools.both_sides import judged
 from tests.support.pools.cart_shop import HOME, LINES, SKUS, SOLD, STATES, Shop, end
 from tests.support.pools.cart_sides import judged_carts, lapse_cart, sold_in_sql
 from tests.support.pools.fronts import Front, asyncio_side
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 STEPS_MAX: Final = 200
 

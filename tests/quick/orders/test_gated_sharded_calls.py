@@ -4,9 +4,8 @@ The judge and the rule are those of `test_gated_calls`. A call that needs units 
 gate, even one that would be safe: the database must store where the units are.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import pytest
 import redis
@@ -14,6 +13,8 @@ import redis
 from segmented import Order, Outbox, Pool, RedisStore, Reserved, Settled, SoldOut, protocol as op
 from segmented.errors import ChangeGated, PoolGated, PoolUnverified, TransferGated
 from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, Resized, Restocked, Returned, ShardedState
+from segmented.orders import Gate
+from segmented.servers import ValkeyServer
 from segmented.stock import AsyncPool, AsyncShardedPool, ShardedAuditReport, ShardedPool
 from segmented.stock.handle_state import HandleState
 from segmented.stock.sharded import ShardedRepairReport
@@ -21,12 +22,6 @@ from tests.quick.orders.test_gated_calls import DUE_HOLD, SECONDS, TTL, Call, Po
 from tests.support.contract.shards.sharding import at_home_in
 from tests.support.pools.both_sides import judged
 from tests.support.pools.fronts import asyncio_side
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.usefixtures("patient_shards")
 

@@ -1,13 +1,12 @@
 """Submitted orders of a gated pool, and ends that are owed."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from segmented import (
@@ -24,18 +23,12 @@ from segmented import (
 )
 from segmented.errors import OrderMismatch, OrderUnknown
 from segmented.orders import AsyncGate, Gate, connect, reopen_gated, take_envelope
+from segmented.servers import ValkeyServer
 from segmented.stock import AsyncGrant, Grant
 from segmented.stock.outbox import Outbox
 from tests.quick.contract.pools.test_owed_ends import STATES, SYNC, CutStore, awaited
 from tests.support.pools.both_sides import UNITS, judged, sql_rows
 from tests.support.pools.gated_shop import check
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sqlalchemy import Engine
-
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 

@@ -1,8 +1,8 @@
 """A pool with an order database."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -26,10 +26,6 @@ from segmented.stock import Grant
 from segmented.stock.outbox import Outbox
 from tests.support.overtaking import OvertakenStore
 from tests.support.pools.gated_shop import check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

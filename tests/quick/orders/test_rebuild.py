@@ -1,10 +1,9 @@
 """Rebuilds of a pool from its order database, and what comes late."""
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -20,10 +19,14 @@ from segmented.errors import (
 )
 from segmented.keys import shard_keys
 from segmented.models import AlreadyOpen, TooFew
-from segmented.orders import audit_both, rebuild, take_envelope
+from segmented.models.submitted import BegunOrder, Deciding
+from segmented.orders import Gate, audit_both, rebuild, take_envelope
 from segmented.orders.changing import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, finish_reserved, take_order
 from segmented.orders.verifying import compare_once
+from segmented.plans.drivers import Store
+from segmented.servers import ValkeyServer
+from segmented.stock import Grant
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
 from tests.support.dying import Died, DyingStore, StepCounter, let_die
@@ -31,15 +34,6 @@ from tests.support.overtaking import OvertakenStore
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
 from tests.support.pools.gated_shop import check
 from tests.support.workers.envelope_till import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.models.submitted import BegunOrder, Deciding
-    from segmented.orders import Gate
-    from segmented.plans.drivers import Store
-    from segmented.servers import ValkeyServer
-    from segmented.stock import Grant
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

@@ -1,11 +1,11 @@
 """A pool's ledger is relayed to the order database: each change once, wherever a relay, a server or a database ends."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import select
@@ -13,18 +13,13 @@ from sqlalchemy import select
 from segmented import Order, Pool, RedisStore
 from segmented.errors import InvalidInput
 from segmented.keys import shard_keys
+from segmented.models import LedgerEntry
 from segmented.orders import Gate, connect, relay, relaying
 from segmented.orders.ledger_table import ledger
 from segmented.orders.sale import take_order
+from segmented.servers import ValkeyServer
 from segmented.stock import ShardedPool
 from tests.support.pools.engines import engine_of, gate_on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from segmented.models import LedgerEntry
-    from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

@@ -1,30 +1,24 @@
 """Pools that are verified against their order database, and other databases."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved
 from segmented.errors import InvalidInput, PoolFrozen, PoolNotGated
 from segmented.keys import shard_keys
-from segmented.orders import rebuild, take_envelope, verify
+from segmented.orders import Gate, rebuild, take_envelope, verify
+from segmented.orders.answers import SegmentTotals
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved
+from segmented.servers import ValkeyServer
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, forgotten, sell
 from tests.support.pools.gated_shop import process
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.orders import Gate
-    from segmented.orders.answers import SegmentTotals
-    from segmented.servers import ValkeyServer
 
 LATE_CALLS: Final[dict[str, Callable[[Pool, Gate, Reserved], object]]] = {
     "take_order": lambda pool, gate, _: sell(pool, gate, "a"),

@@ -1,10 +1,10 @@
 """A confirm within a transaction of Django or psycopg: the shop's row and the gate's are stored together or not."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import django
 import psycopg
@@ -14,17 +14,11 @@ from django.db import IntegrityError, connection, connections, transaction
 from psycopg.rows import dict_row
 from sqlalchemy import make_url
 
-from segmented import AsyncPool, AsyncRedisStore, Pool
+from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore
 from segmented.errors import InvalidInput, StoreRefused
 from segmented.orders import AsyncGate, Gate
+from segmented.servers import ValkeyServer
 from tests.support.pools.both_sides import judged, sql_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented import RedisStore
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 INVOICE: Final = "INSERT INTO invoices (order_id) VALUES (%s)"

@@ -1,17 +1,12 @@
 """Two pools on an emptied server that nobody else uses meanwhile, for tests that compare every key of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
+from segmented.servers import ValkeyServer
 from tests.support.pools.pool_callers import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 LONG: Final = 600.0
 """Seconds of a grant, whose key is compared until the test ends, on a busy machine too."""

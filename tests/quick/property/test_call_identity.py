@@ -1,13 +1,11 @@
 """Two calls are one exactly when their arguments are equal and of the same types, in every process."""
 
-from __future__ import annotations
-
 import json
 import math
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntFlag
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -16,9 +14,6 @@ from segmented.dedup.canonical import canonical, digest
 from segmented.dedup.identity import CallIdentity, explicit_key
 from segmented.errors import InvalidInput
 from segmented.models.ids import is_unseen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FEW = settings(max_examples=30)
 CLOSE = st.text(alphabet='ab1_-,"[]{}:\\ é\n', max_size=4)

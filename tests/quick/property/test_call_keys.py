@@ -1,7 +1,5 @@
 """Two calls share a key exactly when the texts of all their parts are equal, whatever stands between the parts."""
 
-from __future__ import annotations
-
 from hypothesis import assume, given, strategies as st
 
 from segmented.locks.durations import checked_name

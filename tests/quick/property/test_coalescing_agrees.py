@@ -1,7 +1,5 @@
 """Merged calls are answered as calls one by one."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from typing import Any, Final

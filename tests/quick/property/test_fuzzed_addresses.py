@@ -1,7 +1,5 @@
 """Addresses put together at random, with a secret in them and mistakes around it: none is shown with the secret."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

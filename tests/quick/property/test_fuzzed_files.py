@@ -1,9 +1,9 @@
 """Files of orders with random damage: each is read as a whole, or refused in a sentence that a terminal can show."""
 
-from __future__ import annotations
-
 import gzip
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 from unicodedata import category
 
 import pytest
@@ -13,10 +13,6 @@ from segmented.celery.selling.order_formats import Reading
 from segmented.celery.selling.orders_file import read_orders
 from segmented.errors import InvalidInput
 from segmented.models import Order
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.fuzz
 

@@ -1,22 +1,16 @@
 """Any envelopes, one after another, answer and store what their orders would one by one. On SQLite: it is quick."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings, strategies as st
 
+from segmented.errors import SegmentedError
 from segmented.models import Order
 from segmented.orders import Claim, Gate, connect
+from segmented.orders.answers import ConfirmAnswer
 from tests.support.pools.gating import one_by_one, stored
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.errors import SegmentedError
-    from segmented.orders.answers import ConfirmAnswer
 
 ORDERS = st.builds(
     Order,

@@ -3,11 +3,9 @@
 On SQLite, because it is quick: the words it speaks are its own, but everything that decides is shared.
 """
 
-from __future__ import annotations
-
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -16,24 +14,20 @@ from segmented.errors import ChangeMismatch, OrderMismatch
 from segmented.orders import Gate, connect
 from segmented.orders.answers import (
     AlreadyConfirmed,
+    ChangeAnswer,
     ConfirmAnswer,
     Confirmed,
     EpochChanged,
     Missing,
     SoldOut,
+    State,
     Stored,
     Superseded,
     TooFewUnsold,
     VoidAnswer,
     Voided,
 )
-from segmented.orders.stocking import Change
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.orders.answers import ChangeAnswer, State
-    from segmented.orders.stocking import Kind
+from segmented.orders.stocking import Change, Kind
 
 QUOTAS = (3, 0, 5)
 ORDER_IDS = st.sampled_from([f"o-{number}" for number in range(8)])

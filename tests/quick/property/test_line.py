@@ -4,8 +4,6 @@ Waiters follow `plans.waiting`, cut into its single steps, so that messages, dea
 between any two of them.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import dataclass
 from math import inf

@@ -3,10 +3,8 @@
 They run in memory, on the small Redis; `test_stores_agree` compares that with a server.
 """
 
-from __future__ import annotations
-
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import (
@@ -21,14 +19,11 @@ from hypothesis.stateful import (
 from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import SegmentedError
-from segmented.models import Acquired, Granted, Order
+from segmented.models import Acquired, Granted, Granted as Grant, Order
 from segmented.plans import run_sync
 from segmented.stock.audit import audit_plan
 from segmented.stores.memory import MemoryStore
 from tests.support.oracle import LockOracle, PoolOracle, Verdict, verdict
-
-if TYPE_CHECKING:
-    from segmented.models import Granted as Grant
 
 SETTINGS: Final = settings(max_examples=40, stateful_step_count=40, deadline=None)
 SKU: Final = "judged"

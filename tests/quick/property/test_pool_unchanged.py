@@ -1,8 +1,7 @@
 """What is right by itself, but not now, gets an answer or a named error, and not one key is another afterwards."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,11 +18,7 @@ from segmented.errors import (
     SegmentedError,
 )
 from segmented.models import Closed, LimitReached, Order, SoldOut, TooFew
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.pools.pool_callers import Caller
+from tests.support.pools.pool_callers import Caller
 
 UNCHANGED: dict[str, tuple[Callable[[Any], object], type]] = {
     "open otherwise": (lambda pool: pool.open(stock=50, segments=9, epoch=3), PoolDiffers),

@@ -1,7 +1,5 @@
 """Quota moves between rows, decided for any rows at all."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

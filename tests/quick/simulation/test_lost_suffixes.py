@@ -3,10 +3,10 @@
 The invariants are in the worlds: gated_losses.py, ungated_losses.py and sharded_losses.py in tests/support/sim.
 """
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -14,10 +14,6 @@ from tests.support.sim.gated_losses import gated_sale
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.sharded_losses import forgetful_sale
 from tests.support.sim.ungated_losses import ungated_sale
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterator
 
 LOST: Final = ("kills", "losses", "lost suffixes", "PoolFrozen", "thaws")
 BEHIND: Final = (*LOST, "clocks behind", "frozen by a process that was ahead", "overtaken changes noticed")

@@ -1,16 +1,12 @@
 """The numbers that a page says, and whether a target of `tests/proofs.toml` shows something."""
 
-from __future__ import annotations
-
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
+from typing import Final
 
 RESULTS: Final = ("docs/results/", "bench/", "tests/conformance/", "tests/torture/")
 FENCE: Final = re.compile(r"^\s*```")

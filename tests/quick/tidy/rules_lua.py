@@ -1,14 +1,10 @@
 """Rules about Lua scripts, each a pure function of the text."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from tests.quick.tidy.rules_text import plain_english, plain_prose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SCAN: Final = re.compile(r"""['"](KEYS|[HSZ]?SCAN)['"]""", re.IGNORECASE)
 KEY_LITERAL: Final = "se" + "g:"

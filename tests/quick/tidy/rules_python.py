@@ -1,18 +1,14 @@
 """Rules about Python source, each a pure function of the text."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re
 import tokenize
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from tests.quick.tidy.rules_text import BANNED, MESSAGE_TURNS
 from tests.quick.tidy.sources import parsed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MODULE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 70

@@ -3,13 +3,9 @@
 The words that are looked for are put together here from halves, since this file is looked at too.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Final
 
 UNFINISHED: Final = re.compile(rf"\b({'TO' + 'DO'}|{'FIX' + 'ME'}|{'XX' + 'X'})\b")
 FOLDERS: Final = "|".join(["wo" + "rk", "tm" + "p", "ro" + "ot", "ho" + "me", "Us" + "ers"])

@@ -1,17 +1,13 @@
 """Which files a rule looks at, and the shape of what it finds."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PACKAGES: Final = ("segmented", "workers", "bench")
 

@@ -1,7 +1,5 @@
 """The pages of comparisons have the kept results."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

@@ -1,14 +1,15 @@
 """The many-machine picture: nothing open to the network, no secret written down, nothing that could lose stock."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import re
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
 
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
@@ -26,11 +27,6 @@ from tests.support.servers.composing import (
     valkey_options,
 )
 from tests.support.servers.deploying import PINNED, STAGES, is_there, settings_named, unknown_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 SERVERS = (*VALKEYS, "database")
 WORKERS = ("worker", "beat", "locust-master", "locust-worker")

@@ -3,13 +3,12 @@
 Kubernetes' own schemas are not here: fields are checked that a deployment of these kinds must have, or that we promise.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -18,9 +17,6 @@ from tests.support.paths import ROOT
 from tests.support.rings import require
 from tests.support.servers.composing import SERVICES
 from tests.support.servers.deploying import is_there, unknown_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EXAMPLES: Final = ROOT / "docs" / "how-to" / "examples"
 SYSTEMD: Final = EXAMPLES / "systemd"

@@ -1,7 +1,5 @@
 """The published loss table is what was counted, in every cell that there is."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The images, and the packages that are locked."""
 
-from __future__ import annotations
-
 import re
 from itertools import chain
 from typing import Final

@@ -1,7 +1,5 @@
 """The published comparison of locks is what was measured, and all that there is to measure."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

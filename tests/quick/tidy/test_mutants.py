@@ -1,17 +1,12 @@
 """Every mutant still applies, breaks what it says, and names tests that are there."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.mutants.catalogue import ROOT, Mutant, mutants
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MUTANTS = mutants()
 

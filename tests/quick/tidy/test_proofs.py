@@ -1,17 +1,13 @@
 """What `tests/proofs.toml` names for each page exists, and docs/reference/proofs.md has all of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.quick.tidy.rules_claims import blocks, sets_nothing, shows_nothing
 from tests.support.paths import ROOT
 from tests.support.proofs import DOCS, proofs, table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RENDERED: Final = "test_the_page_is_what_the_kept_results_render_to"
 HELD_WHOLE: Final = {

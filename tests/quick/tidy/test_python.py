@@ -1,19 +1,14 @@
 """Python, Lua and text keep the rules."""
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.quick.tidy import rules_python as rules
 from tests.quick.tidy.sources import PACKAGES, Rule, files, offences
 from tests.support import sync_of
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 CLOCK = ROOT / "segmented" / "clock.py"
 LIKE_REDIS_PY = [ROOT / "segmented" / "compat" / name for name in ("lock.py", "async_lock.py", "terms.py")]

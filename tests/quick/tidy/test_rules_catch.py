@@ -1,13 +1,7 @@
 """Each rule can fail: a sample that breaks it once is found once, at its line."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from tests.quick.tidy import rules_lua, rules_python, rules_text
-
-if TYPE_CHECKING:
-    from tests.quick.tidy.sources import Rule
+from tests.quick.tidy.sources import Rule
 
 GOOD_LUA = """#!lua
 -- KEYS     1 lock

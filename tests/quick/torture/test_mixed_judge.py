@@ -1,7 +1,5 @@
 """The judge of `torture orders --mix` finds each kind of wrong order."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.torture.orders.mixed import MUST_BE_ZERO, judge_order

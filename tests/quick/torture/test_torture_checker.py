@@ -1,11 +1,10 @@
 """The judge of the torture of locks, and its parts."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -13,7 +12,7 @@ from segmented.errors import InvalidInput
 from segmented.stores.memory import AsyncMemoryStore
 from segmented.stores.quorum import AsyncQuorumStore
 from tests.torture.judge import LOCKS_MUST_BE_ZERO, LockVerdict, check
-from tests.torture.locks.options import FAULTS, KINDS, TortureOptions
+from tests.torture.locks.options import FAULTS, KINDS, Kind, TortureOptions
 from tests.torture.locks.resource import (
     EXCLUSIVE,
     PERMIT,
@@ -30,11 +29,6 @@ from tests.torture.locks.resource import (
 )
 from tests.torture.locks.rounds import CLASSES, LockRequest, lock_of, tokens_of
 from tests.torture.locks.run import report_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.torture.locks.options import Kind
 
 ONE_SERVER: Final = {"url": "redis://localhost"}
 RESTART: Final = "only an embedded server can be restarted; leave restart out of --faults"

@@ -1,13 +1,9 @@
 """The measure of unused segments, fed with samples: a segment is unused while it is free and the same buyer waits."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from tests.torture.segments import UnusedSegments, WaitingBuyers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MS: Final = 1_000_000
 Sample = tuple[int, set[int], int | None]

@@ -1,24 +1,20 @@
 """The advisor's arithmetic: exact numbers, and a simulation of workers and segments that it must agree with."""
 
-from __future__ import annotations
-
 import heapq
 import json
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf, nan
 from statistics import fmean, quantiles
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented.advise import Workload, advise, predict
 from segmented.errors import InvalidInput
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ARTICLE: Final = Workload(hold=0.02, workers=32, stock=10_000, quantity=(1, 5), round_trip=0.001)
 """20 ms under the lock, a round trip of 1 ms: a segment is held for 21 ms, and an order takes 22 ms without waiting."""

@@ -1,32 +1,25 @@
 """The audit: the fold of the ledger, and the differences that it names."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch
 from segmented.ledger_lines import Checkpoint, entries_of, parse_checkpoint, parse_record, record_text, step_of
-from segmented.models import Inspected, LedgerEntry, Order, PoolState
+from segmented.models import EntryKind, Inspected, LedgerEntry, Order, Part, PoolState
 from segmented.orders.answers import ConfirmAnswer, Confirmed, EpochChanged, Missing, SoldOut, Superseded, Voided
 from segmented.orders.standing import Claim, Standing, classify
 from segmented.plans import run_sync
-from segmented.stock import LedgerFold
+from segmented.stock import AuditReport, LedgerFold
 from segmented.stock.audit import Drift, audit_plan
 from segmented.stores.memory import MemoryStore
 from tests.support.pools.ledgers import chained, entry, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import EntryKind, Part
-    from segmented.stock import AuditReport
 
 AnswerT = TypeVar("AnswerT")
 SKU = "ticket"

@@ -1,11 +1,10 @@
 """One scheduler of many, on a store in memory: slots, states, entries that change, and bad input. No clock decides."""
 
-from __future__ import annotations
-
 import signal
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
 
 import pytest
 from celery import Celery
@@ -20,13 +19,8 @@ from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.keys import beat_keys
 from segmented.models.beat import BeatSuperseded, EntryDiffers, EntryEarly, EntryMoved
-from segmented.protocol import ChangeEntry, LeadBeat, MoveEntry, ReadBeat
+from segmented.protocol import ChangeEntry, LeadBeat, MoveEntry, Operation, ReadBeat
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 

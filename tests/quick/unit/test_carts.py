@@ -1,9 +1,8 @@
 """Carts: the model, the plans, and the audit."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,9 +23,6 @@ from segmented.models import (
 from segmented.models.ids import checked_id
 from segmented.stock import Carts, Pool
 from segmented.stores.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 @pytest.mark.parametrize("lines", [5, None, 1.5, True])

@@ -1,10 +1,10 @@
 """What Celery is told: it says nothing about a name that it does not know, so it is asked about each."""
 
-from __future__ import annotations
-
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -18,10 +18,6 @@ from segmented.celery.messages import TASK
 from segmented.celery.settings import WorkerSettings, check_settings
 from segmented.errors import InvalidInput
 from segmented.models.assignments import Assignment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

@@ -1,14 +1,13 @@
 """The command line: help, screens, tables, and files that are written."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import typer
@@ -28,9 +27,6 @@ from segmented.files import STDOUT, check_kept, check_writable, whole_file, writ
 from segmented.models import Order, PoolState
 from segmented.models.ids import visible
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 READ: Final = frozenset(
     {

@@ -1,17 +1,12 @@
 """The command line as a user meets it: its two streams and its exit code, in a real process where one matters."""
 
-from __future__ import annotations
-
+import subprocess
 import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.command_line import ran as ran_here
-
-if TYPE_CHECKING:
-    import subprocess
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
 

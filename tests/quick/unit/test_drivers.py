@@ -1,7 +1,5 @@
 """Drivers of plans, the owners of locks, and handlers that interrupt them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import gc
@@ -9,13 +7,16 @@ import json
 import multiprocessing
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import inf
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from types import FrameType
+from typing import Any, Final, TypeVar, get_args
 
 import pytest
 
@@ -23,7 +24,7 @@ import segmented
 from segmented import Lock, MemoryStore, Order, Pool, protocol as op
 from segmented.clock import Clock, ManualClock
 from segmented.compat import Lock as CompatLock
-from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.locks import FairLock, FenceGuard, FileDeadLetters, MultiLock, Semaphore
 from segmented.locks.dead_letters import Work
 from segmented.locks.reentrant import task_owner, thread_owner
@@ -33,13 +34,6 @@ from segmented.protocol import Effect
 from segmented.stock import EnvelopePublisher
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 from tests.support.loops import Leaving, said_of_leaving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from multiprocessing.connection import Connection
-    from types import FrameType
-
-    from segmented.errors import SegmentedError
 
 AnswerT = TypeVar("AnswerT")
 

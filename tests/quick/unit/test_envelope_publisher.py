@@ -1,15 +1,10 @@
 """The publisher of envelopes, and its report."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import pytest
 
 from segmented.models import Settled
 from segmented.orders.envelope_report import EnvelopeReport
 from segmented.stock import EnvelopePublisher
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_without_a_thread_orders_are_left_to_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:

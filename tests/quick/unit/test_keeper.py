@@ -1,39 +1,30 @@
 """The keeper of leases: what is due, what is sent, and when a lease is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import tracemalloc
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from math import inf
 from queue import Queue
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pytest
 
-from segmented import FairLock, InvalidInput, Lock, MemoryStore, ReadWriteLock
+from segmented import FairLock, InvalidInput, Lease, Lock, MemoryStore, ReadWriteLock
 from segmented.clock import ManualClock
 from segmented.errors import LeaseLost, StoreUnavailable
-from segmented.locks import MultiLock, Semaphore
+from segmented.locks import MultiLease, MultiLock, Semaphore
 from segmented.locks.keeper import Agenda
 from segmented.locks.lease_state import LeaseState, Renewal, tend_plan, trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.models import Acquired, Lost, Released, Renewed
 from segmented.plans import Batch, Now
-from segmented.protocol import AcquireVote, ReleaseVote, RenewVote
+from segmented.protocol import AcquireVote, Operation, ReleaseVote, RenewVote
 from segmented.stores.quorum import request_queue as module
 from segmented.stores.quorum.request_queue import LOOKS, Errand, RequestQueue
 from segmented.stores.quorum.tally import Poll
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from contextlib import AbstractContextManager
-
-    from segmented import Lease
-    from segmented.locks import MultiLease
-    from segmented.protocol import Operation
 
 TTL_MS: Final = 3_000
 RENEWAL: Final = Renewal(is_wanted=True, seconds_max=60)

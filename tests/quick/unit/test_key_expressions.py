@@ -1,14 +1,13 @@
 """Keys of calls, the shape of locked functions, and cached values."""
 
-from __future__ import annotations
-
 import inspect
 import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from enum import Enum, IntEnum, StrEnum
 from math import inf, nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -20,9 +19,6 @@ from segmented.locks.flight_plan import Entry, FlightOptions
 from segmented.locks.key_expressions import KeyExpression, part_text
 from segmented.locks.locked_decorator import locked
 from segmented.models import Cached
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 ID = UUID("550E8400-E29B-41D4-A716-446655440000")
 

@@ -1,12 +1,12 @@
 """The keys of locks, pools, shards and cached values, and which names share none."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import astuple
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -22,6 +22,7 @@ from segmented import (
     ReadWriteLock,
     ReentrantLock,
     Semaphore,
+    protocol as op,
     single_flight,
 )
 from segmented.celery.selling.orders_file import read_orders
@@ -33,12 +34,6 @@ from segmented.once_keys import once_keys
 from segmented.stock import Cart
 from segmented.stock.sharded import opening
 from segmented.stock.sharded.opening import COPIES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from segmented import protocol as op
 
 NASTY = ["a", "{a}", "}", "{", "a{b}c", "%", "%7B", "100 % {x}", "a:b", "ü票", " ", "a\nb", "{}"]
 

@@ -1,7 +1,5 @@
 """The records of the kinds of lock: what derives from them has every kind."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

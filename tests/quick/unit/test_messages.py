@@ -1,13 +1,12 @@
 """Messages of Celery that are readable, and attempts without an answer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -34,7 +33,7 @@ from segmented import (
 from segmented.celery.apps import TASK_MODULES
 from segmented.celery.readable import Unreadable, check_message
 from segmented.clock import ManualClock
-from segmented.errors import InvalidInput, LockUnreachable, WrongKind
+from segmented.errors import InvalidInput, LockUnreachable, SegmentedError, WrongKind
 from segmented.keys import segment_of
 from segmented.locks import AsyncMultiLock, MultiLock, operator
 from segmented.locks.claim import HERE, new_holder_id
@@ -42,18 +41,12 @@ from segmented.locks.keeper import async_keeper
 from segmented.models import Busy
 from segmented.models.locks import LockHolder, LockState, Revoked
 from segmented.plans import run_sync
-from segmented.protocol import AcquireLock
+from segmented.protocol import AcquireLock, Operation
 from segmented.protocol.base import Release
 from segmented.protocol.fair import AcquireFair, ReleaseFair
 from segmented.stock import Grant
 from segmented.stores.quorum import QuorumStore
 from tests.support.workers.forged import BODIES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from segmented.errors import SegmentedError
-    from segmented.protocol import Operation
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """The plan of `MultiLock` step by step, in a world of scripted answers."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,12 +11,7 @@ from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable, WrongK
 from segmented.locks.lock import LockClaim
 from segmented.locks.multi import multi_plan
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from segmented.plans import Batch, Join, Leave, Line, Listen, Now, Park, Try, Within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.plans import Plan
+from segmented.plans import Batch, Join, Leave, Line, Listen, Now, Park, Plan, Try, Within
 
 TTL_MS = 3_000
 CLAIMS = [LockClaim(name, "h", TTL_MS) for name in "abc"]

@@ -1,10 +1,9 @@
 """Run once: rules, headers, models, plans, periods and settings."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -14,17 +13,12 @@ from pydantic import BaseModel, field_validator
 from segmented import MemoryStore
 from segmented.clock import ManualClock
 from segmented.dedup import once_per
-from segmented.dedup.celery import Once, serial, unique
+from segmented.dedup.celery import Once, OnceRule, serial, unique
 from segmented.dedup.celery.message import HEADER, OnceHeader, header_of
 from segmented.dedup.celery.settings import OnceSettings, namespace_of
 from segmented.dedup.web import WebOptions, all_clients
 from segmented.errors import InvalidInput
 from segmented.protocol import BeginRun
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.dedup.celery import OnceRule
 
 WHOLE = OnceHeader("m", "k", "p", follows="f", is_claimed=True, is_put_off=True, round=3)
 PLAIN = {"message": "m", "key": "k", "payload_print": ""}

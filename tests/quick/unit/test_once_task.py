@@ -1,9 +1,8 @@
 """What a `Once` task is, apart from how it runs: whose plan it has, and what a body that calls its own task gets."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -12,9 +11,6 @@ from segmented import MemoryStore
 from segmented.dedup.celery import Once, unique
 from segmented.errors import InvalidInput
 from segmented.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def new_app(store: MemoryStore | None = None, *, name: str = "shop", is_eager: bool = False) -> Celery:

@@ -1,10 +1,9 @@
 """Order files as shops export them: known by their header, and sold or refused with the options to type."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import openpyxl
 import pytest
@@ -13,9 +12,6 @@ from segmented.celery.selling.order_formats import Reading
 from segmented.celery.selling.orders_file import Fate, read_orders
 from segmented.cli.main import run
 from segmented.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SHOPIFY: Final = """\
 \ufeffName,Email,Financial Status,Cancelled at,Lineitem quantity,Lineitem name,Lineitem sku,Notes

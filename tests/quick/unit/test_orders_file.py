@@ -1,7 +1,5 @@
 """Files of orders: what is read and refused, and how large files are divided."""
 
-from __future__ import annotations
-
 import gzip
 from collections import defaultdict
 from pathlib import Path

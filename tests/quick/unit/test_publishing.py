@@ -1,19 +1,15 @@
 """The publisher that puts orders into envelopes as they come; what is sent here waits for the test."""
 
-from __future__ import annotations
-
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.stock import EnvelopePublisher, publishing
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 DEADLINE = 30.0
 

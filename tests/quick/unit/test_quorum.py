@@ -1,11 +1,9 @@
 """A lock on several servers: votes, listeners and names in ZooKeeper."""
 
-from __future__ import annotations
-
 import threading
 from itertools import product
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,11 +19,9 @@ from segmented.stores.quorum.voting import Membership, Rules
 from segmented.stores.quorum.wakeups import Heard, ServerListener
 from segmented.stores.wakeups import ThreadWakeups
 from segmented.stores.zookeeper import session_of
+from segmented.stores.zookeeper.client import ZooKeeperSession
 from segmented.stores.zookeeper.trust import Trust
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from segmented.stores.zookeeper.client import ZooKeeperSession
 
 BallotT = TypeVar("BallotT", bound=Tally)
 

@@ -1,14 +1,14 @@
 """Connections to Redis: addresses that are told apart, links, clusters and dialects."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import redis
@@ -34,7 +34,7 @@ from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable, Wrong
 from segmented.masking import masked
 from segmented.orders import connect
 from segmented.protocol import AcquireLock
-from segmented.protocol.wire import Dialect, Peer, Send, dialect_of
+from segmented.protocol.wire import Dialect, Exchange, Peer, Send, dialect_of
 from segmented.stores.redis import AsyncRedisStore
 from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.cluster_exchange import Attempts, asking, shares, slot_for
@@ -43,12 +43,6 @@ from segmented.stores.redis.edge import check_server, our_error
 from segmented.stores.redis.eviction import Eviction
 from segmented.stores.redis.exchange import packed
 from tests.support.odd_urls import leaks, odd_urls
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.protocol.wire import Exchange
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,21 @@
 """Whom a confirmed subscription wakes, on a wire that does as the test says: nobody, unless something was missed."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading
+from collections.abc import Iterable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from segmented.clock import ManualClock, SystemClock
+from segmented.plans.line import Place
 from segmented.stores.redis import async_listener, listener
+from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.listener import RedisWakeups
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from segmented.plans.line import Place
-    from segmented.stores.redis.addresses import Host
 
 FREED = "freed"
 SHORT = 0.05

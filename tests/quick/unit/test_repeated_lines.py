@@ -1,13 +1,8 @@
 """A failure that all orders of a pool share is one line of the log, with a count."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import pytest
 
 from segmented.celery.repeated import RepeatedLines
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_a_database_that_is_away_is_a_line_for_each_pool_and_reason(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,5 @@
 """The commands that a store tries at its first contact are those that its scripts call."""
 
-from __future__ import annotations
-
 import re
 
 from segmented.stores.redis.rights import OTHERS, SAMPLES

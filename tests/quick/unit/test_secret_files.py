@@ -1,9 +1,7 @@
 """Settings with a password that stand in files, as container engines and service managers hand secrets over."""
 
-from __future__ import annotations
-
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +9,6 @@ from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.files import BYTES_MAX, RULES, said_elsewhere, said_in_file
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STOCK = "redis://:stock-secret@stock:6379/0"
 BROKER = "redis://:broker-secret@broker:6379/0"

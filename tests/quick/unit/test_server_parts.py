@@ -1,7 +1,5 @@
 """The parts of the embedded servers that need no server."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The servers that `segmented server` starts: folders, parts and the announcement."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pwd
@@ -9,8 +7,9 @@ import shutil
 import stat
 import struct
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -22,9 +21,6 @@ from segmented.servers.folders import Claim
 from segmented.servers.guard import LOG_NAME, open_log
 from segmented.servers.valkey import configuration
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ACCESS: Final = "system.posix_acl_access"
 DEFAULT: Final = "system.posix_acl_default"

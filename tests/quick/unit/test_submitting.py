@@ -1,10 +1,9 @@
 """Submitted orders: handles, sweeps and the publisher."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import Busy, Closed, Decided, LimitReached, Order, Reserved, Settled, ShardDirectory, SoldOut
 from segmented.models.submitted import Queued
 from segmented.orders import TryLater, WorkTerms
-from segmented.plans import Now, Within
+from segmented.plans import Now, Plan, Within
 from segmented.protocol.wire import Call, Script
 from segmented.stock import AsyncPool, AsyncShardedPool, Pool, async_find_pool
 from segmented.stock.handle_state import HandleState
@@ -22,11 +21,6 @@ from segmented.stock.outbox import Outbox, SweepReport, SweepTerms, envelopes_of
 from segmented.stock.sharded.opening import is_in_shards_plan
 from segmented.stores.memory import AsyncMemoryStore
 from segmented.stores.redis.exchange import LOCKS_MAX, Seen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from segmented.plans import Plan
 
 SETTLED = Settled("a", "confirmed", 2, 0, None, 7, replay=True)
 DECIDED = Decided("a", "confirmed", 2, 0, None, 7, replay=True)

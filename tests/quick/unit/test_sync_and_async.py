@@ -7,16 +7,14 @@ says why.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Final
 
 import pytest
 
 import segmented
 from tests.support import twins as compared
 from tests.support.twins import Twins
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 PROGRAMS: Final = (
     *("segmented.celery", "segmented.cli", "segmented.django", "segmented.servers", "segmented.testing"),

@@ -1,17 +1,18 @@
 """The testing package and the tools of these tests."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.models import Order, Reserved
+from segmented.orders import Gate
 from segmented.orders.sale import finish_reserved
 from segmented.stock import Pool
 from segmented.stores.memory import MemoryStore
@@ -31,12 +32,6 @@ from segmented.testing.worker_process import Launch, WorkerProcess
 from tests.support.flavour import Flavour
 from tests.support.paths import TESTS
 from tests.support.rings import RINGS, require, ring_of, ring_of_side, side_of_turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.orders import Gate
 
 
 class TamperedStore(MemoryStore):

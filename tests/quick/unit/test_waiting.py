@@ -1,27 +1,35 @@
 """How a call waits: the tries, the line of waiters, and what an error or a deadline leaves behind."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import StoreRefused, StoreUnavailable
-from segmented.locks.handle import acquire_plan
+from segmented.locks.handle import Found, acquire_plan
 from segmented.locks.reentrant import ReentrantClaim
 from segmented.models import Acquired, Busy, Held
-from segmented.plans import Join, Leave, Line, Listen, Now, Offer, Park, Try, Within, wait_for, wait_in_line
+from segmented.plans import (
+    Join,
+    Leave,
+    Line,
+    Listen,
+    Now,
+    Offer,
+    Park,
+    Place,
+    Plan,
+    Try,
+    Within,
+    wait_for,
+    wait_in_line,
+)
 from segmented.plans.tasks import Alarm
 from segmented.plans.waiting import GONE_SECONDS
 from segmented.protocol import AcquireReentrant
-
-if TYPE_CHECKING:
-    from segmented.locks.handle import Found
-    from segmented.plans import Place, Plan
 
 ACQUIRE = op.AcquireLock("x", "h", 1_000)
 UNDO = op.ReleaseLock("x", "h")

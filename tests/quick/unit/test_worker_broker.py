@@ -1,9 +1,9 @@
 """The broker of an app: our own, which may be derived, or the user's, which keeps the one it has."""
 
-from __future__ import annotations
-
 import tempfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -12,10 +12,6 @@ from pydantic import SecretStr
 from segmented.celery import WorkerSettings, add_tasks, current, publisher
 from segmented.celery.celery_settings import celery_settings
 from segmented.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ENDANGERING = (
     "on the server of SEGMENTED_URL, where a full queue stops the sale: name another server, "

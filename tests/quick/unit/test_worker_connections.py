@@ -1,24 +1,17 @@
 """How a process of workers opens its connections, and how many pools it keeps."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from celery.signals import worker_process_shutdown, worker_shutdown
+from celery.utils.dispatch import Signal
 from pydantic import SecretStr
 
 from segmented.celery import connections as opening
 from segmented.celery.settings import WorkerSettings
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from celery.utils.dispatch import Signal
-
-    from segmented.servers import ValkeyServer
+from segmented.servers import ValkeyServer
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,5 @@
 """Paths of locks in ZooKeeper, the order of a line, and bad input: nothing of it needs a server."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -6,21 +6,15 @@
 | `gated_till` | only the latter |
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from segmented import MemoryStore
 from segmented.clock import ManualClock
+from segmented.orders import Gate
 from tests.quick.orders.conftest import made_tables, order_database
 from tests.support.workers.envelope_till import EnvelopeSetup, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.orders import Gate
 
 __all__ = ["made_tables", "order_database"]
 

@@ -1,23 +1,16 @@
 """A body or step does not run for an order that the database has decided, whatever the pool says."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from segmented import Order, Outbox, Pool, RedisStore
 from segmented.errors import OrderMismatch
-from segmented.orders import take_envelope
+from segmented.orders import Gate, take_envelope
 from segmented.orders.sale import take_order
+from segmented.servers import ValkeyServer
+from segmented.stock import Grant
 from tests.support.pools.forgetting import SKU, forgotten, sell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
-    from segmented.stock import Grant
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

@@ -1,13 +1,13 @@
 """Run once in a worker: the table, eager tasks, and bodies that never run twice."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
-from sqlalchemy import create_engine
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.orm import Session
 
 from segmented.dedup import AlreadyDone, Dedup, OtherPayload, Replay, ResultUnkept, Run
@@ -16,19 +16,11 @@ from segmented.dedup.celery.settings import close_stores
 from segmented.errors import InvalidInput, StaleToken, StoreRefused
 from segmented.models.dedup import Freed
 from segmented.orders import connect
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 from tests.support.workers.booking import TABLE, BookingService, bookings
 from tests.support.workers.once_app import build
 from tests.support.workers.once_steps import Setup
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from typing import Any
-
-    from sqlalchemy import Connection, Engine
-
-    from segmented.servers import ValkeyServer
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """A worker's program is told how each order ended, at least once, and why."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,19 +10,15 @@ from segmented.celery import chores, connections as opening, current, due, tasks
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.keys import due_key
+from segmented.models.submitted import BegunOrder
 from segmented.orders import Gate, relay, reopen_gated
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.outcomes import tell_outcomes
 from segmented.orders.sale import take_order
 from segmented.orders.work_terms import Decline, WorkTerms
+from segmented.servers import ValkeyServer
+from segmented.stores.redis import RedisStore
 from tests.quick.orders.conftest import store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.models.submitted import BegunOrder
-    from segmented.servers import ValkeyServer
-    from segmented.stores.redis import RedisStore
 
 __all__ = ["store"]
 SKU = "mug"

@@ -1,26 +1,18 @@
 """The shop's own rows and the orders of a message are one transaction: both are stored, or neither."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
-from segmented import Order, Outbox, Pool
+from segmented import Order, Outbox, Pool, RedisStore
 from segmented.errors import InvalidInput
 from segmented.orders import Gate, WorkTerms, connect
 from segmented.orders.envelopes import take_envelope
+from segmented.servers import ValkeyServer
 from tests.quick.orders.conftest import every_database, store
 from tests.support.pools.both_sides import judged, sql_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlalchemy import Connection
-
-    from segmented import RedisStore
-    from segmented.servers import ValkeyServer
 
 __all__ = ["every_database", "store"]
 INVOICE: Final = text("INSERT INTO invoices (order_id, units) VALUES (:order_id, :units)")

@@ -1,38 +1,29 @@
 """Envelopes in a worker's hands."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
 from sqlalchemy import Engine, create_engine, event
 
-from segmented import protocol as op
+from segmented import MemoryStore, protocol as op
+from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, PoolFrozen
 from segmented.models import Order
-from segmented.models.submitted import Swept
-from segmented.orders import rebuild
+from segmented.models.submitted import BegunOrder, Deciding, Swept
+from segmented.orders import Gate, rebuild
 from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.verifying import compare_once
 from segmented.orders.work_terms import Decline, TryLater, WorkTerms
 from segmented.plans import run_sync
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool
 from segmented.stock.outbox import dead_plan
+from segmented.stores.redis import RedisStore
 from tests.support.dying import Died, DyingStore, StepCounter
 from tests.support.workers.envelope_till import BOTH, SKU, EnvelopeSetup, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from segmented import MemoryStore
-    from segmented.clock import ManualClock
-    from segmented.models.submitted import BegunOrder, Deciding
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
-    from segmented.stores.redis import RedisStore
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

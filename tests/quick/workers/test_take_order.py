@@ -1,9 +1,9 @@
 """Orders in a worker's hands, one by one and in shards."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from pydantic import SecretStr
@@ -16,15 +16,9 @@ from segmented.clock import ManualClock
 from segmented.errors import PoolDiverged
 from segmented.orders import Gate, connect
 from segmented.orders.sale import expire_voided, take_order
-from segmented.stock import EnvelopePublisher, Outbox, ShardedPool
+from segmented.servers import ValkeyServer
+from segmented.stock import EnvelopePublisher, Grant, Outbox, ShardedPool
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
-    from segmented.stock import Grant
 
 SKU = "mug"
 

@@ -1,26 +1,19 @@
 """`take_order` and its neighbours where the pool grants less, or nothing: the database stores what was taken."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
-from segmented import Order, Pool, Reserved, Settled, SoldOut
+from segmented import MemoryStore, Order, Pool, Reserved, Settled, SoldOut
+from segmented.clock import ManualClock
 from segmented.errors import OrderMismatch, OrderUnknown
 from segmented.models import Closed, Decided, LimitReached
+from segmented.orders import Gate
 from segmented.orders.answers import AlreadyConfirmed, Voided
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.protocol import ReadOrders
+from segmented.stock import Grant
 from tests.support.pools.gating import NEW, REPLAY, confirm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented import MemoryStore
-    from segmented.clock import ManualClock
-    from segmented.orders import Gate
-    from segmented.stock import Grant
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

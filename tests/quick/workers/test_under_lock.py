@@ -1,18 +1,12 @@
 """Where a submitted order's units are taken: by default without any lock; one word has a worker do it under one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from segmented import Outbox, Pool, RedisStore
 from segmented.keys import shard_keys
+from segmented.models.submitted import BegunOrder
 from segmented.orders import take_envelope
-
-if TYPE_CHECKING:
-    from segmented.models.submitted import BegunOrder
-    from segmented.servers import ValkeyServer
+from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

@@ -1,7 +1,5 @@
 """Each request of a contract test ends by its answer, however busy the machine is."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fixtures.patience import wait_for_answers

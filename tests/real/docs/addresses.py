@@ -10,19 +10,15 @@
 | `postgresql://postgres@localhost/shop` | an empty database |
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
 
 from segmented.servers.binaries import valkey_program
 from tests.fixtures.zookeeper import ZooKeeperNode
 from tests.support.servers.deployments import start_cluster, start_sentinels
 from tests.support.servers.nodes import Node, free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import ExitStack
 
 PORT: Final = re.compile(r"\blocalhost(?::|\", )(?P<port>\d+)\b")
 SINGLE: Final = ("6379", "6380", "6381")

@@ -1,13 +1,9 @@
 """The code blocks of a page, what is expected of each, and what its author has marked."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Final
 
 FENCE: Final = re.compile(
     r"(?:^(?P<pad> *)<!-- (?P<mark>not run: [^\n]+|background|exits \d+) -->\n(?:\1\n)*)?"

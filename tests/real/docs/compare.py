@@ -4,8 +4,6 @@ Numbers are compared as numbers of any value, and runs of blanks as one blank. `
 nothing else for any lines.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,17 +1,12 @@
 """One warm process for all pages that a worker of the run takes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.real.docs.warm import warm
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="session")

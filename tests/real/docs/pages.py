@@ -1,7 +1,5 @@
 """One page, run from its first block to its last."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -10,13 +8,15 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import yaml
+from _pytest.mark import ParameterSet
 
 from tests.quick.tidy.sources import committed
 from tests.real.docs.addresses import Addresses
@@ -24,11 +24,6 @@ from tests.real.docs.blocks import DATA, FILED, Block, blocks_of
 from tests.real.docs.compare import missing
 from tests.real.docs.sessions import Failed, PythonSession, ShellSession
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from _pytest.mark import ParameterSet
 
 AUTHOR: Final = ("-c", "user.name=reader", "-c", "user.email=reader@example.com")
 CHECKOUT: Final = "<!-- in a checkout -->"

@@ -1,7 +1,5 @@
 """One shell and one Python process for each page, in one folder, as a reader has them."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools
@@ -16,16 +14,14 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import psutil
 
 from tests.real.docs.compare import missing
 from tests.real.docs.warm import PAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PROCESS: Final = Path(__file__).with_name("page_process.py")
 BLOCK_SECONDS: Final = 400.0

@@ -1,16 +1,11 @@
 """The first how-to pages run as they are printed: see test_pages.py."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.real.docs.pages import cases, run_page
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("page", cases(lambda page: page.parent.name == "how-to" and page.stem < "m"))

@@ -23,19 +23,15 @@ A comment on the line before a block changes that:
 - `<!-- in a checkout -->`, anywhere in a page: the folder is a copy of the repository, with its `.venv`.
 """
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.real.docs.blocks import blocks_of, unfenced
 from tests.real.docs.pages import cases, pages, run_page
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOT_RUN_PERCENT_MAX: Final = 5.0
 PAGES: Final = pages()

@@ -1,7 +1,5 @@
 """The site of `make site`: built without a warning, four doors, a reference of the API, and contents for programs."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,18 +1,13 @@
 """The page for an operator at night: each of its commands runs, and changes nothing."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import Pool, RedisStore
+from segmented.servers import ValkeyServer
 from tests.support.command_line import ran
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 PAGE = (ROOT / "docs" / "how-to" / "three-in-the-morning.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| ([^|]+) \| `segmented ([^`]+)` \|", PAGE, flags=re.MULTILINE)

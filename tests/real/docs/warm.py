@@ -5,8 +5,6 @@ To start a Python and to import the library is most of what a page costs. `warm`
 the command in a fork of itself and returns the exit code. Commands that start processes or go on are run as installed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -16,14 +14,12 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 QUICK: Final = ("pool", "orders", "dedup", "lock", "advise")
 PAGE: Final = "the Python of a page"

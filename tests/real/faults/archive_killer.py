@@ -4,16 +4,15 @@ Arguments: the server's URL, a folder, and the number of shards. A step is befor
 after the file takes its name.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented.errors import PoolArchived
 from segmented.models import Cart
@@ -23,9 +22,6 @@ from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
 from segmented.stores.redis import RedisStore
 from tests.support.dying import StepCounter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SKU: Final = "concert"
 ORDERS: Final = 7

@@ -4,8 +4,6 @@ The call appends the process id to the list LOG on the server, and ends once the
 prints what it got.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -4,8 +4,6 @@ With TTL it first takes the lock for so many seconds, and keeps it. Says `waitin
 `acquired` for each that has got the lock; it releases it at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

@@ -4,8 +4,6 @@ Each call of its loader appends its process id to the list LOG on the server, an
 It prints one line when it is ready, begins when a line comes in, and prints what its callers got as one line of JSON.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -4,8 +4,6 @@
 `never`. Prints the result.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

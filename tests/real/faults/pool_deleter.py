@@ -3,8 +3,6 @@
 Arguments: the server's URL, and the number of shards. A step is before or after an operation.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

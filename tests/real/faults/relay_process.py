@@ -3,8 +3,6 @@
 Prints a line for each step: how the process of that step ended. Step 0 is none: it prints the number of steps and rows.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

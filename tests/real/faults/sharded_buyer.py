@@ -4,24 +4,18 @@ It reserves an order from a pool in shards on a cluster, and kills itself right 
 STEP, such as ReceiveUnits. It exits with 1 when it was never about to do that.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from segmented import protocol as op
 from segmented.models import Order
-from segmented.plans import run_sync
+from segmented.plans import Plan, run_sync
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.plans import Plan
 
 HOLD_MS = 600_000
 

@@ -7,8 +7,6 @@ answer. Whoever is dead has its lease ended at once; no other lease lapses. Prin
 forked, because that is faster than to start them.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -16,17 +14,15 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import redis
 
 from segmented.dedup import Dedup, EffectUnknown
 from segmented.dedup.identity import explicit_key
+from segmented.dedup.terms import OnCrash
 from segmented.once_keys import once_keys
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from segmented.dedup.terms import OnCrash
 
 MESSAGES: Final = 300
 WORKERS: Final = 12

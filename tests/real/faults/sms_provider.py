@@ -6,8 +6,6 @@ the answer).
 GET /sent?reference=... tells whether there was a call with that reference.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

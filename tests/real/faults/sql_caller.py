@@ -3,8 +3,6 @@
 Arguments: the database, the file, the lease in seconds, the keys; the key `hang` never ends.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from pathlib import Path

@@ -4,8 +4,6 @@ It acquires the lock with renewal, says so, and waits for a line. Suspended mean
 reads that line first of all when it goes on, and prints what it believes of its lease as a line of JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

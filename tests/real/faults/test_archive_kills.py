@@ -1,22 +1,17 @@
 """A process that archives a pool is killed at every step; the next run of the same command finishes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+from segmented.servers import ValkeyServer
 from tests.real.faults.archive_killer import ORDERS
 from tests.support.long_run import in_the_long_run
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 PHASES: Final = ["whole", "removing", "archived"]
 

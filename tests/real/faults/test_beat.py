@@ -1,28 +1,22 @@
 """Several beats of one schedule under kills, pauses, other clocks and hand-overs: each slot is sent once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from segmented.servers import ValkeyServer
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
+from tests.support.workers.beats import BeatSide
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.servers import ValkeyServer
-    from tests.support.workers.beats import BeatSide
 
 require_module("Celery", "celery")
 EVERY_SECOND = {"tick": {"task": "shop.tick", "schedule": 1.0}}

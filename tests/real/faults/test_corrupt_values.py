@@ -4,11 +4,10 @@ Each seed takes the keys from the middle of a story, damages some of them, and m
 first half of the seeds: about 7,500 calls, from fresh seeds in every run.
 """
 
-from __future__ import annotations
-
 import warnings
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import redis
@@ -20,18 +19,13 @@ from segmented.locks import ReadWriteLock
 from segmented.models import Order
 from segmented.models.dedup import RecordName
 from segmented.once_keys import once_keys
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.sim.seeds import each_seed
-from tests.support.written.bench import Stand
+from tests.support.written.bench import Stand, Step
 from tests.support.written.corrupting import asked_of, corrupt_call
 from tests.support.written.stories import STORIES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.servers import ValkeyServer
-    from tests.support.written.bench import Step
 
 PATIENCE: Final = 60.0
 """Seconds after which a call hangs: far more than a machine that stands still adds to one."""

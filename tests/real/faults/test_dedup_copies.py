@@ -3,21 +3,15 @@
 Workers are real, and are killed or frozen at named points; what ran is counted in a file that no server knows of.
 """
 
-from __future__ import annotations
-
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from segmented.dedup import RunLost
 from tests.fixtures.once import served_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.workers.once_steps import Fail
-    from tests.support.workers.once_workers import OnceSide
+from tests.support.workers.once_steps import Fail
+from tests.support.workers.once_workers import OnceSide
 
 SOON = 100
 LONG = 600.0

@@ -1,17 +1,12 @@
 """Processes that end: workers and the children of their pools. F3, F10, F13, F19 and F24 of the catalogue."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from billiard.exceptions import WorkerLostError
 from celery.exceptions import TaskRevokedError, TimeLimitExceeded
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.workers.once_workers import OnceSide
+from tests.support.workers.once_workers import OnceSide
 
 SOON = 100
 LONG = 600.0

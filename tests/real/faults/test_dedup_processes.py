@@ -1,13 +1,11 @@
 """Deduplicated calls across real processes, some of which are killed or paused in the middle."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
@@ -16,13 +14,9 @@ from segmented import Dedup, RedisStore
 from segmented.dedup.identity import explicit_key
 from segmented.errors import InFlight
 from segmented.once_keys import once_keys
+from segmented.servers import ValkeyServer
 from tests.real.faults.dedup_caller import NAMESPACE, end_of
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 SOON = 100.0
 LONG = 600.0

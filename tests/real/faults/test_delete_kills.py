@@ -1,19 +1,15 @@
 """A process that deletes a pool is killed at every step; the next run finishes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from segmented.servers import ValkeyServer
 from tests.real.faults.test_archive_kills import PHASES
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 
 @pytest.mark.timeout(300)

@@ -1,27 +1,22 @@
 """300 text messages, 12 kills inside the call: each policy keeps what it promises, to the number."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented.dedup import Dedup, EffectUnknown, operator
 from segmented.dedup.identity import explicit_key
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 from tests.real.faults.sms_herd import LEASE, MESSAGES, NAMESPACE, called
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 SECONDS: Final = 250.0
 KILLS: Final = 12

@@ -5,31 +5,25 @@ claim for a process that stands still, or has died unnoticed, with any number of
 look more where the process that minded it has died too.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented.clock import SystemClock
 from segmented.keys import fair_keys
+from segmented.locks import Lease
 from segmented.locks.fair import TIMES, AsyncFairLock, FairLock
 from segmented.protocol.fair import ReleaseFair
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import Future
-
-    from segmented.locks import Lease
 
 LONG: Final = 600.0
 """Seconds of a lease that lapses in no test by itself."""

@@ -1,21 +1,17 @@
 """Messages with random damage, new in every run: no worker ends or hangs, and the orders beside them go on."""
 
-from __future__ import annotations
-
 import json
 from random import Random
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import pytest
 
+from tests.fixtures.order_floors import OrderSystemFactory
 from tests.support.long_run import in_the_long_run
 from tests.support.sim.seeds import seed_of_run
 from tests.support.workers.fuzzed import fuzzed
 from tests.support.workers.order_floor import IN_WORKER, QUEUE
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from tests.fixtures.order_floors import OrderSystemFactory
 
 BETWEEN: Final = 25
 """Damaged messages between two orders."""

@@ -1,35 +1,27 @@
 """The order database is enough: the stock's server says nonsense in mid-sale, and no unit is sold beyond the quota."""
 
-from __future__ import annotations
-
 import multiprocessing
 import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Final
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
 from segmented import Order, Pool, RedisStore, Settled, SoldOut, protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.keys import shard_keys
-from segmented.orders import audit_both, connect, rebuild
+from segmented.orders import Gate, audit_both, connect, rebuild
 from segmented.orders.sale import cancel_order, take_order
+from segmented.servers import ValkeyServer
 from tests.support.killed import PRELOADED
 from tests.support.nonsense_seller import SKU, Seller, be_seller
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from multiprocessing.context import ForkServerProcess
-    from pathlib import Path
-
-    from sqlalchemy import Engine
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 STOCK: Final = 200
 SEGMENTS: Final = 4

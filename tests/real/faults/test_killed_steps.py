@@ -1,27 +1,21 @@
 """A process gets a SIGKILL at each step of a confirm, a rebuild and a thaw: the next process finishes, exactly."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented import Pool, RedisStore, Reserved, protocol as op
 from segmented.errors import PoolFrozen, PoolNotFrozen
 from segmented.keys import shard_keys
-from segmented.orders import audit_both, rebuild
+from segmented.orders import Gate, audit_both, rebuild
+from segmented.servers import ValkeyServer
 from tests.support.killed import Action, prepared, shop, was_killed
 from tests.support.pools.forgetting import forgotten, sell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
-    from tests.support.servers.deployments import Cluster, Sentinels
+from tests.support.servers.deployments import Cluster, Sentinels
 
 STEPS_MAX: Final = 200
 STOCK: Final = 1_000

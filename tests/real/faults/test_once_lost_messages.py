@@ -1,19 +1,16 @@
 """Messages that the broker lost, or whose time is over, while other calls wait for them."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
 from contextlib import closing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from celery import Celery, chord
 from celery.exceptions import TaskRevokedError
 
-if TYPE_CHECKING:
-    from tests.support.workers.once_workers import OnceSide
+from tests.support.workers.once_workers import OnceSide
 
 SOON = 60
 

@@ -1,21 +1,17 @@
 """A worker that is killed around the commit of its effect: the redelivery finds one effect, and gives its result."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from sqlalchemy import create_engine, func, select
 
 from segmented.dedup.sql import OnceTable
+from segmented.servers import ValkeyServer
 from tests.real.faults.once_booker import bookings
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 SECONDS: Final = 120.0
 

@@ -1,19 +1,13 @@
 """The workers' audit asks the order database too, and ends however many orders there are."""
 
-from __future__ import annotations
-
 import sqlite3
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from segmented.models import Order
 from segmented.orders.sale import take_order
+from tests.fixtures.order_floors import OrderSystemFactory
 from tests.support.workers.order_floor import GATED
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.fixtures.order_floors import OrderSystemFactory
 
 
 def test_a_worker_reports_an_order_that_the_database_lost(open_system: OrderSystemFactory, tmp_path: Path) -> None:

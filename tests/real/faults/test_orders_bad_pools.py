@@ -1,23 +1,18 @@
 """One bad pool, or a bad name among the pools, stops no periodic task for the others."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import redis
 
 from segmented import protocol as op
 from segmented.keys import OUTBOXES, shard_keys
 from segmented.models import Order
+from segmented.servers import ValkeyServer
 from segmented.stock import Outbox, Pool
+from tests.fixtures.order_floors import OrderSystemFactory
 from tests.support.workers.order_floor import AT_ONCE
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.servers import ValkeyServer
-    from tests.fixtures.order_floors import OrderSystemFactory
 
 BAD: dict[str, Callable[[redis.Redis, str], object]] = {
     "an entry that cannot be read": lambda server, sku: server.hset(shard_keys(sku).entries, "bad", "nonsense"),

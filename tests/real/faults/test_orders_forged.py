@@ -1,20 +1,16 @@
 """Forged messages of every kind: none ends or silences a worker, each is kept, and the orders beside them go on."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import pytest
 
 from segmented import protocol as op
+from tests.fixtures.order_floors import OrderSystemFactory
 from tests.support.long_run import in_the_long_run
 from tests.support.workers.forged import DEEP, forged, nested
 from tests.support.workers.order_floor import IN_WORKER, QUEUE
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from tests.fixtures.order_floors import OrderSystemFactory
 
 KINDS: Final = 222
 

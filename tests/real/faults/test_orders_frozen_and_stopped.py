@@ -1,24 +1,19 @@
 """Workers that stand still past every timeout and go on, and workers that are stopped in order under load (F24)."""
 
-from __future__ import annotations
-
 import os
 import signal
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
 import pytest
 
+from segmented.testing.worker_process import WorkerProcess
+from tests.fixtures.order_floors import OrderSystemFactory
 from tests.support.long_run import in_the_long_run
-from tests.support.workers.order_floor import GATED, GATED_AT_ONCE, IN_WORKER, QUEUE, STEP_IN_WORKER
+from tests.support.workers.order_floor import GATED, GATED_AT_ONCE, IN_WORKER, QUEUE, STEP_IN_WORKER, Mode
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from segmented.testing.worker_process import WorkerProcess
-    from tests.fixtures.order_floors import OrderSystemFactory
-    from tests.support.workers.order_floor import Mode
 
 STOP_SECONDS: Final = 25.0
 """Less than the half minute that a child of a prefork pool waits for somebody who reads its answers."""

@@ -1,20 +1,15 @@
 """F1, F2: workers that die before and after each write, between effect and acknowledgement, and in the pop window."""
 
-from __future__ import annotations
-
 import signal
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented.testing.control import Strike, write_plan
+from tests.fixtures.order_floors import OrderSystemFactory
 from tests.support.long_run import in_the_long_run
 from tests.support.workers.order_floor import GATED, GATED_AT_ONCE, IN_WORKER, WITH_STEP, Mode
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.fixtures.order_floors import OrderSystemFactory
 
 MESSAGES: Final = ("popped", "before:ack", "after:ack")
 TAKEN: Final = ("before:TakeOrders", "after:TakeOrders")

@@ -1,18 +1,13 @@
 """Messages that no worker can read: they are kept, and the worker serves the next order."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
 from segmented.celery.messages import TASK
-from tests.support.workers.order_floor import IN_WORKER, QUEUE
+from tests.fixtures.order_floors import OrderSystemFactory
+from tests.support.workers.order_floor import IN_WORKER, QUEUE, OrderSystem
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from tests.fixtures.order_floors import OrderSystemFactory
-    from tests.support.workers.order_floor import OrderSystem
 
 HUGE: Final = "x" * 5_000_000
 ENVELOPES: Final[dict[str, Any]] = {

@@ -1,14 +1,10 @@
 """F5, F14, F15, F20: messages that wait with a dead worker, come back while the first lives, or are all gone."""
 
-from __future__ import annotations
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
+from tests.fixtures.order_floors import OrderSystemFactory
 from tests.support.workers.order_floor import GATED, IN_WORKER, STEP_IN_WORKER
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from tests.fixtures.order_floors import OrderSystemFactory
 
 AHEAD: Final = 7_200.0
 LONG: Final = 100.0

@@ -1,20 +1,16 @@
 """Workers that are killed store the shop's row with each order once, and report each outcome at least once."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import sqlalchemy
 from sqlalchemy import create_engine
 
+from tests.fixtures.order_floors import OrderSystemFactory
 from tests.support.pools.both_sides import sql_rows
 from tests.support.workers.order_floor import GATED
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from tests.fixtures.order_floors import OrderSystemFactory
 
 pytestmark = pytest.mark.real
 

@@ -1,29 +1,24 @@
 """RabbitMQ as the broker: no order is lost or doubled while workers, and the broker itself, are killed."""
 
-from __future__ import annotations
-
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import redis
 
 from segmented import Gate, Pool, RedisStore
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import wait_until
 from tests.support.pools.both_sides import judged, sql_rows
 from tests.support.processes import Logged
 from tests.support.rings import require, require_module
 from tests.support.servers.rabbitmq import BIN, RabbitServer
 from tests.support.workers.worker_processes import Running, clean_environment, running
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

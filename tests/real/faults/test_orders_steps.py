@@ -1,9 +1,7 @@
 """F17, F26, F27: a step that fails for one order, that ends its process, or whose provider is away."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
 import pytest
@@ -11,12 +9,9 @@ import pytest
 from segmented import protocol as op
 from segmented.plans import run_sync
 from segmented.stock.outbox import dead_plan
-from tests.support.workers.order_floor import QUEUE, STEP_IN_WORKER, WITH_STEP
+from tests.fixtures.order_floors import OrderSystemFactory
+from tests.support.workers.order_floor import QUEUE, STEP_IN_WORKER, WITH_STEP, OrderSystem
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from tests.fixtures.order_floors import OrderSystemFactory
-    from tests.support.workers.order_floor import OrderSystem
 
 MANY: Final = 2_000
 ENVELOPES: Final = MANY // 100

@@ -4,10 +4,9 @@ Without the names that a pool gives its workers, B would confirm the concerts' o
 down, and after the broker has lost its messages.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -15,16 +14,11 @@ from segmented import protocol as op
 from segmented.celery.messages import TASK, Envelope
 from segmented.models import Order
 from segmented.stock import Outbox, Pool
-from tests.support.workers.order_floor import AT_ONCE
+from segmented.testing.worker_process import WorkerProcess
+from tests.fixtures.order_floors import OrderSystemFactory
+from tests.support.workers.order_floor import AT_ONCE, OrderSystem
 from tests.support.workers.order_step import STEP
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.testing.worker_process import WorkerProcess
-    from tests.fixtures.order_floors import OrderSystemFactory
-    from tests.support.workers.order_floor import OrderSystem
 
 PUBLISH_AFTER: Final = 0.4
 WORK_SECONDS: Final = 20.0

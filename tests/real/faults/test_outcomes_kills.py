@@ -1,22 +1,17 @@
 """A process that tells outcomes is killed at each step of it: every order is told, and little is told again."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented import Order, Pool, RedisStore
 from segmented.orders import Gate
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
+from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.real
 

@@ -1,24 +1,20 @@
 """A server that stands still for a while: grants that were asked for meanwhile keep no segment afterwards."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import redis
 
 from segmented import Pool, RedisStore
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
+from segmented.servers import ValkeyServer
 from segmented.stock import Grant
 from tests.real.contract.locks.test_hand_over import offers
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "ticket"
 PATIENCE: Final = 6.0

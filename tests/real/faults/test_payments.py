@@ -1,17 +1,12 @@
 """The shops of the page about payments: each order that was paid is sold once, or its money goes back."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from segmented.servers import ValkeyServer
 from tests.support.workers.payments import HOW, SERVED, give_back, market, storm, verdict
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -4,30 +4,23 @@ What everybody was told is compared with the ledger, number by number: a refusal
 that it names. Nothing here is measured in seconds.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from threading import Barrier, Event
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented import protocol as op
-from segmented.models import LimitReached, Order, Reserved, Settled, SoldOut
+from segmented.models import LedgerEntry, LimitReached, Order, Reserved, Settled, SoldOut, Taken
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from concurrent.futures import Future
-
-    from segmented.models import LedgerEntry, Taken
 
 DEADLINE: Final = 100.0
 PAGE: Final = 1_000

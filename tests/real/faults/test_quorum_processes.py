@@ -1,20 +1,13 @@
 """Quorums in processes that fork, and that end while a server stands still."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.fixtures.stores_quorum import standing_still
+from segmented.servers import ValkeyServer
+from tests.fixtures.stores_quorum import Quorum, standing_still
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.servers import ValkeyServer
-    from tests.fixtures.stores_quorum import Quorum
 
 FORK = """
 import os, sys

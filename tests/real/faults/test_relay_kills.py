@@ -1,23 +1,19 @@
 """A relay that is killed with SIGKILL at any of its steps, and run again: the database has each change once."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented import Order, Pool, RedisStore
 from segmented.orders import Gate, connect, relay
 from segmented.orders.ledger_table import ledger
+from segmented.servers import ValkeyServer
 from tests.real.faults.relay_process import PAGE, STRIDE
 from tests.support.paths import ROOT
 from tests.support.pools.engines import engine_of, gate_on
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 ENTRIES: Final = 12
 ROWS: Final = 16

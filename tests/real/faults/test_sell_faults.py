@@ -1,10 +1,9 @@
 """`segmented sell` when something is killed, lost or interrupted in the middle: every order is decided exactly once."""
 
-from __future__ import annotations
-
 import signal
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import redis
@@ -31,10 +30,6 @@ from tests.support.workers.selling import (
     until,
     workers_of,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 STOCK: Final = 3_000
 OPTIONS: Final = ("--stock", str(STOCK), "--segments", "20", "--republish-after", "2")

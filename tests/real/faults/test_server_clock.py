@@ -4,10 +4,10 @@ Redis ends keys by its wall clock. After a step forward a lease ends early: the 
 step back it ends late: waiters give up by their own clock, and an operator frees the lock.
 """
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -22,10 +22,6 @@ from tests.support.rings import require_module
 from tests.support.servers.clock import compiled_library
 from tests.support.servers.nodes import Node, eventually
 from tests.torture.preload.clock import ServerClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SLACK: Final = 20.0
 """Seconds between a question to the server and its answer, on a machine that does much else."""

@@ -1,13 +1,11 @@
 """Pools in shards whose masters die, and whose buyers die (-9) with units on the way."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
 import pytest
@@ -15,17 +13,13 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.keys import lock_keys, shard_keys
-from segmented.models import Order, Reserved, SoldOut
+from segmented.models import Order, PoolState, Reserved, Shard, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan, home_of
+from tests.fixtures.stores import Side
 from tests.fixtures.stores_deployed import deployed_side
-from tests.support.servers.nodes import eventually
-
-if TYPE_CHECKING:
-    from segmented.models import PoolState, Shard
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import Cluster
-    from tests.support.servers.nodes import Node
+from tests.support.servers.deployments import Cluster
+from tests.support.servers.nodes import Node, eventually
 
 LONG: Final = 100.0
 SHARDS: Final = 6

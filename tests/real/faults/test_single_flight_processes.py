@@ -1,14 +1,13 @@
 """Single flights across real processes, some of which are killed or paused. Row J7 of the catalogue."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis
@@ -16,13 +15,9 @@ import redis
 from segmented import RedisStore
 from segmented.keys import lock_keys
 from segmented.locks.flights import single_flight
+from segmented.servers import ValkeyServer
 from tests.real.faults.dedup_caller import end_of
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 SOON = 100.0
 LONG = 600.0

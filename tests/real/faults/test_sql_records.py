@@ -1,12 +1,12 @@
 """Records in SQL: several processes, kills, a database that is held up, Once, and bad input."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy
@@ -19,10 +19,6 @@ from segmented.errors import InFlight, InvalidInput, StoreRefused, StoreUnavaila
 from segmented.locks.sql_edge import is_in_autocommit
 from tests.support.paths import ROOT
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 KEYS = [f"order-{number}" for number in range(20)]
 

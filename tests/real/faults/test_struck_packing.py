@@ -1,7 +1,5 @@
 """A signal handler that raises while a command is packed for the wire ends the call, and not the process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,12 +1,11 @@
 """An exception of a signal handler at any point of a release leaves no lock that nobody ends, and no waiter asleep."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 from uuid import uuid4
 
 import pytest
@@ -15,14 +14,10 @@ import redis
 from segmented import Lock, Pool, RedisStore, ReentrantLock
 from segmented.locks import MultiLock
 from segmented.locks.lock import LockClaim
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
 from tests.support.long_run import in_the_long_run
 from tests.support.striking import Striker, struck_everywhere
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.servers import ValkeyServer
 
 Kind = Literal[
     "lock",

@@ -1,11 +1,10 @@
 """An exception of a signal handler at any point of a wait leaves no ghost: in no queue, in no line, and no lock."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 import pytest
@@ -13,13 +12,9 @@ import pytest
 from segmented import AcquireTimeout, Busy, Lock, Pool, RedisStore
 from segmented.keys import lock_keys, shard_keys
 from segmented.locks.lock import LockClaim
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
 from tests.support.striking import Striker, Struck, struck_everywhere
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.servers import ValkeyServer
 
 Kind = Literal["lock", "grant"]
 Ends = Literal["gives up", "freed by another process", "freed by its own process"]

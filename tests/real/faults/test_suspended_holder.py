@@ -1,20 +1,16 @@
 """A process that is suspended for longer than its lease, and goes on."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Final
-
-from segmented import Lock, RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
+
+from segmented import Lock, RedisStore
 
 TTL: Final = 1.0
 SOON: Final = 100.0

@@ -1,24 +1,19 @@
 """A process that takes a payment is killed at each statement and commit: the shop's row and the gate's are one."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from segmented import Pool, RedisStore
 from segmented.orders import Gate
+from segmented.servers import ValkeyServer
 from tests.support.pools.both_sides import judged, sql_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.real
 

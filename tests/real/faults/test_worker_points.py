@@ -1,9 +1,9 @@
 """Real workers that are killed, paused and frozen at named points by the library's own pytest plugin."""
 
-from __future__ import annotations
-
 import signal
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import psutil
 import pytest
@@ -11,20 +11,14 @@ import redis
 from celery import Celery
 
 from segmented.errors import InvalidInput
-from segmented.testing.worker_process import WorkerTrouble
+from segmented.orders import Gate
+from segmented.servers import ValkeyServer
+from segmented.stock import Pool
+from segmented.testing.plugin import PoolFactory, WorkerFactory
+from segmented.testing.worker_process import WorkerProcess, WorkerTrouble
 from tests.fixtures.servers import require_postgres
 from tests.support.processes import alive
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
-    from segmented.stock import Pool
-    from segmented.testing.plugin import PoolFactory, WorkerFactory
-    from segmented.testing.worker_process import WorkerProcess
 
 AHEAD: Final = 7_200.0
 """A worker whose clock is so far ahead delivers again, at once, what others have in hand: nothing is waited for."""

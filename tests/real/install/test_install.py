@@ -1,25 +1,20 @@
 """Each extra alone, and the documented combination, from the wheel in a clean environment: `make test-install`."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented import imports
+from segmented.servers import ValkeyServer
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 UV: Final = (sys.executable, "-m", "uv")
 SECONDS: Final = 240.0

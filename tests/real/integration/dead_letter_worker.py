@@ -1,19 +1,13 @@
 """A process that replays dead letters and is to be killed in the middle: `<file> <where its effects go>`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from segmented.locks.dead_letters import replay
+from segmented.locks.dead_letters import DeadLetter, DeadLetters, replay
 from segmented.locks.dead_letters_file import FileDeadLetters
 from segmented.locks.dead_letters_sql import SqlDeadLetters
-
-if TYPE_CHECKING:
-    from segmented.locks.dead_letters import DeadLetter, DeadLetters
 
 
 def kept_at(place: str) -> DeadLetters:

@@ -3,19 +3,15 @@
 It prints one line of JSON (process ids, guards, folders) as soon as both servers answer.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from segmented.servers import PostgresServer, ValkeyServer
-
-if TYPE_CHECKING:
-    from segmented.servers.embedded import EmbeddedServer
+from segmented.servers.embedded import EmbeddedServer
 
 
 def main(way: str) -> None:

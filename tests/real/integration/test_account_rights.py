@@ -1,10 +1,9 @@
 """An account that lacks a right is refused at the first contact, before anything is written."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import redis
@@ -14,17 +13,13 @@ from segmented.errors import InvalidInput, StoreRefused
 from segmented.keys import shard_keys
 from segmented.locks import AsyncLock, Lock
 from segmented.models import Order, Reserved, Settled
+from segmented.servers import ValkeyServer
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.listener import REFUSED
 from segmented.stores.redis.rights import IN_CLUSTER, OTHERS, SAMPLES
+from tests.support.servers.deployments import Cluster
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.servers import ValkeyServer
-    from tests.support.servers.deployments import Cluster
 
 COMMANDS: Final = sorted({*SAMPLES, *(line.split()[0] for line in OTHERS)})
 ALL: Final = ("~seg:*", "&seg:*", "+@all")

@@ -1,24 +1,19 @@
 """The steps of an archive are bounded, also with the largest records that a pool can have."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 from redis import Redis
 
 from segmented.errors import PoolArchived, StoreError
 from segmented.keys import shard_keys
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool
 from segmented.stock.archiving import archive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "concert"
 

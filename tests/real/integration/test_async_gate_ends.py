@@ -1,10 +1,9 @@
 """An async gate whose event loop ends, or whose database hangs: no thread and no segment waits for it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 from sqlalchemy import text
@@ -13,12 +12,8 @@ from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore
 from segmented.errors import DatabaseUnavailable
 from segmented.models import Busy
 from segmented.orders import AsyncGate, Gate, connect
+from segmented.servers import ValkeyServer
 from tests.support.pools.both_sides import judged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 BUYERS: Final = 40

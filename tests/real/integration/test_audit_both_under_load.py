@@ -1,23 +1,18 @@
 """A gated pool compared with its order database while it sells: no false alarm, and flat memory."""
 
-from __future__ import annotations
-
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, protocol as op
-from segmented.orders import Claim, audit_both
+from segmented.orders import Claim, Gate, audit_both
 from segmented.orders.changing import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
-
-if TYPE_CHECKING:
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
+from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 PEAK_MAX: Final = 2_500_000

@@ -1,22 +1,17 @@
 """The audit of many orders: its memory does not grow with them, and it names each of those that drifted."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from segmented import RedisStore, protocol as op
 from segmented.models import Order
 from segmented.plans import run_sync
+from segmented.servers import ValkeyServer
 from segmented.stock.audit import audit_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 ORDERS: Final = 100_000
 PEAK_MAX: Final = 6_000_000

@@ -1,24 +1,19 @@
 """Audits and repairs beside sellers that reserve, grant, settle, restock, withdraw and resize without a pause."""
 
-from __future__ import annotations
-
 import random
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented.models import Order, Reserved
+from segmented.servers import ValkeyServer
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "ticket"
 SELLERS: Final = 4

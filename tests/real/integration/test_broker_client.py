@@ -1,15 +1,11 @@
 """A worker's channel to a Redis broker uses one client for all its messages and acknowledgements."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kombu import Connection
 
 from segmented.celery.consumer import reuse_client
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
+from segmented.servers import ValkeyServer
 
 
 def _client(channel: Any) -> Any:  # noqa: ANN401  # kombu's and redis-py's

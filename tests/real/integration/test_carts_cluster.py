@@ -1,9 +1,6 @@
 """Carts over the three masters of a cluster: each sku's pool on another one, each script in one hash slot."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,12 +9,10 @@ from segmented.keys import shard_keys
 from segmented.models import Cart, CartRefused, CartReserved, CartSettled, SoldOut
 from segmented.stock import AsyncCarts, Carts
 from segmented.stock.audit import audit_plan
+from tests.fixtures.stores import Side
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.support.contract.pools.shop import Shop
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import Cluster
+from tests.support.servers.deployments import Cluster
 
 STOCK = 20
 

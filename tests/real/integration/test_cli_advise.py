@@ -1,16 +1,11 @@
 """`segmented advise --measure` against a real server: it finds its numbers, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import ran_apart
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
-
 
 HOLD: Final = "60s"
 """Longer than any round trip, also on a machine that stands still now and then: so segments pay in any case."""

@@ -1,12 +1,12 @@
 """`segmented dedup` as an operator sees it: who holds a key, what becomes of a repeat, and how to end or settle it."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -16,15 +16,10 @@ from segmented.dedup.celery.settings import close_stores
 from segmented.dedup.identity import explicit_key
 from segmented.dedup.outcomes import OutcomeForm
 from segmented.models.dedup import RecordName
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 from tests.support import command_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
-    from tests.support.servers.deployments import Cluster
+from tests.support.servers.deployments import Cluster
 
 DAY_MS: Final = 86_400_000
 LONG_MS: Final = 600_000

@@ -1,11 +1,10 @@
 """`segmented lock` as its user sees it: piped, on a terminal, and against a cluster."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import redis
@@ -18,15 +17,11 @@ from segmented.keys import lock_keys
 from segmented.locks import Lock, ReentrantLock, Semaphore
 from segmented.locks.claim import HERE
 from segmented.locks.operator import list_locks
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 from tests.support import command_line
+from tests.support.servers.deployments import Cluster
 from tests.support.servers.nodes import free_ports
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
-    from tests.support.servers.deployments import Cluster
 
 ran = partial(command_line.ran, "lock")
 ran_apart = partial(command_line.ran_apart, "lock")

@@ -1,20 +1,15 @@
 """`segmented lock run`: a command of the shell under a lock."""
 
-from __future__ import annotations
-
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented.locks import Lock
 from segmented.locks.operator import revoke
+from segmented.servers import ValkeyServer
+from segmented.stores.redis import RedisStore
 from tests.support import command_line
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
-    from segmented.stores.redis import RedisStore
 
 ran = partial(command_line.ran_apart, "lock", "run")
 READY = "trap '' TERM; sleep 300 & echo ready; while true; do sleep 0.1; done"

@@ -1,28 +1,22 @@
 """`segmented orders` as an operator sees it: what waits for workers, one order, what was given up, and the way back."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Order, Shard
+from segmented.models.submitted import BegunOrder
 from segmented.orders import Decline, Gate
 from segmented.orders.envelopes import take_envelope
+from segmented.servers import ValkeyServer
 from segmented.stock import Outbox, Pool, ShardedPool
 from segmented.stores.redis import RedisStore
 from tests.support import command_line
 from tests.support.contract.parking import wait_until
 from tests.support.workers.order_desk import DIGESTS, LONG_MS, MESSAGE, REASON, SKU, WORKER, OrderCommands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.models.submitted import BegunOrder
-    from segmented.servers import ValkeyServer
 
 
 @pytest.fixture

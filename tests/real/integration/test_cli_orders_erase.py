@@ -1,26 +1,21 @@
 """`segmented orders erase`, on a real server and both databases; and with kills in the middle."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
+from collections.abc import Iterator
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented import Order, Outbox, Pool, RedisStore
 from segmented.models import Cart
 from segmented.orders import Gate, audit_both, erase_customer, relay
+from segmented.servers import ValkeyServer
 from segmented.stock import Carts, ShardedPool
 from tests.support.command_line import ran
 from tests.support.pools.gated_shop import everything
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 ALICE: Final = "alice@example.org"
 

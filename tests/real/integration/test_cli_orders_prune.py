@@ -1,29 +1,23 @@
 """`segmented orders prune`, on a real server and both databases; and with kills in the middle."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import update
 
 from segmented import Pool, RedisStore
 from segmented.errors import InvalidInput
-from segmented.orders import audit_both, connect, forget, forgetting, prune, relay
+from segmented.orders import Gate, audit_both, connect, forget, forgetting, prune, relay
 from segmented.orders.ledger_table import ledger
 from segmented.orders.tables import orders
+from segmented.servers import ValkeyServer
 from segmented.stock import delete
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 DATE: Final = "2026-01-01"

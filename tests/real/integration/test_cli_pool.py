@@ -1,25 +1,20 @@
 """`segmented pool` as its user sees it: piped, on a terminal, live, and while the server is away."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented.errors import PoolMissing
 from segmented.keys import shard_keys
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import on_a_terminal, ran, ran_apart
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "concert"
 SECONDS: Final = 120.0

@@ -1,23 +1,18 @@
 """`segmented pool archive` and `verify-archive` as their user sees them."""
 
-from __future__ import annotations
-
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented.errors import PoolArchived
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "concert"
 

@@ -1,25 +1,19 @@
 """A pool's queue and step by command: opened, shown, changed, kept by a rebuild, and respected by `segmented sell`."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from segmented.orders import rebuild
+from segmented.orders import Gate, rebuild
 from segmented.protocol import FreezePool
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool, find_pool
 from segmented.stores.redis import RedisStore
 from tests.real.integration.test_sell_refuses import TEN_IN_TWO, one_order
 from tests.support.command_line import ran
 from tests.support.workers.selling import sell
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "concert"
 STEP: Final = "shop.steps:charge"

@@ -1,26 +1,21 @@
 """`segmented pool carts` and `finish-carts`: what processes that died left of carts is seen, and finished."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from segmented import Pool, RedisStore
 from segmented.models import CartReserved
+from segmented.orders import Gate
 from segmented.plans import run_sync
+from segmented.servers import ValkeyServer
 from segmented.stock import Cart, Carts
 from segmented.stock.cart_plans import confirm_cart_plan
 from tests.support.command_line import ran, started
 from tests.support.pools.cart_sides import lapse_cart
 from tests.support.pools.carting import ending_before
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 HOME, OTHER = "mug", "shirt"
 SECONDS: Final = 120.0

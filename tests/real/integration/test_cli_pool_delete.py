@@ -1,22 +1,16 @@
 """`segmented pool delete` as its user sees it."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from segmented.errors import PoolArchived
 from segmented.models import Cart
+from segmented.servers import ValkeyServer
 from segmented.stock import Carts, Pool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import on_a_terminal, ran
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 
 @pytest.fixture

@@ -1,21 +1,15 @@
 """`segmented pool forget`, on a real server and both databases."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from segmented import Order, Pool, RedisStore, protocol as op
 from segmented.orders import Gate, forgetting, relay
 from segmented.orders.sale import take_order
+from segmented.servers import ValkeyServer
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 SKU = "mug"
 

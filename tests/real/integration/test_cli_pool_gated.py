@@ -1,21 +1,16 @@
 """`segmented pool` of a gated pool whose process is killed between the two sides: the same command finishes it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 
 from segmented import Pool, RedisStore
+from segmented.orders import Gate
 from segmented.protocol.wire import load_script
+from segmented.servers import ValkeyServer
 from tests.support.command_line import ran, started
 from tests.support.proxy import RedisProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 CHANGES: Final = {

@@ -1,16 +1,11 @@
 """`segmented pool list`: every pool that was opened, in shards or not."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 from segmented import Pool, RedisStore
+from segmented.servers import ValkeyServer
 from segmented.stock import ShardedPool
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 
 def test_every_pool_that_was_opened_is_listed_until_it_is_archived(valkey: ValkeyServer, tmp_path: object) -> None:

@@ -1,22 +1,16 @@
 """`segmented pool orders` over a real server: who got what."""
 
-from __future__ import annotations
-
 import csv
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from segmented.servers.valkey import ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers.valkey import ValkeyServer
 
 SKU = "concert"
 

@@ -1,17 +1,12 @@
 """`segmented pool open --profile`: what it opens, what it shows, and what it refuses."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
+from segmented.servers import ValkeyServer
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "concert"
 

@@ -1,27 +1,20 @@
 """`segmented pool relay` and `segmented pool trim`, on a real server and both databases."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
 
 from segmented import Pool, RedisStore
-from segmented.orders import connect
+from segmented.orders import Gate, connect
 from segmented.orders.ledger_table import ledger
+from segmented.servers import PostgresServer, ValkeyServer
 from tests.support.command_line import ran, started
 from tests.support.pools.engines import engine_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.orders import Gate
-    from segmented.servers import PostgresServer, ValkeyServer
 
 SKU = "mug"
 SECONDS = 120.0

@@ -1,23 +1,18 @@
 """`segmented pool` on pools in shards: opened so by an option, and found by every other command by itself."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Shard, ShardDirectory
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool, ShardedPool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.usefixtures("patient_shards")
 

@@ -1,7 +1,5 @@
 """`segmented server` as its user sees it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -12,8 +10,9 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import psutil
@@ -25,16 +24,12 @@ from segmented.cli import server
 from segmented.cli.main import run
 from segmented.cli.server import NOT_ANNOUNCED, address_of, chosen_port, directives
 from segmented.errors import InvalidInput
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.fixtures.servers import require_postgres
 from tests.support.paths import ROOT
 from tests.support.servers.nodes import free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 COMMAND: Final = [sys.executable, "-c", "from segmented.__main__ import main; main()", "server"]
 END_SECONDS: Final = 120.0

@@ -1,18 +1,18 @@
 """Lost replies of a cluster's nodes, through a proxy before each."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import redis
 from redis import asyncio as redis_asyncio
 
-from segmented.clock import SystemClock
+from segmented.clock import Clock, SystemClock
 from segmented.keys import lock_keys
+from segmented.plans.drivers import AsyncStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.fixtures.stores import AsyncSide, Side, SyncSide
 from tests.fixtures.stores_deployed import COLOURS
@@ -25,13 +25,7 @@ from tests.support.contract.pools.lost_replies import (
 )
 from tests.support.flavour import Flavour
 from tests.support.proxy import LOOPBACK, Proxy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.clock import Clock
-    from segmented.plans.drivers import AsyncStore
-    from tests.support.servers.deployments import Cluster
+from tests.support.servers.deployments import Cluster
 
 LONG: Final = 600.0
 SOON: Final = 60.0

@@ -1,13 +1,12 @@
 """`segmented.compat`: redis-py's lock interface, beside redis-py's own lock on the same keys."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import multiprocessing
 import threading
+from collections.abc import Callable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 from weakref import ref
 
 import pytest
@@ -17,13 +16,9 @@ from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from segmented import compat
 from segmented.errors import InvalidInput
 from segmented.locks.lock import LockClaim
+from segmented.servers import ValkeyServer
 from tests.fixtures.stores_quorum import standing_still
 from tests.support.contract.parking import has_come_to_rest, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.servers import ValkeyServer
 
 LONG: Final = 600.0
 """Seconds; no lease lapses in a test unless it is to."""

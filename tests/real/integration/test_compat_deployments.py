@@ -1,17 +1,13 @@
 """`segmented.compat` on a cluster, where the keys of a lock have to be in one slot, and by way of Sentinels."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis
 from redis.exceptions import ResponseError
 
 from segmented import RedisStore, compat
-
-if TYPE_CHECKING:
-    from tests.support.servers.deployments import Cluster
+from tests.support.servers.deployments import Cluster
 
 
 def check(client: Any) -> None:  # noqa: ANN401  # of one server or of a cluster

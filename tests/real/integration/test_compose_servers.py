@@ -1,11 +1,10 @@
 """The servers of docker-compose.yml, started without containers by the very commands and options that it gives."""
 
-from __future__ import annotations
-
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import redis
@@ -23,10 +22,6 @@ from tests.support.servers.composing import (
     valkey_options,
 )
 from tests.support.servers.nodes import LOOPBACK, eventually, free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 UNITS = {"mb": 1 << 20}
 

@@ -1,14 +1,14 @@
 """All of docker-compose.yml at once, without containers: its commands, its order, its variables, its health checks."""
 
-from __future__ import annotations
-
 import json
 import re
 import stat
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -19,10 +19,6 @@ from segmented.stores.redis import RedisStore
 from tests.support.rings import require_module
 from tests.support.servers.composing import COMPOSE, PAGE, SERVICES, STOCKS, ComposedServices, make_secrets
 from tests.support.servers.nodes import LOOPBACK, eventually, free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 COMMANDS = re.findall(r"^\$ docker compose run --rm worker (.+)$", PAGE, re.MULTILINE)
 SKU = COMMANDS[-1].split()[3]

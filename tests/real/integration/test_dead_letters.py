@@ -1,14 +1,14 @@
 """Dead letters in a file and in databases: kept once, handed out once a replay, also by a process that is killed."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -16,14 +16,8 @@ from segmented.errors import InvalidInput, LockUnreachable, StoreUnavailable
 from segmented.locks.dead_letters import DeadLetter, Replayed, Work, replay
 from segmented.locks.dead_letters_file import FileDeadLetters
 from segmented.locks.dead_letters_sql import SqlDeadLetters
-from tests.fixtures.dead_letters import ids
+from tests.fixtures.dead_letters import Kept, ids
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.fixtures.dead_letters import Kept
 
 SECONDS: Final = 120.0
 

@@ -1,12 +1,10 @@
 """Deadlines hold with every parser, and a connection that was made in a hurry is as patient as any other afterwards."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psutil
 import pytest
@@ -14,17 +12,13 @@ import redis
 from redis import asyncio as redis_asyncio
 
 from segmented.errors import LockUnreachable
-from segmented.locks import AsyncLock, Lock
+from segmented.locks import AsyncLease, AsyncLock, Lease, Lock
 from segmented.protocol import AcquireLock
-from segmented.protocol.wire import Send
+from segmented.protocol.wire import Exchange, Send
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.support.flavour import Flavour
 from tests.support.stacks import new_event_loop, parser_options
-
-if TYPE_CHECKING:
-    from segmented.locks import AsyncLease, Lease
-    from segmented.protocol.wire import Exchange
-    from segmented.servers import ValkeyServer
 
 HURRY: Final = 0.15
 QUICK: Final = 0.5

@@ -1,9 +1,7 @@
 """The core of the contract, on every deployment and in both colours."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -11,14 +9,11 @@ from segmented.errors import StoreUnavailable
 from segmented.models import Acquired, Held, Released, SoldOut
 from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.stock import Grant
-from tests.fixtures.stores import Blocking
+from tests.fixtures.stores import Blocking, Side
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import ReplicaPair
-    from tests.support.servers.nodes import Node
+from tests.support.servers.deployments import ReplicaPair
+from tests.support.servers.nodes import Node
 
 LONG: Final = 600.0
 SOON: Final = 60.0

@@ -1,9 +1,8 @@
 """A cluster of which nodes go away, in mid-wait and in mid-hold; and what it takes to be connected to."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -13,16 +12,11 @@ from segmented.models import Acquired
 from segmented.protocol import AcquireLock
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
+from tests.fixtures.stores import Side
 from tests.fixtures.stores_deployed import deployed_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
-from tests.support.servers.nodes import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import Cluster
-    from tests.support.servers.nodes import Node
+from tests.support.servers.deployments import Cluster
+from tests.support.servers.nodes import Node, eventually
 
 LONG: Final = 600.0
 SOON: Final = 60.0

@@ -1,9 +1,6 @@
 """A listener asks now and then whether its connection still lives, and the answer is not taken for a loss."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,11 +8,8 @@ from segmented.clock import SystemClock
 from segmented.stores.redis import async_listener, listener
 from tests.fixtures.stores import REDIS, make_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
-from tests.support.servers.nodes import eventually
-
-if TYPE_CHECKING:
-    from tests.support.flavour import Flavour
-    from tests.support.servers.nodes import Node
+from tests.support.flavour import Flavour
+from tests.support.servers.nodes import Node, eventually
 
 QUICK = 0.05
 LONG = 600.0

@@ -1,9 +1,8 @@
 """Failover by Sentinels, in mid-wait and in mid-hold: what holds, and what is lost."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -11,16 +10,11 @@ from segmented.errors import InvalidInput, LeaseLost, StoreUnavailable
 from segmented.masking import masked
 from segmented.protocol import AcquireLock
 from segmented.stores.redis import RedisStore
+from tests.fixtures.stores import Side
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
-from tests.support.servers.nodes import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import Sentinels
-    from tests.support.servers.nodes import Node
+from tests.support.servers.deployments import Sentinels
+from tests.support.servers.nodes import Node, eventually
 
 LONG: Final = 600.0
 SOON: Final = 60.0

@@ -1,27 +1,22 @@
 """Slots of a cluster: all keys of a name are in one, names are on all masters, and a slot may move in mid-use."""
 
-from __future__ import annotations
-
 import threading
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented.keys import lock_keys, shard_keys
+from segmented.locks import Lease
 from segmented.models import Acquired
 from segmented.protocol import AcquireLock
+from tests.fixtures.stores import Side
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
+from tests.support.servers.deployments import Cluster
 from tests.support.servers.moving import WAYS, SlotMover
 from tests.support.servers.nodes import eventually
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from segmented.locks import Lease
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import Cluster
 
 LONG: Final = 600.0
 SOON: Final = 60.0

@@ -1,27 +1,20 @@
 """The Django app `segmented.django`: settings, migration, admin. Django is configured once a process: each is one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
-from sqlalchemy import create_engine, inspect, make_url
+from sqlalchemy import URL, create_engine, inspect, make_url
 
 from segmented import Gate, Pool, RedisStore
 from segmented.dedup import OnceTable
 from segmented.orders import connect, migrate
+from segmented.servers import ValkeyServer
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from sqlalchemy import URL
-
-    from segmented.servers import ValkeyServer
 
 LIMIT: Final = 120
 """Seconds that a process of its own may take on a slow machine."""

@@ -1,19 +1,14 @@
 """Views of Django that run once: plain and async ones, of REST framework, in ATOMIC_REQUESTS, beside a commit."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
+from segmented.servers import ValkeyServer
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 LIMIT: Final = 120
 """Seconds that the process may take on a slow machine."""

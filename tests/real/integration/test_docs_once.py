@@ -1,12 +1,12 @@
 """What the pages about deduplicated tasks show runs as it is shown, and what they state is so."""
 
-from __future__ import annotations
-
 import re
 import sys
+from collections.abc import Iterator
 from inspect import signature
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from celery import Celery
@@ -15,15 +15,10 @@ from segmented import MemoryStore
 from segmented.dedup import FailedBefore
 from segmented.dedup.celery import Once, OnceRule, latest, per, serial, unique
 from segmented.errors import InvalidInput
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 from tests.quick.tidy.test_docs import PYTHON
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 HOW_TO: Final = ROOT / "docs" / "how-to" / "run-a-task-once.md"
 MIGRATE: Final = ROOT / "docs" / "how-to" / "migrate-from-celery-once-and-celery-singleton.md"

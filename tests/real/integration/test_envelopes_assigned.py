@@ -1,21 +1,16 @@
 """Envelopes of a pool that names its workers while, or before, another worker takes them."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from segmented import Order, Pool, RedisStore, protocol as op
 from segmented.models import Assignment
+from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.work_terms import WorkTerms
+from segmented.servers import ValkeyServer
 from segmented.stock import Outbox
 from tests.support.proxy import RedisProxy
-
-if TYPE_CHECKING:
-    from segmented.orders.envelope_report import EnvelopeReport
-    from segmented.servers import ValkeyServer
 
 SKU = "mug"
 ORDERS = tuple(f"o{number:03}" for number in range(250))

@@ -1,10 +1,9 @@
 """Envelopes in rare moments: what must not count against an order, spoil its envelope, or be worked on by two."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pytest
 from sqlalchemy import text
@@ -12,17 +11,13 @@ from sqlalchemy import text
 from segmented import MemoryStore, Order, protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import DatabaseUnavailable
+from segmented.models.submitted import BegunOrder
+from segmented.orders import Gate
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.work_terms import TryLater, WorkTerms
 from tests.support.contract.parking import wait_until
 from tests.support.pools.engines import engine_of
 from tests.support.workers.failing_store import SKU, Failing, known, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models.submitted import BegunOrder
-    from segmented.orders import Gate
 
 WORK = 0.1
 """Seconds that work lasts, of a clock that the test moves; it is renewed three times in as many seconds of ours."""

@@ -1,18 +1,14 @@
 """What a failover to a replica that missed the last writes does to fencing tokens, as the pages say it."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import redis
 
 from segmented import Grant, Lock, Pool, RedisStore
 from segmented.keys import lock_keys
+from tests.support.servers.deployments import ReplicaPair
 from tests.support.servers.nodes import eventually
-
-if TYPE_CHECKING:
-    import redis
-
-    from tests.support.servers.deployments import ReplicaPair
 
 HOUR_US: Final = 3_600 * 10**6
 

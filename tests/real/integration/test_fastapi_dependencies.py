@@ -1,21 +1,15 @@
 """Requests of FastAPI take a lock in turn by each kind of dependency, although pools' threads enter and leave it."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from fastapi import Depends, FastAPI
 
 from segmented import AsyncRedisStore, Lock, RedisStore
-from segmented.locks import AsyncLock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
-
-    from segmented.locks import AsyncLease, Lease
+from segmented.locks import AsyncLease, AsyncLock, Lease
 
 SOON: Final = 120.0
 REQUESTS: Final = 5

@@ -1,21 +1,14 @@
 """A row that refuses a token lower than the highest that has written it, on real databases."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import sqlalchemy
-from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, create_engine, select, update
+from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, Table, create_engine, select, update
 
 from segmented.errors import InvalidInput
 from segmented.locks.checks import fenced_where
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlalchemy import Engine
 
 SECONDS = 60.0
 TOKEN = 1_767_225_600_000_000

@@ -1,27 +1,18 @@
 """Envelopes at once, and across a network: no deadlock, each order once, few round trips, and nothing half stored."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import Connection, event, text
 
 from segmented.errors import DatabaseUnavailable
 from segmented.models import Order
-from segmented.orders import Claim
+from segmented.orders import Claim, Gate
 from segmented.orders.confirming import TRIES_MAX
 from tests.real.integration.test_gate_postgresql import traced
 from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, REPLAY, hundred
 from tests.support.proxy import PostgresProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from sqlalchemy import Connection
-
-    from segmented.orders import Gate
 
 TIMEOUT = 120.0
 

@@ -1,23 +1,18 @@
 """Rows of segments that appear while somebody waits for the others: whoever waited sees them."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from sqlalchemy import text
 
+from segmented.orders import Gate
 from segmented.orders.answers import Stored
 from segmented.orders.stocking import Change
 from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, confirm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.orders import Gate
 
 WAIT: Final = 120.0
 

@@ -1,10 +1,8 @@
 """The gate behind PgBouncer in transaction mode: refused with the cure, and after the cure every order is stored."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import make_url, text
@@ -13,12 +11,8 @@ from segmented.errors import InvalidInput
 from segmented.locks.dead_letters import Work
 from segmented.locks.dead_letters_sql import SqlDeadLetters
 from segmented.orders import Gate, connect
+from tests.fixtures.pgbouncer import PgBouncer
 from tests.support.pools.gating import NEW, claim
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fixtures.pgbouncer import PgBouncer
 
 ORDERS = 200
 THREADS = 8

@@ -1,27 +1,20 @@
 """Effects that only a server across a network shows: round trips, lost replies, a paused server, greenlets."""
 
-from __future__ import annotations
-
 import signal
 import tempfile
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from segmented.errors import DatabaseUnavailable, NotConfirmed, StoreRefused
+from segmented.orders import Gate
 from segmented.orders.answers import SegmentRow
 from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, watch_errors
 from tests.support.proxy import PostgresProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from sqlalchemy import Connection
-
-    from segmented.orders import Gate
 
 PREPARED_AFTER: Final = 5
 """Uses of a statement on a connection after which the driver has the server prepare it, in a round trip of its own."""

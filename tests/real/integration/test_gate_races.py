@@ -1,13 +1,11 @@
 """Many at once: one winner an order, every unit sold once, and nobody waits for each other in a circle."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import text
@@ -16,9 +14,6 @@ from segmented.orders import Gate, connect
 from segmented.orders.answers import AlreadyConfirmed, Opened, SoldOut, Voided
 from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, confirm, watch_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 THREADS = 8
 TIMEOUT = 120.0

@@ -1,26 +1,20 @@
 """Carts and shards of gated pools under races and crowds, on PostgreSQL: one winner, and exactly the stock is sold."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import Pool, RedisStore
 from segmented.models import Cart, CartReserved
+from segmented.orders import Gate
+from segmented.servers import ValkeyServer
 from segmented.stock import Carts
 from tests.support.dying import StepCounter, let_die
 from tests.support.pools.cart_shop import HOME, SKUS, STATES, Shop, end
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 
 @pytest.fixture

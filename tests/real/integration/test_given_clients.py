@@ -1,13 +1,12 @@
 """A store made from a client: what it takes, what it refuses, and what is left to the client's owner."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import redis
@@ -17,15 +16,10 @@ from redis import asyncio as redis_asyncio
 from segmented.errors import InvalidInput, LockUnreachable, StoreBusy, StoreRefused
 from segmented.locks import AsyncLock, FileDeadLetters, Lock, UnreachablePolicy, Work
 from segmented.locks.lock import LockClaim
-from segmented.protocol.wire import Send
+from segmented.protocol.wire import Exchange, Send
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.support.contract.parking import has_come_to_rest, wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.protocol.wire import Exchange
-    from segmented.servers import ValkeyServer
 
 LIMIT: Final = 5
 GO: Final = "go"

@@ -1,25 +1,20 @@
 """Callers of asyncio that go away, and refusals, on one server and on a cluster, of pools in one shard and in six."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from redis import asyncio as redis_asyncio
 
 from segmented import protocol as op
 from segmented.models import Cart, CartReserved, Order, Reserved
+from segmented.plans.drivers import AsyncStore
 from segmented.stock import AsyncCarts, AsyncPool, AsyncShardedPool
 from segmented.stores.redis import AsyncRedisStore
 from tests.support.proxy import LOOPBACK
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from segmented.plans.drivers import AsyncStore
 
 pytestmark = pytest.mark.usefixtures("patient_shards")
 

@@ -1,15 +1,10 @@
 """With gevent, the waiter that was handed a lock goes on before the caller that released it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
+from segmented.servers import ValkeyServer
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 PROGRAM = """
 from gevent import monkey

@@ -1,15 +1,9 @@
 """What was made before `gevent.monkey.patch_all()`, as with `gunicorn -k gevent --preload`, works after it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from segmented.servers import ValkeyServer
 from tests.real.integration.test_handed_greenlets import printed_by
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 BEFORE = """
 import sys, time, warnings

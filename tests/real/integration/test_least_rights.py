@@ -1,10 +1,10 @@
 """The accounts of the example files are enough: for locks and pools on each deployment, and for workers."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import redis
@@ -15,20 +15,15 @@ from segmented.celery.celery_settings import CHORES, celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import StoreRefused
 from segmented.orders import Gate, connect
+from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.fixtures.stores_deployed import deployed_side, nodes_of
 from tests.support.long_run import in_the_long_run
 from tests.support.paths import ROOT
+from tests.support.servers.nodes import Node
 from tests.support.workers.selling import until
 from tests.support.workers.worker_processes import working
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.servers import PostgresServer, ValkeyServer
-    from tests.support.servers.nodes import Node
 
 ON_A_CLUSTER: Final = (
     "+asking",

@@ -1,11 +1,11 @@
 """Migrations bring the tables of an order database to the newest revision, beside another program's migrations."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import sqlalchemy
@@ -20,10 +20,6 @@ from segmented.errors import InvalidInput
 from segmented.orders import Gate, Migrated, connect, migrate, migrating, versions
 from segmented.orders.tables import metadata
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 TABLES: Final = {
     "segmented_changes",

@@ -1,16 +1,12 @@
 """Commands that take an address: none shows a part of a password, whatever is wrong with the address."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.support.command_line import ran
 from tests.support.odd_urls import SECRET, leaks, odd_urls
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEAD: Final = "redis://127.0.0.1:1"
 SELL: Final = ("sell", "orders.csv", "--stock", "1", "--segments", "1")

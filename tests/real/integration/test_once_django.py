@@ -1,7 +1,5 @@
 """A deduplicated task of a Django project: it is published when the transaction commits, and once."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,16 +1,10 @@
 """What every pool of a worker has to do; the tests of repeats and of points have a pool of threads."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from celery import chord
 
 from segmented.dedup import FailedBefore, OtherPayload
-
-if TYPE_CHECKING:
-    from tests.support.workers.once_workers import OnceSide
+from tests.support.workers.once_workers import OnceSide
 
 SOON = 60
 pytestmark = pytest.mark.long  # children of a pool are in tests/real/faults/test_dedup_ends.py

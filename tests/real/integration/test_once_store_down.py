@@ -1,14 +1,13 @@
 """Deduplicated tasks whose records cannot be reached, at publication and in the worker, under both settings."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 import redis
@@ -16,17 +15,11 @@ import redis
 from segmented.dedup.celery.settings import close_stores
 from segmented.errors import InvalidInput, StoreError, StoreRefused, StoreUnavailable
 from segmented.masking import masked
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import wait_until
 from tests.support.servers.nodes import free_ports
 from tests.support.workers.once_app import build
-from tests.support.workers.once_workers import close_app
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from segmented.servers import ValkeyServer
-    from tests.support.workers.once_workers import OnceSide
+from tests.support.workers.once_workers import OnceSide, close_app
 
 SOON = 60
 HANGS = 30

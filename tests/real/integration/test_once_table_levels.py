@@ -1,32 +1,24 @@
 """Finished keys on PostgreSQL and MariaDB, by isolation level: what an old snapshot does not show is not repeated."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import sqlalchemy
-from sqlalchemy import create_engine, func, insert, make_url, select, update
+from sqlalchemy import Connection, create_engine, func, insert, make_url, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from segmented.dedup import AlreadyDone, AsyncDedup, AsyncRun
 from segmented.dedup.sql_tables import once, once_metadata
 from segmented.errors import StaleToken, StoreRefused, TransactionConflict
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.support.workers.booking import SECONDS, TABLE, BookingService, bookings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from segmented.servers import ValkeyServer
 
 LEVELS: Final = [
     ("postgres_database", "READ COMMITTED"),

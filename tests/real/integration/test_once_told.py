@@ -1,14 +1,10 @@
 """What tells a repeat from a run: the worker's log, the signal, and the events that Flower shows."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from segmented.dedup.celery import once_repeated
-
-if TYPE_CHECKING:
-    from tests.support.workers.once_workers import OnceSide
+from tests.support.workers.once_workers import OnceSide
 
 SOON = 60
 

@@ -1,15 +1,14 @@
 """Connecting to an order database: what is refused, in one clear sentence that never shows a password."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from sqlalchemy import make_url, text
@@ -17,14 +16,9 @@ from sqlalchemy import make_url, text
 from segmented.errors import DatabaseUnavailable, InvalidInput, SegmentedError
 from segmented.imports import install
 from segmented.orders import connect
-from segmented.servers import postgres
+from segmented.servers import PostgresServer, postgres
 from tests.fixtures.servers import require_postgres
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import PostgresServer
 
 SECRET: Final = "s3cr3t"
 NOBODY: Final = 65_534

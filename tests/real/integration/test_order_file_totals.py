@@ -4,22 +4,16 @@
 any refusal that segments, batches or limits bring about wrongly shows as a difference.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
+from segmented.models import Order
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.long_run import in_the_long_run
 from tests.support.workers.order_file import LIMIT, STOCK, all_orders, one_counter, sell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.models import Order
-    from segmented.servers import ValkeyServer
 
 
 @pytest.fixture(scope="module")

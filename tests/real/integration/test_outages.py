@@ -1,13 +1,12 @@
 """An acquire waits until its own deadline for a server that is away, and takes the lock if it comes back in time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import redis
@@ -16,13 +15,9 @@ from segmented.errors import LockUnreachable
 from segmented.locks import FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, outages
 from segmented.locks.dead_letters import Work
 from segmented.locks.unreachable import UnreachablePolicy
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 from tests.support.contract.parking import has_come_to_rest, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.servers import ValkeyServer
 
 LONG: Final = 60.0
 WAIT: Final = 1.5

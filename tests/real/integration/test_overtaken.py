@@ -1,22 +1,17 @@
 """A process that saw a lost change notices it, although others have made as many changes on the next server since."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented import Pool, RedisStore, Reserved
 from segmented.errors import PoolFrozen
 from segmented.keys import shard_keys
+from segmented.servers import ValkeyServer
 from tests.support.command_line import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 SAFE: Final = {"appendfsync": "always"}

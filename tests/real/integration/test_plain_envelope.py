@@ -1,12 +1,10 @@
 """PostgreSQL's one statement for a plain envelope: it stores all of it or nothing, and the rules decide the rest."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import event, text
@@ -20,9 +18,6 @@ from tests.real.integration.test_gate_races import THREADS, at_once, deadlocks
 from tests.support.contract.parking import wait_until
 from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, REPLAY, confirm, stored, watch_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROUNDS = 20
 PATIENCE = 60.0

@@ -1,13 +1,13 @@
 """A pool whose changes must reach a replica: what is acknowledged survives its master, and the rest is unknown."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -17,16 +17,10 @@ from segmented.errors import AcknowledgementUnknown, InvalidInput
 from segmented.keys import shard_keys
 from segmented.models import Cart, CartReserved, Reserved, Settled, SoldOut
 from segmented.stock import AsyncCarts, AsyncShardedPool, Carts, Outbox, ShardedPool
-from tests.fixtures.stores import FEW_REDIS, make_side
+from tests.fixtures.stores import FEW_REDIS, Side, make_side
 from tests.support.long_run import in_the_long_run
+from tests.support.servers.deployments import ReplicaPair
 from tests.support.servers.nodes import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import ReplicaPair
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

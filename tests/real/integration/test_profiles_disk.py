@@ -1,8 +1,8 @@
 """A pool whose changes must be on the disk: what the server has to be like, and what is unknown if it is not."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import redis
@@ -13,16 +13,11 @@ from segmented.errors import AcknowledgementUnknown, InvalidInput, StoreRefused
 from segmented.keys import shard_keys
 from segmented.models import Opened, Reserved
 from segmented.orders import Gate, connect
+from segmented.servers import ValkeyServer
 from segmented.stock import ShardedPool
 from tests.fixtures.stores import FEW_REDIS, make_side
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
-    from tests.support.flavour import Flavour
-    from tests.support.servers.nodes import Node
+from tests.support.flavour import Flavour
+from tests.support.servers.nodes import Node
 
 SKU: Final = "mug"
 EACH: Final = [FEW_REDIS[0]]

@@ -1,8 +1,6 @@
 """Profiles where more than one pool, server or process is concerned: on a cluster, and in the hands of workers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -10,9 +8,7 @@ from segmented import Outbox, Pool, RedisStore, protocol as op
 from segmented.errors import AcknowledgementUnknown
 from segmented.orders.envelopes import take_envelope
 from tests.real.integration.test_profiles import set_profile
-
-if TYPE_CHECKING:
-    from tests.support.servers.deployments import ReplicaPair
+from tests.support.servers.deployments import ReplicaPair
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

@@ -1,7 +1,5 @@
 """The programs of docs/how-to/whole-programs.md, each as it stands, against real servers."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re
@@ -10,25 +8,22 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import redis
 
 from segmented import Gate, Pool, RedisStore
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import wait_until
 from tests.support.paths import ROOT
 from tests.support.pools.both_sides import judged
 from tests.support.servers.nodes import free_ports
 from tests.support.workers.worker_processes import clean_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 PROGRAMS: Final = ROOT / "docs" / "how-to" / "examples" / "programs"
 PAGE: Final = ROOT / "docs" / "how-to" / "whole-programs.md"

@@ -1,24 +1,18 @@
 """Fair and reentrant locks on a cluster, where no node knows all subscribers, and on the oldest server we speak to."""
 
-from __future__ import annotations
-
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented.keys import fair_keys
-from segmented.locks import AsyncFairLock, AsyncReentrantLock, FairLock, ReentrantLock
+from segmented.locks import AsyncFairLock, AsyncReentrantLock, FairLock, Lease, ReentrantLock
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.protocol.fair import FairTimes
+from tests.fixtures.stores import Side
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from segmented.locks import Lease
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import Cluster
+from tests.support.servers.deployments import Cluster
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

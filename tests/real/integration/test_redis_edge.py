@@ -1,14 +1,14 @@
 """At the first contact: what cannot be used is told in one sentence, without the password."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import socketserver
 import threading
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import redis
@@ -16,13 +16,8 @@ import redis
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.masking import masked
 from segmented.protocol import AcquireLock, ReadPool
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

@@ -1,11 +1,9 @@
 """`segmented sell` as its user sees it, on real servers with real workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import redis
 import sqlalchemy
@@ -14,15 +12,11 @@ from segmented.celery.selling.publisher import ORDERS_PER_TASK
 from segmented.keys import shard_keys
 from segmented.models import Order
 from segmented.orders import Gate, connect
+from segmented.servers import ValkeyServer
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
 from tests.support.workers.selling import COMMAND, SALE_SECONDS, first_orders, sell
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 STOCK_OF_3000 = ("--stock", "3000", "--segments", "20")
 

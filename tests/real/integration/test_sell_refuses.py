@@ -1,8 +1,7 @@
 """What `segmented sell` refuses with one sentence and exit code 2, with nothing changed on any server."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import redis
@@ -10,13 +9,8 @@ import redis
 from segmented import Gate, Pool, RedisStore
 from segmented.cli.main import run
 from segmented.keys import shard_keys
+from segmented.servers import ValkeyServer
 from segmented.stores.redis.eviction import CURE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 WHY = f"which may evict locks and stock, {CURE}"
 TEN_IN_TWO = ("--stock", "10", "--segments", "2")

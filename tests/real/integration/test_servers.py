@@ -1,12 +1,11 @@
 """The embedded servers: how they are set up, what they keep, and what they refuse."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -19,10 +18,6 @@ from segmented.servers import PostgresServer, ValkeyServer
 from tests.fixtures.servers import require_postgres
 from tests.support.contract.parking import wait_until
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def rows(url: str, *statements: str) -> list[tuple[object, ...]]:

@@ -1,7 +1,5 @@
 """As whom the servers run: as ourselves, or, where we are root, PostgreSQL as an account without rights."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil
@@ -9,9 +7,10 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
 import pytest
@@ -23,9 +22,6 @@ from segmented.servers import PostgresServer
 from segmented.servers.account import Account, is_reachable
 from tests.fixtures.servers import require_postgres
 from tests.support.rings import require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AS_ROOT: Final = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not AS_ROOT, reason="only root can run a server as somebody else")

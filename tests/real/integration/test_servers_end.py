@@ -1,28 +1,23 @@
 """However the program ends, its servers, their guards and their folders are gone within seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psutil
 import pytest
 import redis
 
+from segmented.servers import PostgresServer, ValkeyServer
 from tests.fixtures.servers import require_postgres
 from tests.support.paths import ROOT
 from tests.support.processes import outlasting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import PostgresServer, ValkeyServer
 
 GONE_SECONDS: Final = 60.0
 

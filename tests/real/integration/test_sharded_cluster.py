@@ -1,29 +1,23 @@
 """Pools in shards on a cluster of three masters: where shards lie, sales to the last unit, and slots that move."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented.keys import directory_keys, shard_keys
-from segmented.models import Order, Reserved, Settled, SoldOut
+from segmented.models import Order, Reserved, Settled, Shard, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import COPIES, directory_plan
+from tests.fixtures.stores import Side
 from tests.support.long_run import in_the_long_run
+from tests.support.servers.deployments import Cluster
 from tests.support.servers.moving import WAYS, SlotMover
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import Shard
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import Cluster
-    from tests.support.servers.nodes import Node
+from tests.support.servers.nodes import Node
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

@@ -1,28 +1,22 @@
 """Pools in shards whose master has a replica: a transfer is answered when the replica has it, or not at all."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.keys import shard_keys
-from segmented.models import Reserved
+from segmented.models import Reserved, Shard
 from segmented.models.pools import Transfer
+from segmented.protocol import Operation
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan
+from tests.fixtures.stores import Side
 from tests.fixtures.stores_deployed import deployed_side
+from tests.support.servers.deployments import ReplicaPair
 from tests.support.servers.nodes import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.models import Shard
-    from segmented.protocol import Operation
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import ReplicaPair
 
 SKU: Final = "concert"
 ANSWER_SECONDS: Final = 60.0

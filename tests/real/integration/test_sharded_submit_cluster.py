@@ -1,11 +1,10 @@
 """Orders submitted to a pool in shards on a cluster of three masters, and workers who lose every tenth message."""
 
-from __future__ import annotations
-
 import queue
 import random
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
 from segmented.keys import shard_keys
@@ -16,12 +15,8 @@ from segmented.stock.outbox import SweepTerms, sweep
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import Cluster
+from tests.fixtures.stores import Side
+from tests.support.servers.deployments import Cluster
 
 LONG: Final = 150.0
 STOCK: Final = 600

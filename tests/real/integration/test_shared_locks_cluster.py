@@ -1,21 +1,17 @@
 """Readers and writers, permits and several names at once on a cluster, where names live on different masters."""
 
-from __future__ import annotations
-
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys
+from tests.fixtures.stores import Side
 from tests.support.contract.locks.shared import LONG, PATIENCE, SOON, book, room, several, start_waiting
 from tests.support.contract.parking import lines_of
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
-    from tests.support.servers.deployments import Cluster
+from tests.support.servers.deployments import Cluster
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

@@ -1,20 +1,14 @@
 """Row locks: what holds on every database, in both colours, and through a pooler."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
 from segmented.errors import AcquireTimeout, TransactionConflict
 from segmented.locks.sql_row import HeldRow
-from tests.support.servers.sql_locking import SyncSession, sent_by
-
-if TYPE_CHECKING:
-    from tests.support.servers.sql_locking import SqlSide
+from tests.support.servers.sql_locking import SqlSide, SyncSession, sent_by
 
 MICROSECOND_OF_2026 = 1_767_225_600_000_000
 SOON = 60.0

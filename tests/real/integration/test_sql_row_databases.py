@@ -1,7 +1,5 @@
 """Row locks: what each kind of database needed a way around, and what it does all the same."""
 
-from __future__ import annotations
-
 import pytest
 from sqlalchemy import text
 

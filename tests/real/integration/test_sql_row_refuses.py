@@ -1,25 +1,17 @@
 """Row locks: what is refused before anything is sent, and how the table comes to be."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import partial
 from threading import Barrier
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import Connection, create_engine
 
 from segmented.errors import AcquireTimeout, InvalidInput, StoreRefused, StoreUnavailable
 from segmented.locks.sql_row import AsyncSqlRowLock, SqlRowLock
 from segmented.locks.sql_table import NAME_BYTES_MAX, create_lock_table
-from tests.support.servers.sql_locking import make_engine, sent_by
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlalchemy import Connection
-
-    from tests.support.servers.sql_locking import SqlSide
+from tests.support.servers.sql_locking import SqlSide, make_engine, sent_by
 
 NO_TRANSACTION: Final = "a row lock lasts as long as a transaction, and this connection has not begun one"
 AUTOCOMMIT: Final = "a row lock lasts as long as a transaction, and this connection is in autocommit"

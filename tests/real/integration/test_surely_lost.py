@@ -1,20 +1,15 @@
 """A release whose connection broke tells a lease that was revoked, or whose server lost its data, from a lost reply."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from segmented.errors import LeaseLost
 from segmented.locks import Lock, operator
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 from tests.support.proxy import RedisProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

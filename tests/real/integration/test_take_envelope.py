@@ -1,24 +1,18 @@
 """Envelopes of submitted orders on real servers: two workers at once, and a step that outlasts its worker's time."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
+from segmented.models.submitted import BegunOrder
+from segmented.orders import Gate
 from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.work_terms import WorkTerms
+from segmented.stores.redis import RedisStore
 from tests.support.workers.envelope_till import EnvelopeSetup, opened
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models.submitted import BegunOrder
-    from segmented.orders import Gate
-    from segmented.stores.redis import RedisStore
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

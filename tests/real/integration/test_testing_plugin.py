@@ -1,13 +1,12 @@
 """The pytest plugin as its users run it: `pytest` on a file of their own, in a folder of their own."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import psutil
 import pytest
@@ -17,9 +16,6 @@ from tests.fixtures.servers import require_postgres
 from tests.support.paths import ROOT
 from tests.support.processes import outlasting
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN_SECONDS: Final = 240.0
 END_SECONDS: Final = 60.0

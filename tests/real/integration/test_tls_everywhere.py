@@ -1,9 +1,8 @@
 """TLS to the order database and to a worker's three servers, with an authority of our own."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import sqlalchemy
@@ -12,17 +11,11 @@ from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
 from segmented.orders.answers import Confirmed
 from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests.fixtures.deployments import TlsServer
+from tests.fixtures.postgres_tls import TlsPostgres
 from tests.real.integration.test_worker_lifetime import said, sold
-from tests.support.servers.certificates import make_certificates
+from tests.support.servers.certificates import Certificates, make_certificates
 from tests.support.workers.worker_processes import working
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.fixtures.deployments import TlsServer
-    from tests.fixtures.postgres_tls import TlsPostgres
-    from tests.support.servers.certificates import Certificates
 
 
 @pytest.fixture

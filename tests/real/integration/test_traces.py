@@ -1,36 +1,29 @@
 """Trace context of orders and tasks, from the program that submits them to a real worker."""
 
-from __future__ import annotations
-
 import json
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Tracer
 from pydantic import SecretStr
 
-from segmented import Outbox, Pool
+from segmented import Outbox, Pool, RedisStore
 from segmented.celery import current
 from segmented.celery.publishing import publisher
 from segmented.celery.settings import WorkerSettings
 from segmented.dedup.celery import Once, unique
 from segmented.events import traces
+from segmented.servers import ValkeyServer
+from segmented.testing.plugin import WorkerFactory
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from opentelemetry.trace import Tracer
-
-    from segmented import RedisStore
-    from segmented.servers import ValkeyServer
-    from segmented.testing.plugin import WorkerFactory
 
 APP = "tests.support.workers.traced_app"
 SKU = "concert"

@@ -1,9 +1,9 @@
 """When Redis is away: raised at once, or recorded and replayed; an alarm either way. Real servers, really killed."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -12,15 +12,9 @@ from segmented.locks import FairLock, Lock, MultiLock, ReadWriteLock, Semaphore,
 from segmented.locks.dead_letters import Replayed, Work, replay
 from segmented.locks.dead_letters_file import FileDeadLetters
 from segmented.locks.unreachable import UnreachablePolicy
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
-from tests.fixtures.dead_letters import ids
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
-    from tests.fixtures.dead_letters import Kept
+from tests.fixtures.dead_letters import Kept, ids
 
 LONG: Final = 60.0
 

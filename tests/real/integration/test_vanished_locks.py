@@ -1,22 +1,18 @@
 """A waiter learns within a second that what it waits for is gone without a message. Real servers."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented import AsyncLock, AsyncRedisStore, Lock, Pool, RedisStore
 from segmented.errors import StockError
 from segmented.keys import lock_keys
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import has_come_to_rest, lines_of, parked, wait_until
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 LONG: Final = 600.0
 """Longer than a test may take: who waits for the end of a lease fails it."""

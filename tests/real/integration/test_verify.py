@@ -3,29 +3,23 @@
 Nobody who saw the lost changes is left: each process here has a store of its own, which has seen nothing.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented import Order, Pool, Reserved
 from segmented.errors import PoolFrozen, PoolUnverified
 from segmented.models import Verified
-from segmented.orders import rebuild, verify
+from segmented.orders import Gate, rebuild, verify
 from segmented.orders.sale import cancel_order, take_order
+from segmented.servers import ValkeyServer
 from tests.support.command_line import ran
 from tests.support.pools.forgetting import SKU, check_sells_the_rest, sell
 from tests.support.pools.gated_shop import process
+from tests.support.servers.deployments import ReplicaPair
 from tests.support.servers.nodes import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
-    from tests.support.servers.deployments import ReplicaPair
 
 pytestmark = pytest.mark.usefixtures("patient_attempts")
 

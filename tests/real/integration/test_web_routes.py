@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from segmented import AsyncDedup, AsyncMemoryStore, Dedup, MemoryStore
 from segmented.clock import ManualClock
-from segmented.dedup import AsyncRun  # noqa: TC001  # FastAPI reads the annotation
+from segmented.dedup import AsyncRun  # FastAPI reads the annotation
 from segmented.dedup.web import (
     IdempotencyMiddleware,
     WsgiIdempotencyMiddleware,

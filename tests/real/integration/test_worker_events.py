@@ -1,22 +1,17 @@
 """Metrics and logs of real workers: all children of a prefork pool behind one address, and lines of JSON."""
 
-from __future__ import annotations
-
 import json
 import socket
-from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from segmented.testing.worker_process import WorkerTrouble
+from tests.fixtures.order_floors import OrderSystemFactory
 from tests.support.servers.nodes import free_ports
 from tests.support.workers.order_floor import STEP_IN_WORKER, WITH_STEP
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from tests.fixtures.order_floors import OrderSystemFactory
 
 
 def scraped(port: int) -> dict[tuple[str, ...], float]:

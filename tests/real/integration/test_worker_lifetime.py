@@ -1,11 +1,11 @@
 """The app as `celery -A segmented.celery.app` runs it: pools, from the first connection on, and what it refuses."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import redis
@@ -17,21 +17,16 @@ from segmented import protocol as op
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.orders import Gate, connect
+from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
 from tests.support.processes import END_SECONDS
 from tests.support.rings import require_module
+from tests.support.servers.deployments import Cluster
 from tests.support.servers.nodes import free_ports
 from tests.support.workers.selling import until
 from tests.support.workers.worker_processes import clean_environment, refused, running, working
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from segmented.servers import PostgresServer, ValkeyServer
-    from tests.support.servers.deployments import Cluster
 
 ON_STOCK_SERVER: Final = (
     "SEGMENTED_BROKER is on the server of SEGMENTED_URL, where a full queue stops the sale: name another server, "

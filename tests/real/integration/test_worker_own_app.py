@@ -1,10 +1,10 @@
 """Our tasks in a user's own Celery app, with queues, serializer and a task of the user's own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import redis
@@ -18,16 +18,11 @@ from segmented.celery.celery_settings import CHORES, TASK_OPTIONS
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.errors import LeaseLost
 from segmented.orders import Gate, connect
+from segmented.servers import ValkeyServer
 from segmented.stock import Outbox, Pool
 from segmented.stores.redis import RedisStore
 from tests.support.workers.selling import until
 from tests.support.workers.worker_processes import clean_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 END_SECONDS: Final = 60.0
 SHOP: Final = """

@@ -1,13 +1,12 @@
 """The Celery app as it stands: `celery -A segmented.celery.app worker`, and orders delivered more than once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from celery import Celery
@@ -18,7 +17,7 @@ from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import PoolUnverified
 from segmented.keys import shard_keys
-from segmented.models import Order, Reserved, Shard
+from segmented.models import LedgerEntry, Order, Reserved, Shard
 from segmented.orders import Gate, connect, relay
 from segmented.orders.sale import take_order
 from segmented.servers import ValkeyServer
@@ -28,11 +27,6 @@ from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.models import LedgerEntry
 
 END_SECONDS: Final = 60.0
 MUGS: Final = [f"mug-{number}" for number in range(10)]

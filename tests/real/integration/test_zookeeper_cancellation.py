@@ -1,29 +1,23 @@
 """Asyncio cancels at any await, event loops are left, processes are killed: no contender may stay in line."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
+from kazoo.client import KazooClient
 
 from segmented.errors import LeaseLost
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
+from tests.fixtures.zookeeper import ZooKeeperNode
 from tests.support.contract.parking import wait_until
 from tests.support.paths import ROOT
 from tests.support.proxy import LOOPBACK, Proxy, zookeeper_request
 from tests.support.servers.zookeeper_sides import line, new_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
-    from kazoo.client import KazooClient
-
-    from tests.fixtures.zookeeper import ZooKeeperNode
 
 SOON: Final = 50.0
 RUN_SECONDS: Final = 120.0

@@ -1,21 +1,14 @@
 """`ZooKeeperLock` on an ensemble of three servers, whose leader dies."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
+from kazoo.client import KazooClient
 
+from tests.fixtures.zookeeper import ZooKeeperNode
 from tests.support.contract.parking import wait_until
-from tests.support.servers.zookeeper_sides import new_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kazoo.client import KazooClient
-
-    from tests.fixtures.zookeeper import ZooKeeperNode
-    from tests.support.servers.zookeeper_sides import ZooKeeperSide
+from tests.support.servers.zookeeper_sides import ZooKeeperSide, new_name
 
 SOON: Final = 50.0
 

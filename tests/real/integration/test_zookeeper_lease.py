@@ -1,22 +1,16 @@
 """Leases in ZooKeeper on a real server, in both colours: what they know, how they end, their tokens."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from kazoo.client import KazooClient
 
 from segmented.errors import LeaseLost, SegmentedError, StoreRefused
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
-from tests.support.servers.zookeeper_sides import line, new_name
-
-if TYPE_CHECKING:
-    from kazoo.client import KazooClient
-
-    from tests.support.servers.zookeeper_sides import ZooKeeperSide
+from tests.support.servers.zookeeper_sides import ZooKeeperSide, line, new_name
 
 SOON: Final = 50.0
 

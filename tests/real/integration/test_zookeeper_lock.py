@@ -1,24 +1,17 @@
 """`ZooKeeperLock` on a real server, in both colours: exclusion, order, deadlines, bad input."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from kazoo.client import KazooClient
 
 from segmented.errors import AcquireTimeout, LeaseLost, StoreRefused
+from segmented.locks import ZooKeeperLock
+from tests.fixtures.zookeeper import ZooKeeperNode
 from tests.support.contract.parking import wait_until
-from tests.support.servers.zookeeper_sides import has_length, line, new_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kazoo.client import KazooClient
-
-    from segmented.locks import ZooKeeperLock
-    from tests.fixtures.zookeeper import ZooKeeperNode
-    from tests.support.servers.zookeeper_sides import ZooKeeperSide
+from tests.support.servers.zookeeper_sides import ZooKeeperSide, has_length, line, new_name
 
 SOON: Final = 50.0
 

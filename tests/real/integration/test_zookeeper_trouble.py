@@ -1,25 +1,18 @@
 """`ZooKeeperLock` when replies are lost, connections go, sessions end, servers and holders die."""
 
-from __future__ import annotations
-
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
+from kazoo.client import KazooClient
 
 from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
+from tests.fixtures.zookeeper import ZooKeeperNode
 from tests.support.contract.parking import wait_until
 from tests.support.proxy import LOOPBACK, Proxy, zookeeper_request
-from tests.support.servers.zookeeper_sides import line, new_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kazoo.client import KazooClient
-
-    from tests.fixtures.zookeeper import ZooKeeperNode
-    from tests.support.servers.zookeeper_sides import ZooKeeperSide
+from tests.support.servers.zookeeper_sides import ZooKeeperSide, line, new_name
 
 SOON: Final = 50.0
 LAPSING: Final = 5.0

@@ -1,7 +1,5 @@
 """A process that holds a lock: `python -m tests.real.integration.zookeeper_holder PORT NAME SESSION_SECONDS`."""
 
-from __future__ import annotations
-
 import sys
 
 from kazoo.client import KazooClient

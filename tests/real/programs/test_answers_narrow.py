@@ -1,10 +1,9 @@
 """Answers in a condition: grants are true, refusals are false, and a type checker narrows them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -25,9 +24,6 @@ from segmented.models import (
     TooFew,
 )
 from segmented.models.submitted import Dead, Queued
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOLD_OUT: Final = SoldOut("a", 1, 0, 0, 1)
 TRUE: Final = (

@@ -1,7 +1,5 @@
 """The names of `segmented` itself: few, and the error for one that is elsewhere says where."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,20 +1,15 @@
 """Output that the terminal or the reader of a pipe has no code for: each command ends as it would have, and is read."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from segmented import Lock, Order, Pool, RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
+from segmented.servers import ValkeyServer
 
 LIMIT: Final = 120
 """Seconds that a process of its own may take on a slow machine."""

@@ -1,18 +1,13 @@
 """Settings with a password that stand in files, as container engines and service managers hand secrets over."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from segmented import files as files_module
 from segmented.errors import InvalidInput
 from segmented.files import said_elsewhere
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("has_writer", [False, True])

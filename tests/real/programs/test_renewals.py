@@ -1,7 +1,5 @@
 """One thread renews the work of all envelopes of a store, and outlives neither them nor the interpreter."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import Counter

@@ -1,16 +1,11 @@
 """Points and what a test tells a worker about them, without a worker."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from segmented.testing.worker_process import Launch, WorkerProcess, WorkerTrouble
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_an_app_that_is_not_there_is_told_with_the_last_words(tmp_path: Path) -> None:

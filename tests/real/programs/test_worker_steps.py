@@ -1,10 +1,9 @@
 """The step that SEGMENTED_STEP names: what is no step is refused in one sentence, before a worker takes an order."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -12,14 +11,9 @@ import redis
 from segmented.celery import tasks
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
+from segmented.servers import ValkeyServer
 from tests.support.paths import ROOT
 from tests.support.workers.worker_processes import clean_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,5 @@
 """Any sequence of carts sells what a plain count would sell."""
 
-from __future__ import annotations
-
 from itertools import count
 
 from hypothesis import given, settings, strategies as st

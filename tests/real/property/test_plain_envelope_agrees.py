@@ -1,25 +1,18 @@
 """PostgreSQL's one statement for a plain envelope answers and stores what the rules would, for any envelopes."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from sqlalchemy import Connection
 
 from segmented.models import Order
 from segmented.orders import Claim, Gate
+from segmented.orders.answers import Confirmed
 from segmented.orders.postgresql import PostgresStatements
 from tests.support.pools.gating import stored
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pytest
-    from sqlalchemy import Connection
-
-    from segmented.orders.answers import Confirmed
 
 IDS = st.sampled_from([f"o-{number}" for number in range(40)])
 CUSTOMERS = st.sampled_from([None, "ann", "bob"])

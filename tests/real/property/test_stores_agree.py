@@ -5,8 +5,6 @@ so that what lapses, and the order in which segments became free, is the same fo
 out. Fencing tokens are times too: each store's are counted in the order in which they first appeared, and have to grow.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial

@@ -1,12 +1,11 @@
 """`torture durability` in a small: real servers that forget, real processes that notice, and the exit code."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -26,11 +25,7 @@ from tests.torture.durability.page import render
 from tests.torture.durability.run import torture_durability
 from tests.torture.preload.libraries import compiled, compiler
 from tests.torture.preload.power import SyncLog
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.torture.report import Report
+from tests.torture.report import Report
 
 
 @pytest.fixture(autouse=True)

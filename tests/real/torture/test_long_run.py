@@ -1,14 +1,13 @@
 """The long run: real workers killed while they are busy, and every order counted from a log outside Redis."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psutil
 import pytest
@@ -17,9 +16,6 @@ from tests.support.processes import outlasting
 from tests.support.rings import require_module
 from tests.torture.orders.mixed import MUST_BE_ZERO
 from tests.torture.orders.options import OrdersOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 COMMAND: Final = Path(sysconfig.get_path("scripts")) / "segmented"
 NOTHING: Final = {"lost": 0, "doubled": 0, "oversold": 0, "refused_wrongly": 0, "uncalled": 0}

@@ -1,17 +1,12 @@
 """`torture segments` in a small: real processes, kills and pauses, and a clean audit."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from segmented.cli.main import run
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -3,18 +3,17 @@
 The long profile is the command itself: `segmented torture locks --seconds 600`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import signal
 import subprocess
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psutil
 import pytest
@@ -28,11 +27,7 @@ from tests.support.rings import require_module
 from tests.torture.locks.options import KINDS, TortureOptions
 from tests.torture.locks.resource import Entered, read_events
 from tests.torture.locks.run import torture_locks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.torture.report import Report
+from tests.torture.report import Report
 
 COMMAND: Final = Path(sysconfig.get_path("scripts")) / "segmented"
 SMALL: Final = ["torture", "locks", "--processes", "2", "--threads", "2", "--seconds", "1"]

@@ -1,15 +1,9 @@
 """Plans for tests: a whole small one, to be changed by text."""
 
-from __future__ import annotations
+from pathlib import Path
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
-from bench.engine.plan import read_plan
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.engine.plan import LoadedPlan
+from bench.engine.plan import LoadedPlan, read_plan
 
 SMALL: Final = """
 schema = "segmented-bench-plan/1"

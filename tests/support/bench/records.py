@@ -4,12 +4,12 @@
 them is made by `tests.support.bench.session`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from bench.demo.runs import DemoRun
@@ -29,11 +29,6 @@ from bench.engine.record import (
     Times,
     Work,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
 
 CELL: Final = Cell(strategy="segment-locks", segments=20, buyers=64, section="sleep", hold_ms=20)
 STARTED_AT: Final = "2026-01-01T00:00:00.000+00:00"

@@ -1,10 +1,9 @@
 """A whole session made up for tests of the report: every sweep in small, a void cell, hollow points, a history."""
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import zstandard
@@ -13,9 +12,6 @@ from bench.engine.cell import Cell
 from bench.engine.percentiles import percentiles_of
 from bench.engine.record import Counts, EndLine, Percentiles, ResultFile, Run, Series, SessionLine, Times, Work, as_line
 from tests.support.bench.records import checker, run as plausible_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROUNDS = 3
 RANDOM = "segments-random"

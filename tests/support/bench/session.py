@@ -3,19 +3,14 @@
 The rates follow simple formulas of their own, with seeded noise of a per cent a run; nothing in it was measured.
 """
 
-from __future__ import annotations
-
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from bench.engine.cell import Cell
-from bench.engine.record import Cpu, ResultFile
+from bench.engine.record import Cpu, ResultFile, Run
 from tests.support.bench.records import OVERHEAD_MS, checker, end_line, lanes_of, run, session_line
-
-if TYPE_CHECKING:
-    from bench.engine.record import Run
 
 ROUNDS: Final = 10
 SEGMENTS: Final = (1, 2, 4, 8, 16, 32, 64)

@@ -1,20 +1,15 @@
 """What goes on in the body of a `with` statement under test."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from segmented import protocol as op
+from segmented.clock import Clock
 from segmented.errors import LeaseLost
+from segmented.locks import Lease
 from segmented.models import Held
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.clock import Clock
-    from segmented.locks import Lease
-    from tests.fixtures.stores import Side
+from tests.fixtures.stores import Side
 
 
 def let_lapse(side: Side, lease: Lease) -> None:

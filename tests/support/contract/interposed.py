@@ -1,19 +1,13 @@
 """Lets something happen just before a step of a request, so that a race is the same at every run."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from segmented.plans import Batch, Try, Within
+from segmented.plans import Batch, Plan, Try, Within
+from segmented.protocol import Effect, Operation
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.plans import ShardedPlans
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.plans import Plan
-    from segmented.protocol import Effect, Operation
-    from tests.fixtures.stores import Side
+from tests.fixtures.stores import Side
 
 Happening = tuple["Callable[[Effect[Any]], bool]", "Callable[[], Plan[Any]]"]
 """Which effect it comes before, and what happens."""

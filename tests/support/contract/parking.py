@@ -1,21 +1,17 @@
 """Tell when waiters have come to rest, so that a test can go on without a guess."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 from uuid import uuid4
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+import redis
 
-    import redis
-
-    from segmented.plans import Line
+from segmented.plans import Line
 
 PARKED_SECONDS: Final = 120.0
 """Seconds that something may take to become so, on a machine that stands still now and then."""

@@ -1,7 +1,5 @@
 """A judge of a gated sale that uses no code of `segmented`: plain SQL and plain Redis reads must agree."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from typing import Any, Final

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented import Pool, RedisStore
 from segmented.errors import AlreadySettled
 from segmented.models import Cart, CartReserved
+from segmented.orders import Gate
 from segmented.stock import Carts
 from tests.support.dying import Died, DyingStore, StepCounter
 from tests.support.pools.both_sides import judged
 from tests.support.pools.cart_sides import judged_carts, lapse_cart, sold_in_sql
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.orders import Gate
 
 SKUS: Final = ("cap", "mug")
 HOME: Final = "cap"

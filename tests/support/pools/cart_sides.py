@@ -1,16 +1,12 @@
 """A judge of carts over gated pools that uses no code of `segmented`: plain SQL and plain Redis reads must agree."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import redis
 
+from segmented.models import Cart
 from tests.support.pools.both_sides import ORDERS, name_of, sql_rows
-
-if TYPE_CHECKING:
-    from segmented.models import Cart
 
 FINAL: Final = "cxef"
 CONFIRMED: Final = "confirmed"

@@ -1,19 +1,13 @@
 """Plans of carts cut into single steps, for tests in which a process dies between any two of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from segmented.errors import SegmentedError
-from segmented.models import CartReserved
+from segmented.models import Cart, CartReserved
+from segmented.plans import Plan
 from segmented.plans.effects import Batch
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, reserve_cart_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import Cart
-    from segmented.plans import Plan
 
 
 def one_by_one(plan: Plan[Any]) -> Plan[Any]:

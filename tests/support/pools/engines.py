@@ -1,14 +1,11 @@
 """The engine below a gate, for statements of an administrator or of another program."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
-from segmented.orders import Gate
+from sqlalchemy import Engine
 
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
+from segmented.orders import Gate
 
 ENGINES: Final[WeakKeyDictionary[Gate, Engine]] = WeakKeyDictionary()
 

@@ -1,19 +1,14 @@
 """A gated pool of twenty units on a server that forgets changes: the pool's keys are put back to what they were."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented import Order, Pool, RedisStore, Settled, SoldOut
 from segmented.keys import shard_keys
+from segmented.models import Settled as SettledAnswer
+from segmented.orders import Gate
 from segmented.orders.sale import take_order
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.models import Settled as SettledAnswer
-    from segmented.orders import Gate
 
 SKU: Final = "mug"
 

@@ -1,17 +1,13 @@
 """Sync and async pools with blocking calls, so that one test body serves both."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from segmented import AsyncRedisStore
 from segmented.orders import AsyncGate, connect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Front:

@@ -1,23 +1,16 @@
 """Helpers for tests of a pool and its order database: a new process, and the check that both sides agree."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import sqlalchemy
 from sqlalchemy import create_engine, make_url
 from sqlalchemy.pool import NullPool
 
 from segmented import Pool, RedisStore
-from segmented.orders import audit_both
+from segmented.orders import Gate, audit_both
 from segmented.protocol.wire import text
 from tests.support.pools.forgetting import SKU
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.orders import Gate
 
 
 @contextmanager

@@ -1,24 +1,16 @@
 """Shorthand of the gate's tests."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from sqlalchemy import event
+from sqlalchemy.engine import ExceptionContext
 
 from segmented.errors import SegmentedError
 from segmented.models import Order
-from segmented.orders import Claim
-from segmented.orders.answers import Confirmed
+from segmented.orders import Claim, Gate
+from segmented.orders.answers import ConfirmAnswer, Confirmed, SegmentTotals
 from tests.support.pools.engines import engine_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from sqlalchemy.engine import ExceptionContext
-
-    from segmented.orders import Gate
-    from segmented.orders.answers import ConfirmAnswer, SegmentTotals
 
 NEW: Final = Confirmed(replay=False)
 REPLAY: Final = Confirmed(replay=True)

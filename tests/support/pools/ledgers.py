@@ -1,19 +1,12 @@
 """Ledgers made by hand, for tests that fold them."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from segmented.ledger_lines import NO_DIGEST, digest
-from segmented.models import LedgerEntry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from segmented.models import EntryKind, Part
+from segmented.models import EntryKind, LedgerEntry, Part
 
 
 def entry(sequence: int, kind: EntryKind, order_id: str | None, quantity: int, *parts: Part) -> LedgerEntry:

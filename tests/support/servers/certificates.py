@@ -1,16 +1,12 @@
 """A certificate authority of our own, for one server on the loopback address; made by the program `openssl`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from tests.support.rings import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAKE_SECONDS: Final = 100.0
 CONFIGURATION: Final = """\

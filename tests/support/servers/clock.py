@@ -1,14 +1,9 @@
 """A library that sets a server's clock, for tests; without a C compiler they are skipped."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.rings import require
 from tests.torture.preload.libraries import compiled, compiler
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def compiled_library(folder: Path) -> Path:

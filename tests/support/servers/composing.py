@@ -4,17 +4,18 @@ What stands in for the images is a folder of three small programs: their entrypo
 Debian's `redis-cli` for `valkey-cli`, which speaks the same protocol.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
 import redis
 import yaml
@@ -29,11 +30,6 @@ from tests.support.paths import ROOT
 from tests.support.processes import Logged
 from tests.support.rings import require, require_module
 from tests.support.servers.nodes import CLASH, KILL, LOOPBACK, STARTS_MAX, TALK_SECONDS, free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import ExitStack
-    from pathlib import Path
 
 TEXT: Final = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
 COMPOSE: Final[dict[str, Any]] = yaml.safe_load(TEXT)

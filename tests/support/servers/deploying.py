@@ -1,10 +1,10 @@
 """What a deployment's files tell the workers: settings that are read, and commands that start something."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from celery import Celery
 from celery.app.utils import find_app
@@ -13,10 +13,6 @@ from segmented.celery.settings import WorkerSettings
 from segmented.celery.settings_rules import PREFIX, SECRET
 from segmented.files import SUFFIX
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 NAMED: Final = re.compile(rf"\b{PREFIX}[A-Z_]+\b")
 PINNED: Final = re.compile(r"[\w./-]+:\d+\.\d+(\.\d+)?-[\w.-]+")

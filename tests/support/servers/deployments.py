@@ -1,18 +1,14 @@
 """Deployments of several servers, formed by commands as an operator would form them."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from segmented.servers.binaries import valkey_program
 from tests.support.servers.nodes import LOOPBACK, Node, eventually, start_all
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import ExitStack
-    from pathlib import Path
 
 SERVICE: Final = "stock"
 """The name under which the Sentinels watch their master."""

@@ -1,13 +1,9 @@
 """A slot of a cluster on its way from one master to another, as an operator moves it."""
 
-from __future__ import annotations
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
+from tests.support.servers.deployments import Cluster
 from tests.support.servers.nodes import eventually
-
-if TYPE_CHECKING:
-    from tests.support.servers.deployments import Cluster
 
 KEY_BY_KEY: Final = "key by key"
 WAYS: Final = (KEY_BY_KEY, "in one step")

@@ -3,17 +3,17 @@
 Each has a guard of its own (`segmented.servers`), so that none outlives the tests, whatever becomes of them.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
 import socket
 import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
@@ -25,10 +25,6 @@ from segmented.servers.embedded import EmbeddedServer
 from segmented.servers.folders import private_folder
 from segmented.servers.supervised import Command, Stops, Supervised
 from segmented.servers.valkey import SOCKET_NAME, answers, configuration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 NodeT = TypeVar("NodeT")
 

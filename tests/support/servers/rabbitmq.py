@@ -1,7 +1,5 @@
 """A private RabbitMQ, on loopback ports and with its files in a folder, that a test may kill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import sqlalchemy
-from sqlalchemy import event, text
+from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from segmented.locks.sql_edge import TABLE_NAME
 from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock
 from segmented.locks.sql_table import async_create_lock_table, create_lock_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-
-    from sqlalchemy import Connection
 
 OutcomeT = TypeVar("OutcomeT")
 Given = dict[str, Any] | None

@@ -1,17 +1,13 @@
 """Locks in ZooKeeper and the threads that wait for them. Those for asyncio: `test_zookeeper_cancellation`."""
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
+
+from kazoo.client import KazooClient
 
 from segmented.locks import ZooKeeperLock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kazoo.client import KazooClient
 
 OutcomeT = TypeVar("OutcomeT")
 

@@ -1,16 +1,11 @@
 """Copies of the keys of a server in memory, as a replica has them, to put in place when it fails over."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented.keys import shard_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.stores.memory import MemoryModel
+from segmented.stores.memory import MemoryModel
 
 NUMBERS: Final = count()
 """Of copies, which begin the name of a copied key."""

@@ -3,24 +3,18 @@
 A function runs in a greenlet, unchanged. Its store hands every operation to the scheduler, and waits for the answer.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from segmented.errors import PoolMissing
+from segmented.clock import Clock
+from segmented.errors import PoolMissing, SegmentedError
+from segmented.plans import Plan
+from segmented.protocol import Effect, Operation
 from segmented.stores.one_by_one import one_by_one
 from segmented.stores.wakeups import ThreadWakeups
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from segmented.clock import Clock
-    from segmented.errors import SegmentedError
-    from segmented.plans import Plan
-    from segmented.protocol import Effect, Operation
 
 AnswerT = TypeVar("AnswerT")
 

@@ -1,20 +1,15 @@
 """One call of a script on given keys, and what the server holds before and after it."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import redis
+
+from segmented.protocol import Operation
 from segmented.protocol.dedup import FinishRun
+from segmented.protocol.wire import Call
 from segmented.stores.redis.exchange import Seen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import redis
-
-    from segmented.protocol import Operation
-    from segmented.protocol.wire import Call
 
 State = dict[bytes, tuple[bytes, int]]
 """Key -> its dumped value, and its time to live in ms; 0: without an end."""

@@ -1,25 +1,20 @@
 """Random damage to the keys of a story, and what a program may ask of them afterwards."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
+
+import redis
 
 from segmented.dedup import Dedup
 from segmented.locks import FairLock, Lock, ReadWriteLock, ReentrantLock, Semaphore, single_flight
 from segmented.models import Order
 from segmented.protocol import LeadBeat, ReadBeat
 from segmented.stock import Carts, Pool
+from segmented.stores.redis import RedisStore
+from tests.support.written.bench import Stand, Step
 from tests.support.written.stories import ONE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    import redis
-
-    from segmented.stores.redis import RedisStore
-    from tests.support.written.bench import Stand, Step
 
 CHANGES_MAX: Final = 3
 TEXTS: Final = (

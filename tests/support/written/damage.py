@@ -1,17 +1,13 @@
 """Damage to the keys of a script: each of a wrong type, each value cut, extended, or out of range."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+import redis
 
-    import redis
-
-    from tests.support.written.bench import Change, Step
+from tests.support.written.bench import Change, Step
 
 VALUES: Final = (b"", b"nan", b"-5", b"1e400", b"99999999999999999999", b"\xff\x00", b"inf", b"garbage")
 SCORES: Final = ("inf", "-5", "1e300")

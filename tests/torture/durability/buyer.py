@@ -6,37 +6,30 @@ finishes them in envelopes. It stands in for a Celery worker: the sweep that pub
 so there is no broker whose messages a fault could lose. `segmented torture orders` kills Celery workers.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented import protocol as op
 from segmented.errors import AlreadySettled, PoolFrozen, PoolMissing, PoolVanished, SegmentedError
-from segmented.models import Decided, Order, Settled, SoldOut
-from segmented.models.submitted import Dead, Swept
+from segmented.models import Decided, Order, Refusal, Settled, SoldOut
+from segmented.models.submitted import BegunOrder, Dead, Swept
 from segmented.orders import Gate, WorkTerms, connect, take_envelope
 from segmented.orders.sale import take_order
 from segmented.stock import Grant, Pool
 from segmented.stock.outbox import Outbox
+from segmented.stores.redis import RedisStore
 from tests.torture.durability.journal import JournalWriter
 from tests.torture.event_log import LogWriter
 from tests.torture.supervisor import AGAIN_SECONDS, connected
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from multiprocessing.connection import Connection
-
-    from segmented.models import Refusal
-    from segmented.models.submitted import BegunOrder
-    from segmented.stores.redis import RedisStore
 
 SKU: Final = "durable"
 SEGMENTS: Final = 8

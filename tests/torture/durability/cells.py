@@ -1,7 +1,5 @@
 """The cells of the table: how the stock's server is set up and the pool is used, and which fault is injected."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal

@@ -8,13 +8,13 @@ server is noticed is short, so that a trial takes some seconds. The link between
 disabling the account that the replica logs in with, because a Sentinel corrects a replica that follows somebody else.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from pathlib import Path
+from typing import Final, Self
 
 from redis.exceptions import RedisError
 
@@ -40,16 +40,11 @@ from tests.torture.durability.cells import (
     REPLICA_BEHIND,
     REPLICA_BEHIND_CLOCK,
     REPLICA_STALLED,
+    Cell,
 )
 from tests.torture.preload.clock import ServerClock
+from tests.torture.preload.libraries import Library
 from tests.torture.preload.power import SyncLog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from tests.torture.durability.cells import Cell
-    from tests.torture.preload.libraries import Library
 
 BEHIND_SECONDS: Final = 30.0
 SYNC_SECONDS: Final = 60.0

@@ -9,17 +9,12 @@ One line per event, appended in one write before the thread goes on. NS is the s
     over NS THREAD              everything is sold, and the thread ends
 """
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.torture.event_log import LogTail, LogWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 
 class JournalWriter:

@@ -4,26 +4,20 @@ It does what docs/how-to/recover-a-pool.md says: a frozen pool is rebuilt from i
 number of orders that customers have; a pool whose keys are gone is opened again in the next epoch with the rest.
 """
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from segmented.errors import PoolMissing, PoolNotFrozen, PoolVanished, SegmentedError
-from segmented.models import Decided, Order, Settled, SoldOut
+from segmented.models import Decided, Order, PoolState, Settled, SoldOut
 from segmented.orders import Gate, connect, rebuild, reopen_gated
 from segmented.orders.sale import cancel_order, expire_voided
 from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
 from tests.torture.durability.buyer import HOLD, SEGMENTS, SKU, shop_pool, take
 from tests.torture.durability.journal import Ack
 from tests.torture.supervisor import AGAIN_SECONDS, connected
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from segmented.models import PoolState
-    from segmented.stores.redis import RedisStore
 
 REST_SECONDS: Final = 30.0
 """Maximum duration of the sale of the rest."""

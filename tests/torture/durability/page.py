@@ -1,15 +1,11 @@
 """Renders the tables of the page on losses: a pure function of the saved results, so that a test can compare them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from tests.torture.durability.cells import CELLS, FAULTS, PROFILES
 from tests.torture.durability.run import LABELS, row_of
 from tests.torture.durability.trial import STOCK
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def render(results: dict[str, Any]) -> list[str]:

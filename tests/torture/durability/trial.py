@@ -1,33 +1,24 @@
 """One trial: a sale, one fault at a random moment of it, recovery, the sale of the rest, and the verdict."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from segmented.errors import AcknowledgementUnknown, SegmentedError
 from tests.torture.durability.buyer import THREADS, Assignment, be_buyer, be_worker
-from tests.torture.durability.cells import CLIENT_KILL, WORKER_KILL
-from tests.torture.durability.deployment import deployed
-from tests.torture.durability.journal import JournalReader
+from tests.torture.durability.cells import CLIENT_KILL, WORKER_KILL, Cell
+from tests.torture.durability.deployment import Deployment, deployed
+from tests.torture.durability.journal import Journal, JournalReader
 from tests.torture.durability.operator import Operator
-from tests.torture.judge import Evidence, judge
+from tests.torture.judge import Evidence, TrialVerdict, judge
+from tests.torture.preload.libraries import Library
 from tests.torture.supervisor import Processes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.torture.durability.cells import Cell
-    from tests.torture.durability.deployment import Deployment
-    from tests.torture.durability.journal import Journal
-    from tests.torture.judge import TrialVerdict
-    from tests.torture.preload.libraries import Library
 
 PROCESSES: Final = 2
 WORKERS: Final = 2

@@ -3,8 +3,6 @@
 It stops taking locks when the supervisor asks it to.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
@@ -12,24 +10,28 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
+from multiprocessing.connection import Connection
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import redis
 
 from segmented.clock import SystemClock
+from segmented.plans.drivers import Store
 from segmented.stores.quorum import QuorumStore
 from tests.torture.locks.resource import ServerGone
-from tests.torture.locks.rounds import NOT_ACQUIRED, NOT_RELEASED, draw_round, lock_of, reason_of
+from tests.torture.locks.rounds import (
+    NOT_ACQUIRED,
+    NOT_RELEASED,
+    Assignment,
+    ContendedLock,
+    draw_round,
+    lock_of,
+    reason_of,
+)
 from tests.torture.locks.servers import called, connections_of
 from tests.torture.locks.tasks import contend
 from tests.torture.supervisor import connected, crash, wait_for_end
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
-    from segmented.plans.drivers import Store
-    from tests.torture.locks.rounds import Assignment, ContendedLock
 
 CLOSED_SECONDS: Final = 30.0
 """Seconds for a server to notice that connections were closed."""

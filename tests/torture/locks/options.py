@@ -3,17 +3,13 @@
 A kind has the guarantees that an observer can check. Each error names the option and its value.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from segmented.errors import InvalidInput
 from segmented.stores.redis.addresses import Deployment, parse_address
 from tests.torture.options import require_within
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PERMITS: Final = 3
 KILL, PAUSE, CUT, CANCEL, RESTART = "kill", "pause", "cut", "cancel", "restart"

@@ -18,18 +18,15 @@ from __future__ import annotations
 import json
 import selectors
 import socket
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
+from segmented.clock import Clock
 from segmented.errors import StaleToken
 from segmented.locks.checks import FenceGuard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from segmented.clock import Clock
 
 EXCLUSIVE: Final = "exclusive"
 SHARED: Final = "shared"

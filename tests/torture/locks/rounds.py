@@ -3,11 +3,11 @@
 The lock of each kind is there for threads and for asyncio tasks, with how the resource sees its holder.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from segmented.errors import AcquireTimeout, LeaseLost, PartlyReleased, StoreUnavailable
 from segmented.locks.fair import AsyncFairLock, FairLock
@@ -17,14 +17,9 @@ from segmented.locks.quorum import AsyncQuorumLock, QuorumLock
 from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner, thread_owner
 from segmented.locks.semaphore import AsyncSemaphore, Semaphore
+from segmented.plans.drivers import AsyncStore, Store
 from tests.torture.locks.options import PERMITS
 from tests.torture.locks.resource import EXCLUSIVE, PERMIT, SHARED, AccessRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from random import Random
-
-    from segmented.plans.drivers import AsyncStore, Store
 
 
 @dataclass(frozen=True, slots=True)

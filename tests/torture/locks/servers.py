@@ -4,23 +4,17 @@ A server that may be restarted appends every write to a file and syncs it before
 is lost that was acknowledged. One server is away at a time.
 """
 
-from __future__ import annotations
-
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from random import Random
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import Any, Final, Self, cast
 
+import redis
+
+from segmented.clock import Clock
 from segmented.keys import lock_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from concurrent.futures import Future
-
-    import redis
-
-    from segmented.clock import Clock
-    from segmented.servers import ValkeyServer
+from segmented.servers import ValkeyServer
 
 SCAN_COUNT: Final = 1_000
 LOOK_SECONDS: Final = 0.05

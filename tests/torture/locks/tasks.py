@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from segmented.clock import SystemClock
+from segmented.plans.drivers import AsyncStore
 from segmented.stores.quorum import AsyncQuorumStore
 from segmented.stores.redis import AsyncRedisStore
-from tests.torture.locks.resource import ServerGone
-from tests.torture.locks.rounds import NOT_ACQUIRED, NOT_RELEASED, draw_round, lock_of, reason_of
+from tests.torture.locks.resource import AccessRequest, ServerGone
+from tests.torture.locks.rounds import (
+    NOT_ACQUIRED,
+    NOT_RELEASED,
+    Assignment,
+    ContendedLock,
+    Round,
+    draw_round,
+    lock_of,
+    reason_of,
+)
 from tests.torture.locks.servers import called
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Coroutine
-
-    from segmented.plans.drivers import AsyncStore
-    from tests.torture.locks.resource import AccessRequest
-    from tests.torture.locks.rounds import Assignment, ContendedLock, Round
 
 OutcomeT = TypeVar("OutcomeT")
 

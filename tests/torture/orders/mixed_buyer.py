@@ -1,12 +1,12 @@
 """The buyers of `torture orders --mix`. One that was killed begins again with the orders that it has not logged."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
@@ -17,10 +17,6 @@ from segmented.orders import Gate
 from segmented.stock import Outbox, Pool
 from tests.torture.event_log import LogTail, LogWriter, order_id
 from tests.torture.supervisor import connected
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.connection import Connection
 
 AnswerT = TypeVar("AnswerT")
 

@@ -1,14 +1,10 @@
 """The step of the workers of `torture orders --mix`: it declines every seventh order."""
 
-from __future__ import annotations
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
+from segmented.models.submitted import BegunOrder
 from segmented.orders import Decline
 from tests.torture.event_log import number_of
-
-if TYPE_CHECKING:
-    from segmented.models.submitted import BegunOrder
 
 EVERY: Final = 7
 

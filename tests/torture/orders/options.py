@@ -1,19 +1,14 @@
 """The options of `torture orders`, validated once, and the schedule of its kills."""
 
-from __future__ import annotations
-
+import random
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from segmented.errors import InvalidInput
 from segmented.models.submitted import Deciding
 from tests.torture.options import require_one_of, require_seed, require_within
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Mapping
-
-    from tests.torture.orders.messages import WorkerState
+from tests.torture.orders.messages import WorkerState
 
 Effect = Literal["redis", "postgresql"]
 """Where an order takes effect: in the pool only, or also in the order database."""

@@ -1,16 +1,10 @@
 """Operations on cached values, on every store and in both colours."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from segmented import protocol as op
 from segmented.models import Acquired, Cached, Forgotten, Held, MayLoad, Outpaced, Released, Uncached, Written
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
+from tests.fixtures.stores import Side
 
 TTL_MS = 60_000
 ONE, TWO = Cached("text", '"one"'), Cached("text", '"two"')

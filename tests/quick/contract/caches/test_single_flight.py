@@ -1,10 +1,8 @@
 """Single flights on every store and in both colours."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,14 +12,12 @@ from segmented.locks import AsyncLock
 from segmented.locks.flight_plan import FlightOptions
 from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
 from segmented.models import Cached, Forgotten
+from segmented.protocol import Operation
+from segmented.stores.redis import RedisStore
+from tests.fixtures.stores import Side
 from tests.support.contract.caches.flights import Flight, Loader
 from tests.support.contract.locks.locked import is_free
 from tests.support.contract.parking import lines_of
-
-if TYPE_CHECKING:
-    from segmented.protocol import Operation
-    from segmented.stores.redis import RedisStore
-    from tests.fixtures.stores import Side
 
 
 def test_none_may_be_kept_for_a_shorter_time_or_not_at_all(side: Side) -> None:

@@ -1,34 +1,26 @@
 """The audit of carts."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
+import redis
 
 from segmented import protocol as op
-from segmented.keys import cart_keys, shard_keys
-from segmented.models import Order
+from segmented.keys import CartKeys, cart_keys, shard_keys
+from segmented.models import Cart, Order
+from segmented.protocol.carts import CartMove
+from segmented.stock import AuditReport, Pool
 from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
 from segmented.stock.archiving.plan import archive_plan, no_progress
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import finish_carts_plan
+from tests.fixtures.stores import Side
 from tests.support.contract.carts.carts import SHORT_MS, CartPools
 from tests.support.pools.carting import ending_before, reserved_and_ended
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import redis
-
-    from segmented.keys import CartKeys
-    from segmented.models import Cart
-    from segmented.protocol.carts import CartMove
-    from segmented.stock import AuditReport, Pool
-    from tests.fixtures.stores import Side
 
 LONG_MS = 600_000
 

@@ -1,9 +1,8 @@
 """Carts: reserved, confirmed, cancelled, swept."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
@@ -30,17 +29,13 @@ from segmented.models import (
     SoldOut,
     UnfinishedCarts,
 )
+from segmented.protocol.carts import CartMove
 from segmented.protocol.wire import text
 from segmented.stock.audit import audit_plan
+from tests.fixtures.stores import Side
 from tests.support.contract.carts.carts import SHORT, SHORT_MS, CartPools
 from tests.support.contract.pools.shop import verified
 from tests.support.contract.shards.sharding import sharded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.protocol.carts import CartMove
-    from tests.fixtures.stores import Side
 
 
 @pytest.fixture

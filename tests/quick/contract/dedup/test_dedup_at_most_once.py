@@ -1,8 +1,6 @@
 """Calls that must not be made twice: after a death or an error it is unknown whether one was made."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -10,10 +8,8 @@ from segmented import MemoryStore
 from segmented.dedup import Dedup, EffectUnknown
 from segmented.errors import InvalidInput
 from segmented.models.dedup import Freed
+from tests.fixtures.stores import Side
 from tests.support.contract.dedup.dedup_calls import Calls, Refused, Work, raising
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 
 def made(side: Side, **options: Any) -> Calls:  # noqa: ANN401  # those of Dedup

@@ -1,12 +1,11 @@
 """Calls that run once: decorated, repeated, and their runs."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -17,13 +16,8 @@ from segmented.dedup import FailedBefore, ResultUnkept, RunLost, StoreEffect
 from segmented.errors import InvalidInput, OtherPayload, StaleToken, StoreRefused
 from segmented.locks import async_fenced_set, fenced_set
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-from tests.fixtures.stores import AsyncSide
+from tests.fixtures.stores import AsyncSide, Side
 from tests.support.contract.dedup.dedup_calls import Calls, Refused, Work, raising
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fixtures.stores import Side
 
 
 @dataclass(frozen=True)

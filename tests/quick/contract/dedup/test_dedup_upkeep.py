@@ -1,9 +1,5 @@
 """An operator lists, frees and settles records, and scripts keep them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import redis
 
@@ -22,12 +18,10 @@ from segmented.models.dedup import (
 )
 from segmented.once_keys import once_claims, once_keys, once_partition
 from segmented.protocol.wire import text
+from segmented.servers import ValkeyServer
+from tests.fixtures.stores import Side
 from tests.quick.contract.dedup.test_dedup_claims import timeless
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
-    from tests.fixtures.stores import Side
 
 CLAIMED = KeyClaimed(replay=False)
 

@@ -1,10 +1,10 @@
 """Web requests that run once, under ASGI and WSGI."""
 
-from __future__ import annotations
-
 import asyncio
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import pytest
 
@@ -17,13 +17,8 @@ from segmented.dedup.web import (
     below_500,
     every_status,
 )
+from segmented.dedup.web.asgi import App, Message, Receive, Scope, Send
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
-    from segmented.dedup.web.asgi import App, Message, Receive, Scope, Send
 
 START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
 

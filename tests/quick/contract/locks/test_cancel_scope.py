@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from segmented import AsyncLock, AsyncMemoryStore
+from segmented import AsyncLease, AsyncLock, AsyncMemoryStore
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, LeaseLost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from segmented import AsyncLease
-
 
 TTL = 600.0
 

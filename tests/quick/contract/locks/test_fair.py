@@ -1,8 +1,6 @@
 """Fair locks, and sequencers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -11,13 +9,10 @@ from segmented.errors import WrongKind
 from segmented.keys import fair_keys, read_write_keys, reentrant_keys
 from segmented.locks import fair
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Standing
+from segmented.protocol import Operation
 from segmented.protocol.fair import FairTimes
-from tests.fixtures.stores import another_process
+from tests.fixtures.stores import Side, another_process
 from tests.support.contract.locks.fair_queue import DYING_MS, HASTY, LAPSED, LONG_MS, TIMES, Queue
-
-if TYPE_CHECKING:
-    from segmented.protocol import Operation
-    from tests.fixtures.stores import Side
 
 # --- order ---
 

@@ -1,9 +1,6 @@
 """A value in Redis that refuses a token lower than the highest that has written it; and the same in a user's script."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,10 +9,8 @@ from segmented.errors import InvalidInput, WrongKind
 from segmented.keys import fenced_keys
 from segmented.locks.checks import async_fenced_set, fenced_set
 from segmented.models import Standing
+from tests.fixtures.stores import Side
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 PAGE = ROOT / "docs" / "how-to" / "check-a-fencing-token.md"
 

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from segmented import protocol as op
-from segmented.clock import ManualClock
+from segmented.clock import Clock, ManualClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, WrongKind
 from segmented.locks import AsyncGetSetLock, GetSetLock
 from segmented.locks.get_set import get_set_plan, give_back_plan
-from segmented.plans import Now, Within
+from segmented.plans import Now, Plan, Within
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+from tests.fixtures.stores import Side
 from tests.support.contract.locks.shared import LONG, book
 from tests.support.contract.parking import lines_of
-
-if TYPE_CHECKING:
-    from segmented.clock import Clock
-    from segmented.plans import Plan
-    from tests.fixtures.stores import Side
-
 
 NOON = 1_700_000_000.0
 TTL = 10.0

@@ -1,11 +1,10 @@
 """The line of the processes that wait for a lock, and how they leave it."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 from uuid import uuid4
 
 import pytest
@@ -43,14 +42,10 @@ from segmented.protocol import (
 from segmented.protocol.lock import LEFT_MS, NEWCOMER, NEWCOMERS_MAX, WAITERS_MAX
 from segmented.protocol.reentrant import AcquireReentrant, ReleaseReentrant
 from segmented.protocol.semaphore import AcquirePermit, ReleasePermit
+from segmented.servers import ValkeyServer
 from segmented.stores.memory import MemoryModel
 from tests.fixtures.suite import let_bounds_be
 from tests.support.contract.parking import has_come_to_rest, lines_of, parked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.servers import ValkeyServer
 
 KINDS: dict[str, tuple[Callable[[str, str, str], Operation[Any]], Callable[[str, str], Operation[Any]]]] = {
     "lock": (

@@ -1,13 +1,12 @@
 """The lease of a lock: acquired, renewed, adopted, lost and released."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import signature
 from math import inf, nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis
@@ -21,13 +20,9 @@ from segmented.locks.lease_state import LeaseState, trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+from tests.fixtures.stores import Side
 from tests.support.contract.bodies import let_lapse
 from tests.support.contract.parking import lines_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tests.fixtures.stores import Side
 
 
 class LeapingClock:

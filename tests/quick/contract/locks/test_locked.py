@@ -1,11 +1,10 @@
 """Functions that run under a lock, generators among them."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,15 +12,10 @@ from segmented import AsyncMemoryStore, Lock, MemoryStore
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
 from segmented.locks import AsyncLock, Lease
 from segmented.locks.locked_decorator import locked
-from segmented.protocol import AcquireLock
+from segmented.protocol import AcquireLock, Operation
+from tests.fixtures.stores import Side
 from tests.support.contract.bodies import let_lapse
 from tests.support.contract.locks.locked import TTL, is_free, locked_body
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Generator
-
-    from segmented.protocol import Operation
-    from tests.fixtures.stores import Side
 
 
 class Work:

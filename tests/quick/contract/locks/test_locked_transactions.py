@@ -1,28 +1,20 @@
 """A lock that ends with the caller's transaction: row I4 of the catalogue."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
+from sqlalchemy.engine import Engine
 
-from segmented import AsyncMemoryStore, Lock, MemoryStore
+from segmented import AsyncMemoryStore, Lease, Lock, MemoryStore
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, LeaseLost
 from segmented.locks import AsyncLock
 from segmented.locks.locked_decorator import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from sqlalchemy.engine import Engine
-
-    from segmented import Lease
-
 
 SOON = 30.0
 ADD = sa.text("INSERT INTO sold VALUES (:sku)")

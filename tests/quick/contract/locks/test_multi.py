@@ -1,8 +1,6 @@
 """Several names at once, on every store and in both colours."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,14 +12,11 @@ from segmented.errors import (
     StoreUnavailable,
     WrongKind,
 )
-from segmented.locks import MultiLock
+from segmented.locks import MultiLease, MultiLock
+from segmented.protocol import Operation
 from segmented.stores.memory import MemoryStore
+from tests.fixtures.stores import Side
 from tests.support.contract.locks.shared import LONG, new_names, room, several
-
-if TYPE_CHECKING:
-    from segmented.locks import MultiLease
-    from segmented.protocol import Operation
-    from tests.fixtures.stores import Side
 
 
 def take_away(side: Side, lease: MultiLease, name: str) -> None:

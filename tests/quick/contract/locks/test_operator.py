@@ -1,9 +1,7 @@
 """An operator sees and revokes locks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -14,12 +12,10 @@ from segmented.locks.fair import TIMES
 from segmented.locks.operator import list_plan
 from segmented.models import Acquired, Held, Lost, Released
 from segmented.models.locks import LockHolder, LockState, Revoked
+from tests.fixtures.stores import Side
 from tests.support.contract.locks.kinds import LONG_MS, Use
 from tests.support.contract.locks.operator_kinds import HOLDER, KINDS, OTHER, each_kind, held, revoked, shown
 from tests.support.contract.parking import has_come_to_rest, wait_until
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 LONG: Final = 60.0
 PATIENCE: Final = 15.0

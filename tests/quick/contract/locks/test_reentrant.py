@@ -1,9 +1,5 @@
 """Reentrant locks, semaphores, and locks of readers and writers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from segmented import protocol as op
@@ -13,10 +9,8 @@ from segmented.locks import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.read_write import PRESENCE_MS_MAX, WriteClaim, WriteTry, write_claim
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+from tests.fixtures.stores import Side
 from tests.support.contract.locks.shared import book, let_lapse, room
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 LONG_MS = 60_000
 

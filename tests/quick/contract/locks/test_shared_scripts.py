@@ -1,8 +1,7 @@
 """The scripts of locks on a server: keys, votes and fenced values."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 import redis
@@ -13,16 +12,12 @@ from segmented.clock import Clock, SystemClock
 from segmented.errors import LeaseLost, StoreRefused
 from segmented.keys import lock_keys, read_write_keys
 from segmented.models import Acquired, HeldBy, Lost, Reestablished, Released, Renewed
+from segmented.plans.drivers import AsyncStore
 from segmented.protocol.wire import Dialect, text
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.fixtures.stores import FEW_REDIS, AsyncSide, Side, SyncSide
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.plans.drivers import AsyncStore
-    from tests.support.flavour import Flavour
-    from tests.support.servers.nodes import Node
+from tests.support.flavour import Flavour
+from tests.support.servers.nodes import Node
 
 NAME: Final = "n{a}me"
 KEYS: Final = read_write_keys(NAME)

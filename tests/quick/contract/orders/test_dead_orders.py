@@ -1,16 +1,14 @@
 """What an operator reads of submitted orders, and the replay of dead ones: each store, both colours."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing
 from segmented.models import Order
-from segmented.models.submitted import SUBMITTED_UNTIL_MS, KeptMessage, Replayed
+from segmented.models.submitted import SUBMITTED_UNTIL_MS, KeptMessage, Replayed, Submitted
 from segmented.stock.dead_letters import (
     Place,
     ReplayedOrder,
@@ -20,11 +18,8 @@ from segmented.stock.dead_letters import (
     outboxes_plan,
     replay_plan,
 )
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import LONG_MS, Shop
-
-if TYPE_CHECKING:
-    from segmented.models.submitted import Submitted
-    from tests.fixtures.stores import Side
 
 WORKER: Final = "0f9c2d71aa"
 REASON: Final = "ValueError: no such address"

@@ -1,17 +1,11 @@
 """A message finishes submitted orders only: one that names a reservation, a grant or a cart's line changes nothing."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from segmented import protocol as op
 from segmented.models import Order
+from tests.fixtures.stores import Side
 from tests.support.contract.carts.carts import CartPools
 from tests.support.contract.orders.submitting import named, queue, submit, take
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
-    from tests.support.contract.pools.shop import Shop
+from tests.support.contract.pools.shop import Shop
 
 
 def confirm_idle(shop: Shop, *order_ids: str) -> list[str]:

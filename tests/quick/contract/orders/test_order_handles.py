@@ -1,23 +1,17 @@
 """Submitting through the pool, and waiting for what becomes of an order, in both colours of both stores."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown
 from segmented.models import Order
+from segmented.models.submitted import Deciding
 from segmented.stock import AsyncPool, Outbox, Pool
+from tests.fixtures.stores import Side
 from tests.support.contract.orders.submitting import take, waiting
 from tests.support.contract.pools.shop import Shop
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.models.submitted import Deciding
-    from tests.fixtures.stores import Side
 
 DEADLINE = 60.0
 BOTH: list[Deciding] = ["at acceptance", "in the worker"]

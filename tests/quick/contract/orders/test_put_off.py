@@ -1,7 +1,5 @@
 """Orders that a worker gives back unfinished, and those that it keeps for longer."""
 
-from __future__ import annotations
-
 import pytest
 
 from segmented.models import Order

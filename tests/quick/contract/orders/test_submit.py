@@ -1,9 +1,5 @@
 """Accepting orders: what they are and their place in the outbox are written in one step, and leave in one step."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from segmented import protocol as op
@@ -11,6 +7,7 @@ from segmented.errors import InvalidInput, OrderMismatch, OrderQueued, PoolGated
 from segmented.models import Closed, Order, Reserved, Settled, SoldOut
 from segmented.models.orders import decided_as
 from segmented.models.submitted import OutboxState, Queued
+from tests.fixtures.stores import Side
 from tests.support.contract.orders.submitting import (
     begin_and_die,
     begun,
@@ -23,9 +20,6 @@ from tests.support.contract.orders.submitting import (
     waiting,
 )
 from tests.support.contract.pools.shop import SHORT_MS, Shop
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 A, B = Order("a", 2), Order("b", 1, "ann")
 

@@ -1,14 +1,13 @@
 """The sweep, the dead-letter set, and the messages that nobody could read."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from segmented import protocol as op
 from segmented.models import Order, Settled
 from segmented.models.submitted import OutboxState, Queued, Replayed, SweepSuperseded, Swept
+from tests.fixtures.stores import Side
 from tests.support.contract.orders.submitting import (
     begin_and_die,
     begun,
@@ -27,9 +26,6 @@ from tests.support.contract.orders.submitting import (
     waiting,
 )
 from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, Shop
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 NOTHING = Swept((), (), is_more_due=False)
 

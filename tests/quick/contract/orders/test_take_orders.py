@@ -1,7 +1,5 @@
 """A worker's envelope: one segment's lock and token for all that need one, and each order one worker's at a time."""
 
-from __future__ import annotations
-
 import pytest
 
 from segmented import protocol as op

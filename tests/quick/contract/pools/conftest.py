@@ -1,22 +1,15 @@
 """A pool of eight units on each store; memory alone, whose clock a test moves; and a pool of merged calls on it."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
 from segmented.clock import ManualClock
-from segmented.stock import AsyncPool
+from segmented.stock import AsyncPool, Pool
 from segmented.stores.memory import AsyncMemoryStore
 from tests.fixtures.stores import MEMORY, Side, make_side
 from tests.support.contract.pools.merged import SOON, Watched
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from segmented.stock import Pool
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """A closed pool is written as a whole, and then removed; until then it answers reads alone, and afterwards a note."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,17 +10,13 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolArchived, PoolFrozen, PoolMissing, PoolVanished
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import AlreadyOpen, Cart, Opened, Order, Reserved
+from segmented.models.archives import Archived
 from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.file import lines_of
 from segmented.stock.archiving.plan import archive_plan, no_progress
+from tests.fixtures.stores import Side
 from tests.quick.contract.pools.test_freezing import CHANGES
 from tests.support.contract.pools.shop import Shop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.models.archives import Archived
-    from tests.fixtures.stores import Side
 
 
 @pytest.fixture

@@ -1,17 +1,13 @@
 """Confirm and cancel of an order that has ended: a repeat is an answer, and what was not done as asked raises."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented.errors import AlreadySettled
 from segmented.models import Order
+from tests.fixtures.stores import Side
 from tests.support.contract.shards.sharding import sharded
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 BRIEF = 0.02
 

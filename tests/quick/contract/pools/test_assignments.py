@@ -1,29 +1,24 @@
 """The workers that a pool names, ends that are owed, and refusals that are true."""
 
-from __future__ import annotations
-
 import asyncio
 import random
+from collections.abc import Callable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented import AsyncPool, protocol as op
+from segmented.clock import ManualClock
 from segmented.errors import AssignedElsewhere, InvalidInput, PoolMissing
 from segmented.models import UNASSIGNED, AlreadyOpen, Assigned, Assignment, Order, Reserved, Settled, SoldOut
 from segmented.stock import AsyncGrant
 from segmented.stock.fold import LedgerFold
+from tests.fixtures.stores import Side
 from tests.support.contract.orders.submitting import outbox, queue, submit, submitted
+from tests.support.contract.pools.merged import Run, Watched
 from tests.support.contract.pools.shop import LONG_MS, Shop
 from tests.support.contract.shards.sharding import sharded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.clock import ManualClock
-    from tests.fixtures.stores import Side
-    from tests.support.contract.pools.merged import Run, Watched
 
 STEP = "shop.steps:charge"
 CONCERTS = Assignment("concerts", STEP)

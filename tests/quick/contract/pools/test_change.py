@@ -1,18 +1,14 @@
 """An order's quantity is lowered while it is reserved: the other units are free at once, and its limit has room."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented.errors import AlreadySettled, InvalidInput, OrderInWork, OrderUnknown
 from segmented.models import LimitReached, Order, Reserved
 from segmented.stock import AsyncPool, Outbox, Pool
+from tests.fixtures.stores import Side
 from tests.support.contract.shards.sharding import check_all, sharded
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 
 def test_two_of_three_units_are_kept_and_the_third_is_free_at_once(side: Side, pool: Pool) -> None:

@@ -1,26 +1,21 @@
 """Calls that are merged into one batch, and their ends."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing
 from segmented.models import Order, Reserved, Settled, SoldOut
+from segmented.plans.drivers import AsyncStore
 from segmented.stock import AsyncGrant, AsyncPool
 from segmented.stores.memory import AsyncMemoryStore
 from tests.support.contract.pools.merged import SOON, Run, Watched, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from segmented.plans.drivers import AsyncStore
 
 
 def test_calls_that_begin_together_are_one_batch_and_have_their_own_answers(run: Run) -> None:

@@ -1,9 +1,8 @@
 """`segmented pool doctor` names the fault of a pool, and the command to run next."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -16,9 +15,6 @@ from segmented.stock.archiving.plan import archive_plan, no_progress
 from segmented.stores.memory import MemoryStore
 from segmented.watch.doctor import diagnose
 from segmented.watch.reading import reading_plan
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def closed(pool: Pool, _: ManualClock) -> None:

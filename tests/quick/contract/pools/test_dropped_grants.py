@@ -1,7 +1,5 @@
 """A grant whose handle is dropped: a warning that names the order, and units that stay reserved until the hold ends."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest

@@ -1,29 +1,23 @@
 """Entries that cannot be read, and keys that are missing."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
+import redis
 
 from segmented import protocol as op
 from segmented.errors import PoolDrifted, PoolFrozen, StoreRefused
 from segmented.models import Busy, Order, Refusal, Renewed, Reserved, Settled
 from segmented.models.submitted import SUBMITTED_UNTIL_MS, BegunOrder
+from segmented.plans import Plan
 from segmented.stock.plans import grant_plan
+from tests.fixtures.stores import Side
 from tests.quick.contract.pools.test_freezing import CHANGES
 from tests.support.contract.interposed import asks
 from tests.support.contract.orders.submitting import queue, take
 from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, Shop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import redis
-
-    from segmented.plans import Plan
-    from tests.fixtures.stores import Side
 
 
 @pytest.fixture

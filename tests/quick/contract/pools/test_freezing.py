@@ -1,9 +1,7 @@
 """Pools that lost changes: frozen, verified, recounted and thawed."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,12 +19,8 @@ from segmented.errors import (
 )
 from segmented.models import Frozen, Granted, Opened, Order, Reserved, Verified
 from segmented.protocol.freezing import TooManySold
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import Shop, frozen, verified
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.fixtures.stores import Side
 
 
 @pytest.fixture

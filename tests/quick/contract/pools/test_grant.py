@@ -1,8 +1,6 @@
 """Grants: units and a segment in one step, again, gathered from several segments, and beside other clients' locks."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,11 +10,9 @@ from segmented.errors import InvalidInput, OrderUnknown
 from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Lost, OrderRecord, Renewed, Settled, SoldOut, Superseded
 from segmented.stock import Grant
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, Shop
 from tests.support.contract.shards.sharding import sharded
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 
 def test_a_grant_takes_units_and_a_segment_in_one_step(shop: Shop) -> None:

@@ -1,16 +1,10 @@
 """A pool's keys say their layout: a release that does not know it changes nothing and says what to do."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from segmented.models import Reserved
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import Shop
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 
 @pytest.fixture

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from segmented import MemoryStore, RedisStore, protocol as op
 from segmented.clock import ManualClock
 from segmented.keys import shard_keys
-from segmented.models import Busy, Granted, Order, SoldOut
+from segmented.models import Busy, Granted, Order, Refusal, SoldOut
 from segmented.models.submitted import BegunOrder
 from segmented.protocol.lock import (
     LEFT_MS,
@@ -19,13 +20,8 @@ from segmented.protocol.lock import (
     PASSED_MS,
     WAITERS_MAX,
 )
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.models import Refusal
-    from segmented.servers import ValkeyServer
 
 SKU = "ticket"
 KEYS = shard_keys(SKU)

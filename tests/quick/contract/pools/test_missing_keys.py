@@ -1,18 +1,12 @@
 """A pool one of whose keys was deleted or lost is frozen before it answers, and sells again once it is thawed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from segmented import protocol as op
 from segmented.models import Reserved
 from segmented.stock.ledger import trim_plan
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import Shop
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 
 @pytest.fixture

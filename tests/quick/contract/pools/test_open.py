@@ -1,9 +1,8 @@
 """Pools that are opened, resized, restocked and closed."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -25,15 +24,11 @@ from segmented.models import (
     TooFew,
 )
 from segmented.models.assignments import Assignment
+from tests.fixtures.stores import Side
 from tests.quick.contract.pools.test_freezing import CHANGES
 from tests.support.contract.pools.shop import LONG_MS, Shop
 from tests.support.contract.shards.sharding import sharded
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fixtures.stores import Side
 
 
 def test_ten_units_over_four_segments_are_split_three_three_two_two(shop: Shop) -> None:

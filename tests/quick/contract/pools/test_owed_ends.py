@@ -3,11 +3,10 @@
 Every end of a grant meets an exception at every call of the store, before the store has performed it and after.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -15,9 +14,6 @@ from segmented import AsyncMemoryStore, AsyncPool, MemoryStore, Pool, protocol a
 from segmented.errors import StoreUnavailable
 from segmented.protocol.base import Release
 from segmented.stock import AsyncCarts, AsyncShardedPool, Cart
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 CALLS_MAX: Final = 10
 

@@ -1,8 +1,7 @@
 """The handle of a pool."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -18,22 +17,15 @@ from segmented.errors import (
     PoolGated,
 )
 from segmented.keys import shard_keys
-from segmented.models import Busy, Decided, Order, Refusal, Reserved, Resized, Restocked, Settled, SoldOut
-from segmented.plans import perform
-from segmented.stock import Pool
+from segmented.models import Busy, Decided, Order, OrderRecord, Refusal, Reserved, Resized, Restocked, Settled, SoldOut
+from segmented.plans import Plan, perform
+from segmented.stock import Grant, Pool
 from segmented.stock.plans import grant_plan
 from segmented.stores.redis import RedisStore
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.asleep import asleep
 from tests.support.contract.pools.shop import Shop
 from tests.support.contract.shards.sharding import sharded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.models import OrderRecord
-    from segmented.plans import Plan
-    from segmented.stock import Grant
-    from tests.fixtures.stores import Side
 
 BRIEF = 0.02
 

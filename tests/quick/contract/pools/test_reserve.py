@@ -1,25 +1,17 @@
 """Reservations: one order, many in a call, partly, and until when."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import OrderMismatch
-from segmented.models import Busy, Decided, Granted, Inspected, LimitReached, Order, Reserved, SoldOut
+from segmented.models import Busy, Decided, Granted, Inspected, LimitReached, Order, Reserved, SoldOut, Taken
+from tests.fixtures.stores import Side
 from tests.support.contract.orders.submitting import queue, submit
-from tests.support.contract.pools.shop import SHORT_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from segmented.models import Taken
-    from tests.fixtures.stores import Side
-    from tests.support.contract.pools.shop import Shop
+from tests.support.contract.pools.shop import SHORT_MS, Shop
 
 
 def test_a_reservation_takes_its_units_and_no_lock(shop: Shop) -> None:

@@ -1,19 +1,15 @@
 """Units of a sold order come back, once for each return id, and at most as many as were sold."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented.errors import AlreadySettled, ChangeMismatch, InvalidInput, OrderUnknown
 from segmented.models import LimitReached, Order, Reserved, Returned
+from segmented.stock import Pool
+from tests.fixtures.stores import Side
+from tests.support.contract.pools.shop import Shop
 from tests.support.contract.shards.sharding import check_all, sharded
-
-if TYPE_CHECKING:
-    from segmented.stock import Pool
-    from tests.fixtures.stores import Side
-    from tests.support.contract.pools.shop import Shop
 
 
 def sell(pool: Pool, order: Order) -> None:

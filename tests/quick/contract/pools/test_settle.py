@@ -1,19 +1,20 @@
 """How orders end: confirmed, cancelled, expired, undone, and in another epoch."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import EpochEnded, OrderQueued, OrderUnknown, PoolDrifted, PoolGated
-from segmented.models import Busy, Decided, Order, OrderRecord, Reserved, Settled
+from segmented.errors import EpochEnded, OrderQueued, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
+from segmented.models import Busy, Decided, Order, OrderRecord, Reserved, Settled, Superseded
 from segmented.models.submitted import Queued
-from segmented.plans import perform
+from segmented.plans import Plan, perform
+from segmented.stock import AsyncPool
 from segmented.stock.plans import due_plan, expire_plan
+from tests.fixtures.stores import Side
 from tests.support.contract.interposed import asks, interposed
 from tests.support.contract.orders.submitting import (
     begun,
@@ -28,15 +29,6 @@ from tests.support.contract.orders.submitting import (
 )
 from tests.support.contract.pools.merged import Run, Watched, until
 from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, Shop, verified
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.errors import SegmentedError
-    from segmented.models import Superseded
-    from segmented.plans import Plan
-    from segmented.stock import AsyncPool
-    from tests.fixtures.stores import Side
 
 TEN = [order.order_id for order in orders(10)]
 

@@ -1,8 +1,7 @@
 """The mark of a sold-out pool, and holds that are extended."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -11,15 +10,10 @@ from segmented.errors import AlreadySettled, InvalidInput, NotGranted, OrderMism
 from segmented.models import Decided, Order, Reserved, SoldOut
 from segmented.stock import AsyncPool, Grant, Outbox, Pool, sold_out_mark as module
 from segmented.stock.sold_out_mark import SoldOutMark
-from tests.support.contract.pools.shop import SHORT_MS
+from tests.fixtures.stores import Side
+from tests.support.contract.parking import CountScripts
+from tests.support.contract.pools.shop import SHORT_MS, Shop
 from tests.support.contract.shards.sharding import check_all, sharded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fixtures.stores import Side
-    from tests.support.contract.parking import CountScripts
-    from tests.support.contract.pools.shop import Shop
 
 LONG: Final = 60.0
 

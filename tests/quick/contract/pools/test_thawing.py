@@ -1,9 +1,8 @@
 """Thaws, and what is forgotten, noted and trimmed."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -11,16 +10,12 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolDrifted, StoreRefused, WrongKind
 from segmented.models import LimitReached, Reserved, Trimmed
 from segmented.protocol.archive import Forgot
+from segmented.stock import AuditReport
 from segmented.stock.audit import audit_plan
 from segmented.stock.ledger import trim_plan
 from segmented.stock.repair import repair_plan
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import LONG_MS, Shop, frozen, verified
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.stock import AuditReport
-    from tests.fixtures.stores import Side
 
 
 @pytest.fixture

@@ -1,16 +1,11 @@
 """Memory alone, whose clock only the test moves."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from segmented.clock import ManualClock
 from tests.fixtures.stores import MEMORY, Side, make_side
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -1,19 +1,11 @@
 """Gated shards: no unit moves unless the order database stores it, and a rebuild takes over what that has stored."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import TransferGated
-from segmented.models import Shard, Transfer, Verified
-from tests.fixtures.stores import another_process
-
-if TYPE_CHECKING:
-    from segmented.models import PoolState
-    from tests.fixtures.stores import Side
+from segmented.models import PoolState, Shard, Transfer, Verified
+from tests.fixtures.stores import Side, another_process
 
 
 class GatedShards:

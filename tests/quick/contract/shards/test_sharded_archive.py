@@ -1,25 +1,19 @@
 """A pool in shards is archived as a whole: all of its shards, or none; its directory last."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolArchived
+from segmented.models.archives import Archived
 from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
 from segmented.stock.archiving.plan import archive_plan, no_progress
+from tests.fixtures.stores import Side
 from tests.support.contract.shards.sharding import check_all, directory_of, sharded, shards_of, taken
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.models.archives import Archived
-    from tests.fixtures.stores import Side
 
 
 def archived(side: Side, sku: str, file: Path) -> Archived:

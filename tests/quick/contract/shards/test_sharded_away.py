@@ -1,25 +1,18 @@
 """A pool in shards one of which cannot be asked, or has gone back in time: the others serve what they can."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import StoreUnavailable
-from segmented.models import Order, Reserved, ShardDirectory, SoldOut, TooFew
-from segmented.plans import Batch
-from tests.fixtures.stores import another_process
+from segmented.models import Order, Reserved, Shard, ShardDirectory, SoldOut, TooFew
+from segmented.plans import Batch, Plan
+from tests.fixtures.stores import Side, another_process
 from tests.support.contract.interposed import asked_by, asks, interposed, process_of
 from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, SHORT_PASSES
 from tests.support.contract.shards.sharding import at_home_in, check_all, remembered, sharded, shards_of, taken
-
-if TYPE_CHECKING:
-    from segmented.models import Shard
-    from segmented.plans import Plan
-    from tests.fixtures.stores import Side
 
 SHARDS: Final = 3
 STOCK: Final = 11

@@ -1,8 +1,7 @@
 """A pool in shards about the end of its sale: units that come back, what a refusal costs, and what an audit finds."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 
@@ -10,6 +9,9 @@ from segmented import protocol as op
 from segmented.errors import PoolDrifted
 from segmented.keys import shard_keys
 from segmented.models import Order, SoldOut
+from segmented.plans import Plan
+from segmented.stock.sharded import ShardedPool
+from tests.fixtures.stores import Side
 from tests.support.contract.interposed import asks, interposed, process_of
 from tests.support.contract.shards.sharding import (
     at_home_in,
@@ -19,13 +21,6 @@ from tests.support.contract.shards.sharding import (
     shards_of,
     taken,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.plans import Plan
-    from segmented.stock.sharded import ShardedPool
-    from tests.fixtures.stores import Side
 
 SHARDS: Final = 3
 STOCK: Final = 11

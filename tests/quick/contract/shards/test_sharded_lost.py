@@ -1,16 +1,9 @@
 """Pools in shards where a careful reader found a fault: what failovers take, openings at once, and foreign writes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from segmented import protocol as op
 from segmented.keys import shard_keys
-from tests.fixtures.stores import another_process
+from tests.fixtures.stores import Side, another_process
 from tests.support.contract.shards.sharding import at_home_in, check_all, refused, remembered, sharded, shards_of, taken
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 
 def free_of_each(side: Side, sku: str) -> list[int]:

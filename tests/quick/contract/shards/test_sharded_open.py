@@ -1,8 +1,7 @@
 """Opening a pool in shards: once, whatever is cut short or comes in between; and what is left when keys vanish."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -17,15 +16,11 @@ from segmented.errors import (
 )
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import AlreadyOpen, Opened, Order, PoolState, Shard
+from segmented.plans import Plan
+from segmented.stock.sharded import ShardedPool
 from segmented.stock.sharded.opening import COPIES, home_of, open_plan
+from tests.fixtures.stores import Side, SyncSide
 from tests.support.contract.shards.sharding import check_all, delete_shard, directory_of, sharded, shards_of, taken
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.plans import Plan
-    from segmented.stock.sharded import ShardedPool
-    from tests.fixtures.stores import Side, SyncSide
 
 STEPS: Final = range(1, 15)
 

@@ -1,21 +1,16 @@
 """Taking from a pool in shards: as from one pool, whatever shard has the units; and an exact refusal when none have."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
 from segmented.errors import InvalidInput, OrderMismatch
 from segmented.models import Decided, LimitReached, Order, Reserved, Settled, SoldOut
+from segmented.stock.sharded import ShardedPool
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import Shop
 from tests.support.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.stock.sharded import ShardedPool
-    from tests.fixtures.stores import Side
 
 SHARDS: Final = 3
 STOCK: Final = 11

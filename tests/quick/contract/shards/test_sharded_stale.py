@@ -1,22 +1,16 @@
 """Pools in shards where a careful reader found a fault: each test is the proof of one, that it is mended."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
-from segmented.models import Busy, Granted, Order, Reserved
-from segmented.plans import perform
+from segmented.models import Busy, Granted, Order, Reserved, Shard
+from segmented.plans import Plan, perform
 from segmented.stock.sharded import AsyncShardedPool
 from segmented.stores.memory import AsyncMemoryStore
+from tests.fixtures.stores import Side
 from tests.support.contract.interposed import asks, interposed, process_of
 from tests.support.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
-
-if TYPE_CHECKING:
-    from segmented.models import Shard
-    from segmented.plans import Plan
-    from tests.fixtures.stores import Side
 
 LONG_MS: Final = 600_000
 STALE: Final = 0.12

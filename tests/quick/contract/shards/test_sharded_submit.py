@@ -1,8 +1,6 @@
 """Submitting to a pool in shards: units, record and outbox in one step at the home, and workers shard by shard."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,13 +9,9 @@ from segmented.keys import OUTBOXES
 from segmented.models import Order
 from segmented.stock import AsyncShardedPool, Outbox
 from segmented.stores.memory import AsyncMemoryStore
+from tests.fixtures.stores import Side
 from tests.support.contract.shards.sharded_submitting import SHARDS, Shop, worked
 from tests.support.contract.shards.sharding import at_home_in, check_all, sharded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.fixtures.stores import Side
 
 
 @pytest.fixture

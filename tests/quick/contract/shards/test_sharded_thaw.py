@@ -1,24 +1,16 @@
 """A shard that is thawed takes over what other shards know of its transfers, so no unit is free twice or nowhere."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolFrozen, PoolNotFrozen
-from segmented.models import Received, SoldOut
+from segmented.models import Received, Shard, SoldOut, Thawed, Transfer
 from segmented.models.shards import note_of
-from tests.fixtures.stores import another_process
+from segmented.stock.sharded import ShardedPool
+from tests.fixtures.stores import Side, another_process
 from tests.support.contract.shards.sharding import check_all, remembered, sharded, shards_of, taken
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import Shard, Thawed, Transfer
-    from segmented.stock.sharded import ShardedPool
-    from tests.fixtures.stores import Side
 
 STOCK = 40
 

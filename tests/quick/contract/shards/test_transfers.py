@@ -1,8 +1,6 @@
 """Units on the way between two shards: each message is safe to repeat, and changes nothing when it comes late."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,13 +8,9 @@ from segmented import protocol as op
 from segmented.errors import ShardVanished
 from segmented.models import Order, PoolState, Received
 from segmented.models.pools import Transfer
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import SHORT_MS
 from tests.support.contract.shards.banks import ShardPair, TransferShard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.fixtures.stores import Side
 
 
 @pytest.fixture

@@ -1,17 +1,11 @@
 """What somebody else has written of transfers stops what it must stop, before anything is changed, and is named."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import PoolDrifted
+from tests.fixtures.stores import Side
 from tests.support.contract.shards.banks import ShardPair
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 
 @pytest.fixture

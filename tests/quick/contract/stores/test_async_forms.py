@@ -1,21 +1,16 @@
 """`async with` in both its forms."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented.models import Order
+from segmented.plans.drivers import AsyncStore
 from segmented.stock import AsyncPool
 from segmented.stores.memory import AsyncMemoryStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from segmented.plans.drivers import AsyncStore
 
 _numbers = count()
 

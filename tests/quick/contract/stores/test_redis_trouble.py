@@ -1,9 +1,7 @@
 """A server that forgets its scripts, has no memory left, or holds something else under our keys."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,13 +9,8 @@ from segmented.errors import PoolMissing, PoolVanished, StoreRefused, WrongKind
 from segmented.models import Renewed, Settled
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.support.contract.pools.shop import SHORT_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.fixtures.stores import Side
-    from tests.support.contract.pools.shop import Shop
+from tests.fixtures.stores import Side
+from tests.support.contract.pools.shop import SHORT_MS, Shop
 
 LOST_SOME = r"lost some of its keys; opening it again could sell its units twice$"
 

@@ -1,21 +1,16 @@
 """What no client of ours sends is refused by the script itself, before anything is written."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import redis
 
+from segmented.servers import ValkeyServer
 from tests.support.written.bench import Stand, Step
 from tests.support.written.damage import odd_arguments
 from tests.support.written.stories import STORIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 UNREAD = {"user_script"}
 """First words of the error for a JSON list that cannot be read, such as one with NaN."""

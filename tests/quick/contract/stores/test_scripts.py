@@ -1,11 +1,8 @@
 """The scripts on a real server: each loads, and each touches the keys that the key module names and no others."""
 
-from __future__ import annotations
-
 import pkgutil
 from dataclasses import is_dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,11 +10,9 @@ from segmented import protocol as op
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Acquired, Held, Renewed
 from segmented.protocol.wire import load_script, text
+from segmented.stores.redis import RedisStore
 from tests.fixtures.suite import SCRIPTS
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from segmented.stores.redis import RedisStore
 
 SKU = "a{b}c"
 NAME = "n{a}me"

@@ -3,14 +3,13 @@
 The text has an accent, which may be a character of its own, and a no-break space.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum, IntEnum, IntFlag, StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unicodedata import normalize
 from uuid import UUID
 
@@ -23,12 +22,8 @@ from segmented.dedup.identity import CallIdentity
 from segmented.errors import InvalidInput, StaleToken
 from segmented.locks import MultiLock, fenced_set, key_for
 from segmented.models import Order
+from segmented.plans.drivers import Store
 from segmented.stock import Cart, Carts, ShardedPool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from segmented.plans.drivers import Store
 
 TEXT: Final = "Caf\u00e9\u00a07"
 

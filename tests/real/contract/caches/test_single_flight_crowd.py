@@ -1,23 +1,18 @@
 """Single flights with many callers at once, lost leases, and early refreshes. The ids are the rows of the catalogue."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys
+from tests.fixtures.stores import Side
 from tests.support.contract.bodies import Renewals
 from tests.support.contract.caches.flights import SOON, Flight, Loader
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fixtures.stores import Side
 
 CALLERS = 16
 

@@ -1,20 +1,15 @@
 """Single flights whose replies get lost, through a proxy before the real server."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented.errors import StoreUnavailable
 from segmented.keys import cache_keys
 from segmented.protocol.wire import load_script
+from tests.fixtures.stores import Side
 from tests.support.contract.caches.flights import Flight, Loader
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
-    from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy
 
 LOOK, WRITE = (load_script(name).sha.encode() for name in ("read_or_acquire", "write_cached"))
 

@@ -1,20 +1,15 @@
 """Calls with one key at the same time: one runs, the others wait for its answer or are told."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented.dedup.web import WebOptions, all_clients
 from segmented.errors import InFlight
+from tests.fixtures.stores import Side
 from tests.support.contract.dedup.dedup_calls import SOON, Calls, Refused, Work
 from tests.support.contract.dedup.web_apps import CountingHandler, OnceApp
 from tests.support.contract.parking import has_come_to_rest, wait_until
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 
 def test_sixteen_calls_at_once_are_one_run_and_the_others_wait_for_its_answer(waiting_side: Side) -> None:

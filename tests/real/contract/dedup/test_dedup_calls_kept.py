@@ -1,23 +1,17 @@
 """Runs that are renewed while their body works, that a child inherits, and whose task is cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import Dedup, RedisStore
 from segmented.dedup import StoreEffect
 from segmented.errors import InFlight, InvalidInput, StoreRefused
-from tests.fixtures.stores import ASYNC, FEW_REDIS, AsyncSide
+from tests.fixtures.stores import ASYNC, FEW_REDIS, AsyncSide, Side
 from tests.real.contract.locks.test_keeper_wakes import renewed_twice
 from tests.support.contract.dedup.dedup_calls import SOON, Calls
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 
 @pytest.mark.parametrize("side", FEW_REDIS, ids=str, indirect=True)

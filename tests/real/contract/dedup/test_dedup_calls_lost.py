@@ -1,9 +1,6 @@
 """Deduplicated calls whose replies get lost, through a proxy before the real server."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
@@ -12,12 +9,10 @@ from segmented import AsyncRedisStore
 from segmented.dedup import AsyncDedup
 from segmented.errors import InFlight, StoreUnavailable
 from segmented.protocol.wire import load_script
+from segmented.servers import ValkeyServer
 from tests.fixtures.stores import REDIS, AsyncSide, Side
 from tests.support.contract.dedup.dedup_calls import SOON, Calls, Work
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
-    from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy
 
 BEGIN, FINISH, ABANDON = (load_script(name).sha.encode() for name in ("begin_run", "finish_run", "abandon_run"))
 

@@ -1,20 +1,15 @@
 """Requests with an idempotency key while the store is away, and what the log tells then: nothing of bodies or keys."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+
+import pytest
 
 from segmented.dedup.web import WebOptions, all_clients, request_key
 from segmented.protocol.wire import load_script
+from tests.fixtures.stores import Side
 from tests.support.contract.dedup.dedup_calls import SOON
 from tests.support.contract.dedup.web_apps import CountingHandler, OnceApp, Reply, Seen
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.fixtures.stores import Side
-    from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy
 
 BEGIN, FINISH = (load_script(name).sha.encode() for name in ("begin_run", "finish_run"))
 SECRET = b'{"card": "visa-4111"}'

@@ -1,7 +1,5 @@
 """A run whose handle is dropped: a warning that names the key, no more renewals, and the key's own rule for a lapse."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest

@@ -1,9 +1,7 @@
 """An attempt of a task that is retried."""
 
-from __future__ import annotations
-
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import Any
 
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
@@ -13,9 +11,6 @@ from segmented import MemoryStore
 from segmented.dedup.celery import Once
 from segmented.testing import ManualClock
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def new_app(store: MemoryStore | None = None, *, name: str = "shop", is_eager: bool = False) -> Celery:

@@ -1,8 +1,6 @@
 """The contract of deduplication records over PostgreSQL and SQLite: the tests of the records in Redis and in memory."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import sqlalchemy
@@ -17,9 +15,6 @@ from tests.quick.contract.dedup.test_dedup_claims import *  # noqa: F403  # as a
 from tests.quick.contract.dedup.test_dedup_runs import *  # noqa: F403  # as above
 from tests.quick.contract.dedup.test_dedup_upkeep import *  # noqa: F403  # as above
 from tests.support.flavour import Flavour
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 for _name in (
     "test_a_namespace_is_found_by_what_is_held_in_it_and_by_a_key_that_it_knows",  # looks through the keys of Redis

@@ -1,19 +1,15 @@
 """Turns between processes, as the page on waiting tells them: no order, and no bound on how long one is passed over."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pytest
 
 from segmented import Lock, RedisStore
 from segmented.keys import lock_keys
 from segmented.locks.lock import LockClaim
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import has_come_to_rest, wait_until
-
-if TYPE_CHECKING:
-    import pytest
-
-    from segmented.servers import ValkeyServer
 
 TURNS: Final = 200
 THREADS: Final = 4

@@ -1,10 +1,9 @@
 """Storms of cancellations and failed releases: nothing may stay behind, on the server or in the event loop."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import redis
@@ -14,12 +13,7 @@ from segmented.keys import lock_keys
 from segmented.locks import AsyncLock, Lock, MultiLock
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.support.contract.parking import lines_of, parked, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from tests.support.proxy import RedisProxy
-
+from tests.support.proxy import RedisProxy
 
 TTL: Final = 600.0
 SOON: Final = 120.0

@@ -1,7 +1,5 @@
 """The rows of the comparison of locks on each of our kinds. By hand (long): what takes time, and the other colour."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest

@@ -1,7 +1,5 @@
 """A lease whose handle is dropped: a warning that names the lock, no more renewals, and no release before its end."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,30 +1,23 @@
 """Waiting for a fair lock, in two processes' worth of stores: in order, woken one by one, and passed over when gone."""
 
-from __future__ import annotations
-
 import asyncio
 import random
+from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented.clock import SystemClock
 from segmented.keys import fair_keys
+from segmented.locks import Lease
 from segmented.locks.fair import AsyncFairLock, FairClaim, FairLock, FairTry
 from segmented.protocol.fair import FairTimes
 from segmented.protocol.wire import text
 from segmented.stores.redis import AsyncRedisStore
 from tests.fixtures.stores import FEW_REDIS, Side, make_side
 from tests.support.contract.parking import has_come_to_rest, lines_of, parked, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import Future
-
-    from segmented.locks import Lease
-    from tests.support.proxy import RedisProxy
-
+from tests.support.proxy import RedisProxy
 
 PATIENCE = 600.0
 SOON = 120.0

@@ -1,11 +1,10 @@
 """Hand-over on Redis: a release makes the next local waiter's attempt in the same round trip, and loses nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
+from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,14 +12,9 @@ from segmented import AsyncLock, AsyncPool, AsyncRedisStore, Lock, Pool, RedisSt
 from segmented.errors import OrderMismatch, OrderUnknown, StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.locks.lock import LockClaim
+from segmented.servers import ValkeyServer
 from segmented.stock import AsyncGrant, Grant
 from tests.support.contract.parking import lines_of, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.servers import ValkeyServer
-
 
 SOON = 120.0
 HURRIED = 12.0

@@ -1,12 +1,11 @@
 """What the keeper of leases does, and stops doing, when something goes wrong around it."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading
+from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
@@ -22,13 +21,7 @@ from tests.real.contract.locks.test_keeper_wakes import keepers, renewed_twice
 from tests.support.contract.bodies import let_end_soon
 from tests.support.contract.locks.kinds import Handles, handles
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from tests.support.proxy import RedisProxy
-
+from tests.support.proxy import RedisProxy
 
 SOON = 120.0
 TTL = 60.0

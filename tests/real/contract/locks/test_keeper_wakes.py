@@ -1,28 +1,22 @@
 """When the keeper of leases begins, wakes and ends, in both colours: no lease is forgotten, and no keeper lingers."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from functools import wraps
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented import AsyncLock, AsyncMemoryStore, Lease, Lock, MemoryStore, RedisStore
 from segmented.locks import keeper, lease_state
+from segmented.locks.lease_state import LeaseState
 from segmented.protocol import Operation, RenewLock
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from segmented.locks.lease_state import LeaseState
-    from segmented.servers import ValkeyServer
-
 
 TTL: Final = 60.0
 """A keeper renews such a lease three times a second here, and a busy machine may keep it from that for a minute."""

@@ -1,19 +1,14 @@
 """What a lease refuses: to travel, to be used in a child process; and what a lock refuses to be made of."""
 
-from __future__ import annotations
-
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from segmented import Lock, RedisStore
 from segmented.errors import AcquireTimeout
 from segmented.locks.lock import LockClaim
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def in_child(body: Callable[[], object]) -> str:

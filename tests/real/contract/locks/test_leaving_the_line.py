@@ -1,11 +1,9 @@
 """What takes a process out of the line, on a server: it wakes the next one, and harms nobody when it comes late."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,12 +11,9 @@ from segmented import AcquireTimeout, AsyncLock, AsyncRedisStore, Lock, RedisSto
 from segmented.keys import lock_keys
 from segmented.locks.lock import LockClaim
 from segmented.protocol import LeaveLine, Operation
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import parked, wait_until
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
-    from tests.support.proxy import RedisProxy
-
+from tests.support.proxy import RedisProxy
 
 AnswerT = TypeVar("AnswerT")
 SOON = 120.0

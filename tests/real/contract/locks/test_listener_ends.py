@@ -1,11 +1,9 @@
 """A listener that something ended is started again: no waiter depends on a message that nobody receives."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import uuid4
 
 import pytest
@@ -13,15 +11,11 @@ import pytest
 from segmented import Lock, RedisStore
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
-from segmented.locks import AsyncLock
+from segmented.locks import AsyncLock, Lease
 from segmented.locks.lock import LockClaim
+from segmented.servers import ValkeyServer
 from segmented.stores.redis import AsyncRedisStore
 from tests.support.contract.parking import has_come_to_rest, parked, wait_until
-
-if TYPE_CHECKING:
-    from segmented.locks import Lease
-    from segmented.servers import ValkeyServer
-
 
 NAME: Final = "segmented-listener"
 SOON: Final = 120.0

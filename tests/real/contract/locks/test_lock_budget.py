@@ -1,18 +1,11 @@
 """A wait ends at its deadline, whatever the transport does: connecting, sending, and every retry are inside it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import redis
 
 from segmented import Lock, RedisStore
 from segmented.errors import AcquireTimeout, StoreUnavailable
-
-if TYPE_CHECKING:
-    from tests.support.servers.deployments import ReplicaPair
-
+from tests.support.servers.deployments import ReplicaPair
 
 WAIT = 0.4
 """Seconds of a wait on a server that has been stopped, and says nothing before the test lets it go on."""

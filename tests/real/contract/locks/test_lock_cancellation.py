@@ -1,26 +1,20 @@
 """Asyncio cancels at any await: nothing may stay behind, on the server or in the line."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented import protocol as op
 from segmented.locks import AsyncLock
+from segmented.plans.drivers import AsyncStore
 from segmented.stock import AsyncPool
 from segmented.stores.memory import AsyncMemoryStore
 from segmented.stores.redis import AsyncRedisStore
 from tests.support.contract.parking import lines_of, parked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from segmented.plans.drivers import AsyncStore
-    from tests.support.proxy import RedisProxy
-
+from tests.support.proxy import RedisProxy
 
 _numbers = count()
 

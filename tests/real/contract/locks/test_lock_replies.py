@@ -1,8 +1,6 @@
 """Lost replies and lost lines, through a proxy before the real server. The ids are the rows of the catalogue."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import redis
@@ -11,18 +9,13 @@ from segmented.clock import Clock, SystemClock
 from segmented.errors import StoreUnavailable
 from segmented.keys import lock_keys
 from segmented.models import Granted, Refusal
+from segmented.plans.drivers import AsyncStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.fixtures.stores import REDIS, AsyncSide, Side, SyncSide
 from tests.support.contract.bodies import fail_after
 from tests.support.contract.pools.shop import Shop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.plans.drivers import AsyncStore
-    from tests.support.flavour import Flavour
-    from tests.support.proxy import RedisProxy
-
+from tests.support.flavour import Flavour
+from tests.support.proxy import RedisProxy
 
 SYNC, ASYNC = REDIS[0], REDIS[-1]
 

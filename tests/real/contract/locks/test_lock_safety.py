@@ -1,8 +1,7 @@
 """What a lock may ask for beyond its lease: lock-delay after a loss, and the acknowledgement of replicas."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -12,16 +11,11 @@ from segmented import AsyncLock, Lock, RedisStore
 from segmented.clock import Clock, SystemClock
 from segmented.errors import ReplicasMissing
 from segmented.keys import lock_keys
+from segmented.plans.drivers import AsyncStore
 from segmented.stores.redis import AsyncRedisStore
 from tests.fixtures.stores import AsyncSide, Blocking
 from tests.support.flavour import Flavour
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.plans.drivers import AsyncStore
-    from tests.support.servers.deployments import ReplicaPair
-
+from tests.support.servers.deployments import ReplicaPair
 
 # --- lock-delay ---
 

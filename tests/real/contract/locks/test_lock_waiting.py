@@ -1,25 +1,18 @@
 """Waiting for a lock: woken, never polling, never later than asked. The ids are the rows of the catalogue."""
 
-from __future__ import annotations
-
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
 from segmented.clock import SystemClock
 from segmented.keys import lock_keys
+from segmented.locks import Lease
 from segmented.stores.redis import async_listener, listener
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from segmented.locks import Lease
-    from tests.support.flavour import Flavour
-
+from tests.support.flavour import Flavour
 
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
 LONG = 600.0

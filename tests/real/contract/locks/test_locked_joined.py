@@ -1,29 +1,21 @@
 """A lock that ends with a transaction which a session has joined, prepared, lost or taken out of its pool."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
+from sqlalchemy.engine import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
-from segmented import AsyncMemoryStore, Lock, MemoryStore
+from segmented import AsyncLease, AsyncMemoryStore, Lock, MemoryStore
 from segmented.clock import ManualClock
 from segmented.errors import LeaseLost
 from segmented.locks.locked_decorator import locked
 from tests.quick.contract.locks.test_locked_transactions import COUNT, is_free, is_free_async, seller
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from sqlalchemy.engine import Engine
-
-    from segmented import AsyncLease
-
 
 SOON: Final = 120.0
 THREADS: Final = 4

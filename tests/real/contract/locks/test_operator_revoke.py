@@ -1,21 +1,16 @@
 """An operator revokes locks of every kind: who waits is woken, who held is told."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented.errors import LeaseLost
 from segmented.locks.lock import LockClaim
+from tests.fixtures.stores import Side
 from tests.real.contract.locks.test_fair_waiting import SLOW, let_times_be
 from tests.support.contract.locks.kinds import Handles, handles
 from tests.support.contract.locks.operator_kinds import held, revoked, shown
 from tests.support.contract.parking import has_come_to_rest, wait_until
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
-
 
 SOON = 120.0
 WOKEN = [kind for kind in handles() if "fencing" in kind.offers and kind.names == 1]

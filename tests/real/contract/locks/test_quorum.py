@@ -1,12 +1,10 @@
 """A lock that a majority of servers keeps. The ids are the rows of the catalogue of lock bugs."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack
 from math import inf, nan
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,16 +17,10 @@ from segmented.models import Lost
 from segmented.servers.binaries import valkey_program
 from segmented.stores.memory import MemoryStore
 from segmented.stores.quorum import QuorumStore
-from tests.fixtures.stores_quorum import COLOURS
+from tests.fixtures.stores_quorum import COLOURS, Quorum
 from tests.support.contract.parking import wait_until
 from tests.support.rings import require_module
 from tests.support.servers.nodes import Node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tests.fixtures.stores_quorum import Quorum
-
 
 SOON = 120.0
 INDEPENDENT = "a quorum needs servers that are independent of each other"

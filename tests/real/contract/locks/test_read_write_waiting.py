@@ -1,9 +1,7 @@
 """Waiting to read and to write: woken, never polling, and nothing left behind. The ids are the catalogue's rows."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,12 +12,7 @@ from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.support.contract.locks.shared import LONG, PATIENCE, SOON, book, start_waiting
 from tests.support.contract.parking import parked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.proxy import RedisProxy
-
+from tests.support.proxy import RedisProxy
 
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
 

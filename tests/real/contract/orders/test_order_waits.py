@@ -1,17 +1,11 @@
 """Waiting for what becomes of an order that was submitted."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from segmented.models import Settled
+from segmented.models.submitted import Deciding
+from tests.fixtures.stores import Side
 from tests.quick.contract.orders.test_order_handles import BOTH, DEADLINE, decide, opened
-
-if TYPE_CHECKING:
-    from segmented.models.submitted import Deciding
-    from tests.fixtures.stores import Side
 
 
 @pytest.mark.parametrize("decides", BOTH)

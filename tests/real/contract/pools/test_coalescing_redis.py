@@ -1,7 +1,5 @@
 """Concurrent calls of one event loop on a real server: one batch, nothing kept for nobody, a loop that was closed."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

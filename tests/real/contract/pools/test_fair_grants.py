@@ -1,12 +1,11 @@
 """Grants in the order of arrival, across stores that know nothing of each other."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
+from collections.abc import Iterator
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,14 +14,9 @@ from segmented.errors import OrderMismatch
 from segmented.keys import fair_keys
 from segmented.models import Busy, Decided, SoldOut
 from segmented.protocol import Operation, ReleaseFair
+from segmented.servers import ValkeyServer
 from segmented.stock import Grant
-from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
-    from tests.support.contract.parking import CountScripts
+from tests.support.contract.parking import CountScripts, wait_until
 
 """Seconds of a wait of which three quarters pass before the door is lost."""
 

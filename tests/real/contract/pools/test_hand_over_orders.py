@@ -1,9 +1,8 @@
 """A worker that ends its orders hands their segment to the next one of its process; a quiet release loses nobody."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,10 +16,6 @@ from segmented.orders.envelopes import take_envelope
 from segmented.stock import Grant
 from tests.real.contract.locks.test_hand_over import SOON, Spy, offers
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 SKU = "ticket"
 FREED = shard_keys(SKU).freed

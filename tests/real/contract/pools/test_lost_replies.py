@@ -1,16 +1,16 @@
 """The answer to a call whose reply was lost is that of the call: it is no replay of what the call itself did."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import LeaseLost
 from segmented.keys import shard_keys
-from segmented.models import Granted, Lost, Order, Refusal, SoldOut
+from segmented.models import Cart, Granted, Lost, Order, Refusal, SoldOut
+from tests.fixtures.stores import Side
 from tests.support.contract.carts.carts import CartPools
 from tests.support.contract.pools.lost_replies import (
     ROUNDS,
@@ -20,13 +20,7 @@ from tests.support.contract.pools.lost_replies import (
     replays,
     replays_in_batches,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.models import Cart
-    from tests.fixtures.stores import Side
-    from tests.support.proxy import RedisProxy
+from tests.support.proxy import RedisProxy
 
 
 @pytest.fixture

@@ -1,17 +1,13 @@
 """The end of a grant that its store does not answer is repeated, unless its caller ends it otherwise."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented.errors import StoreUnavailable
+from tests.fixtures.stores import Side
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
-    from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy
 
 
 class BodyError(Exception):

@@ -1,19 +1,14 @@
 """Grants that wait: who is woken, by what, and that nobody is left in line."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from segmented import protocol as op
 from segmented.models import Closed, Decided, Refusal, SoldOut
-from tests.fixtures.stores import another_process
+from segmented.stock import Grant, Pool
+from tests.fixtures.stores import Side, another_process
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
-
-if TYPE_CHECKING:
-    from segmented.stock import Grant, Pool
-    from tests.fixtures.stores import Side
 
 SOON = 100.0
 PATIENCE = 200.0

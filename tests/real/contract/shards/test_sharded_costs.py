@@ -1,19 +1,14 @@
 """How many commands an order costs in a pool in shards, as the page on clusters says."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 
 from segmented import Reserved, Settled, SoldOut
 from segmented.stock import ShardedPool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fixtures.stores import Side
-    from tests.support.contract.parking import CountScripts
+from tests.fixtures.stores import Side
+from tests.support.contract.parking import CountScripts
 
 EACH: Final = 1_000
 

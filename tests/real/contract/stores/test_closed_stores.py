@@ -1,14 +1,14 @@
 """What comes back to a closed store is closed: it leaves no connection behind, whatever was under way."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
+import redis
 import sqlalchemy
 from sqlalchemy.pool import NullPool
 
@@ -18,20 +18,13 @@ from segmented.locks import AsyncLock, Lock, SqlDeadLetters
 from segmented.orders import Gate
 from segmented.orders.archive_table import SqlArchive
 from segmented.orders.engine import parse
+from segmented.servers import ValkeyServer
+from tests.fixtures.stores import Side
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.fixtures.stores_quorum import open_quorum
 from tests.support.contract.parking import wait_until
 from tests.support.proxy import RedisProxy
-from tests.support.servers.nodes import LOOPBACK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import redis
-
-    from segmented.servers import ValkeyServer
-    from tests.fixtures.stores import Side
-    from tests.support.servers.nodes import Node
+from tests.support.servers.nodes import LOOPBACK, Node
 
 LONG: Final = 600.0
 SOON: Final = 30.0

@@ -1,24 +1,19 @@
 """A store or publisher that its program drops without closing it leaves no thread and no connection behind."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 import redis
 
 from segmented import AcquireTimeout, AsyncRedisStore, RedisStore
 from segmented.locks import AsyncLock, Lock, QuorumLock, QuorumStore
+from segmented.servers import ValkeyServer
 from segmented.stock import EnvelopePublisher
 from tests.support.contract.parking import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.servers import ValkeyServer
 
 SOON: Final = 120.0
 

@@ -1,22 +1,16 @@
 """A server that may evict keys, as hosted ones do by default: locks and tasks are warned of it, pools are refused."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 import redis
 
 from segmented.errors import InvalidInput
 from segmented.locks import Lock
+from segmented.servers import ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.eviction import CURE, EARLY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.servers import ValkeyServer
 
 
 @pytest.fixture

@@ -5,24 +5,19 @@ cut, extended by a field, or out of range, and with the memory full. `tests/real
 denies each command in turn.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
 
 from segmented.protocol.wire import NUMBERS, load_script
+from segmented.servers import ValkeyServer
 from tests.fixtures.suite import SCRIPTS
 from tests.support.long_run import in_the_long_run
 from tests.support.written.bench import Stand
 from tests.support.written.damage import odd_arguments, wrong_types, wrong_values
 from tests.support.written.stories import STORIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 each_story = pytest.mark.parametrize("story", STORIES)
 

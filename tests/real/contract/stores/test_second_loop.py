@@ -1,11 +1,10 @@
 """A store for asyncio works in the next event loop as in the first one, as Celery tasks with `asyncio.run` need it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 import pytest
 from redis.asyncio.sentinel import Sentinel
@@ -14,9 +13,6 @@ from segmented import AsyncMemoryStore, AsyncRedisStore, InvalidInput
 from segmented.locks import AsyncLease, AsyncLock, AsyncQuorumLock, AsyncQuorumStore
 from tests.support.contract.parking import parked
 from tests.support.servers.deployments import SERVICE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 SOON: Final = 120.0
 LONG: Final = 600.0

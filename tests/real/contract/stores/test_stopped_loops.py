@@ -1,11 +1,10 @@
 """A thread that asks a store beside an event loop does not wait for a loop that has ended."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
+from collections.abc import Iterator
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,9 +13,6 @@ from segmented.errors import StoreUnavailable
 from segmented.plans import loop_store
 from segmented.plans.loop_store import LoopStore
 from segmented.stores.memory import AsyncMemoryStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -1,18 +1,13 @@
 """A store made of a URL: it connects, and closes what it has made."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from segmented import AsyncLock, AsyncRedisStore, Lock, RedisStore, StoreUnavailable
+from segmented.servers import ValkeyServer
 from tests.support.contract.parking import wait_until
 from tests.support.servers.nodes import free_ports
-
-if TYPE_CHECKING:
-    from segmented.servers import ValkeyServer
 
 
 def connections(valkey: ValkeyServer) -> int:

@@ -1,19 +1,12 @@
 """Single flights on a side, with the face of the one for threads; and loaders that count their calls."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from segmented.locks.flights import single_flight
-from tests.fixtures.stores import AsyncSide
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.locks.flights import AsyncSingleFlight, SingleFlight
-    from tests.fixtures.stores import Side
+from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
+from tests.fixtures.stores import AsyncSide, Side
 
 SOON = 30.0
 

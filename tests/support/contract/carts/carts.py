@@ -1,23 +1,17 @@
 """Carts under test: pools and short calls, and an audit of every pool at the end."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from segmented import protocol as op
 from segmented.errors import AlreadySettled
 from segmented.keys import cart_keys, shard_keys
-from segmented.models import Cart, CartReserved
+from segmented.models import Cart, CartAnswer, CartLine, CartRecord, CartReserved, CartSettled, OrderRecord
 from segmented.stock import AsyncCarts, Carts
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import Shop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import CartAnswer, CartLine, CartRecord, CartSettled, OrderRecord
-    from tests.fixtures.stores import Side
 
 LONG: Final = 600.0
 SHORT: Final = 60.0

@@ -1,20 +1,13 @@
 """Deduplicated calls on a side, with the face of the one for threads; and work that counts how often it was done."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from segmented.dedup import AsyncDedup, Dedup
-from tests.fixtures.stores import AsyncSide
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.dedup import Replay, Run
-    from tests.fixtures.stores import Side
+from segmented.dedup import AsyncDedup, Dedup, Replay, Run
+from tests.fixtures.stores import AsyncSide, Side
 
 SOON = 30.0
 

@@ -1,17 +1,12 @@
 """One record of a side, asked in the terms of one point, so that a test says only what it is about."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
-from segmented.models.dedup import RecordName, RunBegun
+from segmented.models.dedup import OnLapse, OutcomeKind, RecordName, RecordState, RunBegun, RunOn, SeatEnd
 from segmented.once_keys import once_keys, once_partition
-
-if TYPE_CHECKING:
-    from segmented.models.dedup import OnLapse, OutcomeKind, RecordState, RunOn, SeatEnd
-    from tests.fixtures.stores import Side
+from tests.fixtures.stores import Side
 
 LONG_MS: Final = 600_000
 SHORT_MS: Final = 60

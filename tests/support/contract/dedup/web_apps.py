@@ -1,24 +1,18 @@
 """WSGI and ASGI applications around one handler, asked as a server asks them."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from segmented.dedup import AsyncDedup, Dedup
 from segmented.dedup.web import IdempotencyMiddleware, WebOptions, WsgiIdempotencyMiddleware
-from tests.fixtures.stores import AsyncSide
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from wsgiref.types import StartResponse, WSGIEnvironment
-
-    from segmented.dedup.web.asgi import Message, Receive, Scope, Send
-    from tests.fixtures.stores import Side
+from segmented.dedup.web.asgi import Message, Receive, Scope, Send
+from tests.fixtures.stores import AsyncSide, Side
 
 CHUNK: Final = 7
 

@@ -1,14 +1,10 @@
 """One fair lock, by its operations, for the tests of its queue."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented import protocol as op
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
+from tests.fixtures.stores import Side
 
 LONG_MS: Final = 60_000
 TIMES: Final = op.FairTimes(presence_ms=100_000, look_ms=36_000, claim_ms=20_000)

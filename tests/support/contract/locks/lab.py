@@ -11,20 +11,16 @@ import os
 import re
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import redis
 
-from tests.conformance.locks.contender import NotOffered
+from tests.conformance.locks.contender import Client, Contender, Handle, Hold, Maybe, NotOffered
 from tests.support.contract.locks.parties import CALL_SECONDS, Call, CallRunner, Loop, TaskRunner, ThreadRunner
 from tests.support.contract.locks.proxies import Proxies
 from tests.support.contract.locks.rows import must
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tests.conformance.locks.contender import Client, Contender, Handle, Hold, Maybe
 
 SOON: Final = 5.0
 """Seconds: a bound for what takes milliseconds, generous on a busy machine."""

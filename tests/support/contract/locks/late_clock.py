@@ -1,7 +1,5 @@
 """A clock by which a lease that was dropped ends soon, though it was taken for long."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from segmented.clock import SystemClock

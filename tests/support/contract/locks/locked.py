@@ -1,19 +1,12 @@
 """Decorated functions on a side: the same body, as a function for threads or as a coroutine function."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from segmented.locks.locked_decorator import locked
-from tests.fixtures.stores import AsyncSide
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fixtures.stores import Side
-
+from tests.fixtures.stores import AsyncSide, Side
 
 TTL = 60.0
 

@@ -1,17 +1,13 @@
 """The questions of an operator, and every kind of lock, for the tests of both."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from segmented.locks.operator import revoke_plan, show_plan
+from segmented.models.locks import LockState, Revoked
+from tests.fixtures.stores import Side
 from tests.support.contract.locks.kinds import uses
-
-if TYPE_CHECKING:
-    from segmented.models.locks import LockState, Revoked
-    from tests.fixtures.stores import Side
 
 LONG: Final = 60.0
 SOON: Final = 5.0

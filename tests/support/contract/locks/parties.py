@@ -4,17 +4,13 @@ A library that keeps a lock's owner in a thread-local variable, or takes the cur
 in a program.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import queue
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 CALL_SECONDS: Final = 60.0
 END_SECONDS: Final = 0.5

@@ -1,13 +1,8 @@
 """The proxies before one server, or before several of a quorum: a fault is injected into all of them at once."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tests.support.proxy import RedisProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Proxies:

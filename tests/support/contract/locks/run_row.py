@@ -5,8 +5,6 @@
 - `python -m tests.support.contract.locks.run_row` prints the rows, and this library's own contenders on Redis.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging
@@ -15,18 +13,13 @@ import platform
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.conformance.locks.contender import NotOffered
+from tests.conformance.locks.contender import Contender, NotOffered
 from tests.support.contract.locks.lab import Lab, told
-from tests.support.contract.locks.rows import RowFailed, all_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.conformance.locks.contender import Contender
-    from tests.support.contract.locks.rows import Row
+from tests.support.contract.locks.rows import Row, RowFailed, all_rows
 
 OURS: Final = "tests.support.contract.locks.contenders.ours"
 

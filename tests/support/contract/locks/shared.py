@@ -1,19 +1,21 @@
 """What the tests of locks that several may hold have in common: handles on any side, and waiters at rest."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from segmented.locks import AsyncMultiLock, AsyncReadWriteLock, AsyncSemaphore, MultiLock, ReadWriteLock, Semaphore
+from segmented.locks import (
+    AsyncMultiLock,
+    AsyncReadWriteLock,
+    AsyncSemaphore,
+    Lease,
+    MultiLock,
+    ReadWriteLock,
+    Semaphore,
+)
+from tests.fixtures.stores import Side
 from tests.support.contract.parking import has_come_to_rest, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from concurrent.futures import Future
-
-    from segmented.locks import Lease
-    from tests.fixtures.stores import Side
 
 LONG: Final = 600.0
 PATIENCE: Final = 600.0

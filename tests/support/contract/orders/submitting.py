@@ -1,30 +1,23 @@
 """Short calls for what is submitted to the pool under test."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from segmented import protocol as op
-from segmented.models import Decided, Order
-from segmented.models.submitted import BegunOrder
-from tests.support.contract.pools.shop import LONG_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from segmented.errors import SegmentedError
-    from segmented.models import Closed, Reserved, Settled, Taken
-    from segmented.models.submitted import (
-        DeadOrder,
-        OutboxState,
-        Queued,
-        Replayed,
-        Submitted,
-        SweepSuperseded,
-        Swept,
-        TakenOrders,
-    )
-    from tests.support.contract.pools.shop import Shop
+from segmented.errors import SegmentedError
+from segmented.models import Closed, Decided, Order, Reserved, Settled, Taken
+from segmented.models.submitted import (
+    BegunOrder,
+    DeadOrder,
+    OutboxState,
+    Queued,
+    Replayed,
+    Submitted,
+    SweepSuperseded,
+    Swept,
+    TakenOrders,
+)
+from tests.support.contract.pools.shop import LONG_MS, Shop
 
 BEGUN_MAX = 5
 

@@ -1,15 +1,10 @@
 """A plan whose sleeps pass on a clock that only the test moves."""
 
-from __future__ import annotations
+from typing import Any, Final
 
-from typing import TYPE_CHECKING, Any, Final
-
-from segmented.plans import Listen, Park
-
-if TYPE_CHECKING:
-    from segmented.plans import Plan
-    from segmented.protocol import Effect
-    from tests.fixtures.stores import Side
+from segmented.plans import Listen, Park, Plan
+from segmented.protocol import Effect
+from tests.fixtures.stores import Side
 
 SLEEPS_MAX: Final = 100
 

@@ -1,20 +1,15 @@
 """Calls on a pool whose replies are lost, on one server or on a cluster, and what their answers say of a replay."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
 from segmented.models import Order
+from tests.fixtures.stores import Side
 from tests.support.contract.orders.submitting import queue
 from tests.support.contract.pools.shop import Shop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tests.fixtures.stores import Side
 
 ROUNDS: Final = 15
 STOCK: Final = 1_000_000

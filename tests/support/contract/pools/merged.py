@@ -1,18 +1,13 @@
 """A store between a pool and its memory or server, which counts, holds back and refuses the batches of merged calls."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Iterable
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
 from segmented.errors import StoreUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from segmented.plans.drivers import AsyncStore
+from segmented.plans.drivers import AsyncStore
 
 Run = Any
 """Takes a scenario, a coroutine function of a pool and its store, and runs it."""

@@ -1,37 +1,35 @@
 """A pool under test: short calls for its operations, and an audit at the end."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from segmented import protocol as op
+from segmented.errors import SegmentedError
 from segmented.keys import ShardKeys, shard_keys
-from segmented.models import Granted, Order, Reserved, Verified
+from segmented.models import (
+    AlreadyOpen,
+    Closed,
+    Granted,
+    LedgerEntry,
+    Lost,
+    Opened,
+    Order,
+    OrderRecord,
+    PoolClosed,
+    PoolState,
+    Refusal,
+    Renewed,
+    Reserved,
+    Resized,
+    Restocked,
+    Settled,
+    Superseded,
+    Taken,
+    TooFew,
+    Verified,
+)
 from segmented.stock.audit import audit_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from segmented.errors import SegmentedError
-    from segmented.models import (
-        AlreadyOpen,
-        Closed,
-        LedgerEntry,
-        Lost,
-        Opened,
-        OrderRecord,
-        PoolClosed,
-        PoolState,
-        Refusal,
-        Renewed,
-        Resized,
-        Restocked,
-        Settled,
-        Superseded,
-        Taken,
-        TooFew,
-    )
-    from tests.fixtures.stores import Side
+from tests.fixtures.stores import Side
 
 LONG_MS: Final = 600_000
 SHORT_MS: Final = 20

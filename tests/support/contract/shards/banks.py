@@ -1,17 +1,11 @@
 """Two shards under test, between which units travel."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from segmented import protocol as op
 from segmented.models import Received, Shard, ShardFound
+from segmented.models.pools import Transfer
 from segmented.stock.audit import audit_plan
+from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import Shop
-
-if TYPE_CHECKING:
-    from segmented.models.pools import Transfer
-    from tests.fixtures.stores import Side
 
 
 class TransferShard(Shop):

@@ -1,29 +1,22 @@
 """A pool in shards that orders are submitted to, and what its workers are told."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented import protocol as op
 from segmented.celery.messages import Envelope, read_envelope
 from segmented.models import checked_pool_name
+from segmented.models.submitted import Submitted
 from segmented.orders import WorkTerms, take_envelope
-from segmented.stock import Outbox, pool_of
+from segmented.orders.envelope_report import EnvelopeReport
+from segmented.stock import Outbox, ShardedPool, pool_of
 from segmented.stock.outbox import SweepTerms, sweep
-from tests.fixtures.stores import MEMORY, REDIS, AsyncSide
+from tests.fixtures.stores import MEMORY, REDIS, AsyncSide, Side
 from tests.support.contract.shards.sharding import sharded, shards_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.models.submitted import Submitted
-    from segmented.orders.envelope_report import EnvelopeReport
-    from segmented.stock import ShardedPool
-    from tests.fixtures.stores import Side
 
 SHARDS: Final = 3
 STOCK: Final = 11

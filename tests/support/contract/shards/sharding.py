@@ -1,21 +1,14 @@
 """A pool in shards under test, in every colour of both stores."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from segmented.keys import shard_keys
-from segmented.models import Reserved, SoldOut
+from segmented.models import Reserved, Shard, ShardDirectory, SoldOut
+from segmented.stock import Outbox
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan, home_of
+from tests.fixtures.stores import Side
 from tests.support.sim.replicas import replica_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import Shard, ShardDirectory
-    from segmented.stock import Outbox
-    from tests.fixtures.stores import Side
 
 
 def sharded(

@@ -1,19 +1,13 @@
 """J: locks on other servers, and a lock before a cache."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
-from tests.support.contract.locks.lab import told
+from tests.support.contract.locks.lab import Lab, told
 from tests.support.contract.locks.parties import CALL_SECONDS
 from tests.support.contract.locks.rows import must, row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.contract.locks.lab import Lab
 
 CALLERS: Final = 8
 LOADING_SECONDS: Final = 0.15

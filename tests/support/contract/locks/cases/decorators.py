@@ -1,18 +1,12 @@
 """I: decorators: the body runs under the lock from its first step to its last, or not at all."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
-from tests.support.contract.locks.lab import told
+from tests.support.contract.locks.lab import Lab, told
 from tests.support.contract.locks.rows import must, row
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from tests.support.contract.locks.lab import Lab
 
 
 class BodyFailed(Exception):

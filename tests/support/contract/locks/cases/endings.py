@@ -1,15 +1,10 @@
 """A and D: releases that are cancelled or cut, and waits after a listener has died."""
 
-from __future__ import annotations
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
-from tests.support.contract.locks.lab import told
+from tests.support.contract.locks.lab import Lab, told
 from tests.support.contract.locks.parties import CALL_SECONDS
 from tests.support.contract.locks.rows import must, row
-
-if TYPE_CHECKING:
-    from tests.support.contract.locks.lab import Lab
 
 TASKS: Final = 300
 CANCEL_SECONDS: Final = 0.01

@@ -1,15 +1,10 @@
 """B: how long a lease lives, and by whose clock."""
 
-from __future__ import annotations
-
 from math import inf, nan
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tests.support.contract.locks.lab import told
+from tests.support.contract.locks.lab import Caller, Lab, told
 from tests.support.contract.locks.rows import must, row
-
-if TYPE_CHECKING:
-    from tests.support.contract.locks.lab import Caller, Lab
 
 NO_LEASES: Final = (0, 0.0005, -1, nan, inf, 2**63)
 HALF_A_SECOND: Final = 0.5

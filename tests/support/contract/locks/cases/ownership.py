@@ -1,15 +1,8 @@
 """A: who may release what, and what a holder is told."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tests.support.contract.locks.lab import told
+from tests.conformance.locks.contender import Hold, Maybe
+from tests.support.contract.locks.lab import Lab, told
 from tests.support.contract.locks.rows import must, row
-
-if TYPE_CHECKING:
-    from tests.conformance.locks.contender import Hold, Maybe
-    from tests.support.contract.locks.lab import Lab
 
 
 class BodyFailed(Exception):

@@ -1,16 +1,11 @@
 """F: locks kept by a majority of servers."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tests.support.contract.locks.lab import told
+from tests.support.contract.locks.lab import Lab, told
 from tests.support.contract.locks.parties import CALL_SECONDS
 from tests.support.contract.locks.rows import must, row
-
-if TYPE_CHECKING:
-    from tests.support.contract.locks.lab import Lab
 
 LATE_SECONDS: Final = 0.2
 CLEAN_SECONDS: Final = 4.0

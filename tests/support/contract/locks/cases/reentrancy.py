@@ -1,13 +1,7 @@
 """H: entering twice, by the same owner only."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from tests.support.contract.locks.lab import Lab
 from tests.support.contract.locks.rows import must, row
-
-if TYPE_CHECKING:
-    from tests.support.contract.locks.lab import Lab
 
 
 @row("H2", "of two tasks on one thread, or two threads, the second does not enter as the first", needs=("reentrant",))

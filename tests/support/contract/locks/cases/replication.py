@@ -1,13 +1,7 @@
 """G: replicas, and servers that forget."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from tests.support.contract.locks.lab import Lab
 from tests.support.contract.locks.rows import must, row
-
-if TYPE_CHECKING:
-    from tests.support.contract.locks.lab import Lab
 
 
 @row(

@@ -1,17 +1,12 @@
 """E: lost replies, and waits while the transport retries."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tests.support.contract.locks.lab import told
+from tests.conformance.locks.contender import Handle
+from tests.support.contract.locks.lab import Lab, told
 from tests.support.contract.locks.parties import CALL_SECONDS
 from tests.support.contract.locks.rows import must, row
-
-if TYPE_CHECKING:
-    from tests.conformance.locks.contender import Handle
-    from tests.support.contract.locks.lab import Lab
 
 SLACK: Final = 0.75
 END_SECONDS: Final = 12.0

@@ -1,18 +1,13 @@
 """D: waiting, waking and giving up."""
 
-from __future__ import annotations
-
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tests.support.contract.locks.lab import PATIENCE, told
+from tests.conformance.locks.contender import Hold
+from tests.support.contract.locks.lab import PATIENCE, Lab, told
 from tests.support.contract.locks.parties import CALL_SECONDS, Call
 from tests.support.contract.locks.rows import RowFailed, must, row
-
-if TYPE_CHECKING:
-    from tests.conformance.locks.contender import Hold
-    from tests.support.contract.locks.lab import Lab
 
 SLACK: Final = 1.0
 COMMANDS_MAX: Final = 250

@@ -1,16 +1,11 @@
 """C: renewal in the background: it ends with the release, survives a failure, and tells of a loss."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tests.support.contract.locks.lab import told
+from tests.support.contract.locks.lab import Lab, told
 from tests.support.contract.locks.parties import CALL_SECONDS
 from tests.support.contract.locks.rows import must, row
-
-if TYPE_CHECKING:
-    from tests.support.contract.locks.lab import Lab
 
 CYCLES: Final = 100
 CYCLES_THOROUGH: Final = 10_000

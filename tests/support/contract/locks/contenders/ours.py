@@ -1,8 +1,7 @@
 """This library's locks as contenders: every kind, in both colours, on Redis and in memory."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import redis
 from redis import asyncio as redis_asyncio
@@ -18,15 +17,9 @@ from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 from segmented.stores.quorum.store import DEFAULT_ANSWER_TIMEOUT
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from tests.conformance.locks.contender import Contender
-from tests.support.contract.locks.kinds import handles
+from tests.conformance.locks.contender import Body, Client, Contender, Handle, Hold, Maybe
+from tests.support.contract.locks.kinds import Handles, handles
 from tests.support.contract.parking import has_come_to_rest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tests.conformance.locks.contender import Body, Client, Handle, Hold, Maybe
-    from tests.support.contract.locks.kinds import Handles
 
 WAIT_INSIDE: Final = 30.0
 CONNECTIONS: Final = 64

@@ -4,20 +4,15 @@ A file has `USES`, how the kind is held by its operations, for the operator's te
 made and what they offer, for the conformance suite. A new kind joins both by a file.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from segmented.models.locks import HolderMode
 from segmented.protocol import Operation
-from tests.support.lock_kinds import LOCK_KINDS
-
-if TYPE_CHECKING:
-    from segmented.models.locks import HolderMode
-    from tests.support.lock_kinds import Kind
+from tests.support.lock_kinds import LOCK_KINDS, Kind
 
 Make = Callable[..., Any]
 """Makes a handle of a store, a name and options."""

@@ -1,7 +1,5 @@
 """The fair lock in the tests of all kinds."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from segmented.locks.fair import TIMES, AsyncFairLock, FairLock

@@ -1,7 +1,5 @@
 """The historical lock in the conformance suite. It has no lease that an operation renews, so it has no `USES`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from segmented.locks import AsyncGetSetLock, GetSetLock

@@ -1,7 +1,5 @@
 """Several plain locks at once, in the conformance suite."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from segmented.locks import AsyncMultiLock, MultiLock

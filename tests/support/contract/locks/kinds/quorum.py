@@ -1,7 +1,5 @@
 """The lock of a quorum in the tests of all kinds."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from segmented.locks import AsyncQuorumLock, QuorumLock

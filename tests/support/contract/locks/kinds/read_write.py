@@ -1,7 +1,5 @@
 """The lock of readers and writers in the tests of all kinds."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from segmented.locks import AsyncReadWriteLock, ReadWriteLock

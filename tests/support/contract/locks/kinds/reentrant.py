@@ -1,7 +1,5 @@
 """The reentrant lock in the tests of all kinds."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from segmented.locks import AsyncReentrantLock, ReentrantLock, task_owner, thread_owner

@@ -1,7 +1,5 @@
 """The semaphore in the tests of all kinds."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from segmented.locks import AsyncSemaphore, Semaphore
