@@ -28,6 +28,7 @@ DIGEST_LENGTH: Final = 32
 DEPTH_MAX: Final = 64
 INTEGER_BITS_MAX: Final = 4_096
 ENCODE: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+PLAIN_INT_MAX: Final = 2**63
 PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
@@ -48,18 +49,20 @@ def has_no_text(value: object) -> bool:
     return False
 
 
-def canonical(value: object, where: str) -> str:
-    """Return the canonical text of a value. Raises InvalidInput, which names `where`, if the value has none."""
-    return ENCODE(_tagged(value, where, 0))
+def canonical(value: object, where: str, depth: int = 0) -> str:
+    """Return the canonical text of a value. Raises InvalidInput, which names `where`, if the value has none.
+
+    `depth` is the number of levels in which the value itself is nested.
+    """
+    kind = type(value)
+    if kind is int and -PLAIN_INT_MAX < value < PLAIN_INT_MAX:  # type: ignore[operator]  # mypy knows no `kind`
+        return str(value)  # as JSON has it, without its machinery: most arguments are such numbers, or texts
+    return ENCODE(value if kind is str and value.isascii() else _tagged(value, where, depth))  # type: ignore[attr-defined]  # as above
 
 
 def digest(text: str) -> str:
     """Return the first 128 bits of a text's SHA-256, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
-
-
-def _text(value: object, where: str, depth: int) -> str:
-    return ENCODE(_tagged(value, where, depth))
 
 
 def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # any JSON; a return per type
@@ -85,7 +88,7 @@ def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # an
             pairs = [_pair(key, item, where, depth) for key, item in value.items()]
             return ["dict", *sorted(pairs, key=lambda pair: str(pair[0]))]
         case set() | frozenset():
-            return ["set", *sorted(digest(_text(item, where, depth + 1)) for item in value)]
+            return ["set", *sorted(digest(canonical(item, where, depth + 1)) for item in value)]
     return _scalar(value, where, depth)
 
 

@@ -81,6 +81,8 @@ class CallIdentity:
         self._key = _Selection("key", key, function, self._where) if key is not None else None
         self._payload = None if isinstance(payload, bool) else _Selection("payload", payload, function, self._where)
         self._compares_all = payload is True
+        made = "all" if self._key is None else "" if self._space else self._key.text  # others name it in another way
+        self._head = canonical([self._space or scope, made], f"the key of {self._where}").removesuffix("]")
         defaults = dict(_defaults(self._bound.parameters))
         self._parts = [
             (name, canonical(name, "a name"), f"argument {name!r} of {self._where}", defaults.get(name))
@@ -95,18 +97,18 @@ class CallIdentity:
         """
         call = self._bound.bind(arguments, options)
         slot = [] if self._slot is None else [self._slot()]
-        scope = self._space or self._scope
         if given is not None:
-            return Identity(explicit_key(" ".join([scope, *slot]), given), self._fingerprint(call, None))
-        made = (
-            ["all", self._whole(call, lambda _: False)]
-            if self._key is None
-            else ["" if self._space else self._key.text, self._key.values(call)]  # others name it in another way
-        )
-        key = digest(canonical([scope, *made, *slot], f"the key of {self._where}"))
-        if self._key is None:  # all arguments are in the key
-            return Identity(key, "")
-        return Identity(key, self._fingerprint(call, self._key))
+            key = explicit_key(" ".join([self._space or self._scope, *slot]), given)
+            return Identity(key, self._fingerprint(call, None))
+        where = f"the key of {self._where}"
+        if self._key is None:
+            made = canonical(self._whole(call, _none), where)
+        else:
+            found = [canonical(value, where, 2) for value in self._key.values(call)]
+            made = ",".join(['["list"', *found]) + "]"
+        text = ",".join([self._head, made, *(canonical(one, where) for one in slot)]) + "]"
+        # all arguments are in a key without an expression
+        return Identity(digest(text), "" if self._key is None else self._fingerprint(call, self._key))
 
     @property
     def made_of(self) -> str:
@@ -196,6 +198,10 @@ class _Selection:
         if self._callable is not None:
             return [call.give(self._callable)]
         return [call.read(path, self._said) for path in self._paths]
+
+
+def _none(_: str) -> bool:
+    return False
 
 
 def _whole_call(*_: object, **__: object) -> str:

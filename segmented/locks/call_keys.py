@@ -153,6 +153,8 @@ class CallKey:
 
     def _bound_plainly(self, arguments: tuple[object, ...], options: dict[str, object]) -> dict[str, object] | None:
         """Bind as `inspect` does, at a fifth of its cost; None if it has to say what is wrong."""
+        if not options and len(arguments) == len(self._positional) == len(self._defaults):
+            return dict(zip(self._positional, arguments, strict=True))
         given = dict(zip(self._positional, arguments, strict=False))
         if len(arguments) > len(given) or not self._defaults.keys() >= options.keys() or given.keys() & options.keys():
             return None

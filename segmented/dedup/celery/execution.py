@@ -96,7 +96,7 @@ class Execution:
         """Run the body, or handle a copy or repeat. Returns the result, or raises what Celery understands."""
         header = self._header()
         claim = self.plan.claim(header)
-        runs_when_down = self.plan.runs_when_down
+        runs_when_down = self.plan.settings.runs_when_down
         try:
             store = self._store(header)
             asked_at = store.clock.now()

@@ -98,6 +98,8 @@ def _is_readable(name: str, value: object) -> bool:
 
 def due_in_ms(app: Celery, eta: datetime | str | None, countdown: float | None) -> int:
     """Return the milliseconds until a message is due, 0 for at once; an `eta` replaces a `countdown`."""
+    if eta is None and countdown is None:
+        return 0
     if isinstance(eta, str):
         eta = datetime.fromisoformat(eta)
     if eta is not None:
@@ -128,16 +130,24 @@ def text_of(
 ) -> str:
     """Return what publishes a message again as it is, in any process; "" if it has no form in JSON."""
     sent = {name: value for name, value in options.items() if value is not None and name not in OF_THIS_PROCESS}
-    countdown, expires = options.get("countdown"), options.get("expires")
+    countdown, expires = options.get("countdown"), sent.get("expires")
     if countdown and "eta" not in sent:
         sent["eta"] = app.now() + timedelta(seconds=countdown)
     if isinstance(expires, int | float):
         sent["expires"] = app.now() + timedelta(seconds=expires)
-    form: dict[str, object] = {"task": name, "args": arguments[0] or (), "kwargs": arguments[1] or {}, "options": sent}
-    form |= {"subtask_type": None, "immutable": False}
-    for encode in (ENCODE, json.dumps):  # the second knows more types, and takes three times as long
+    form: dict[str, object] = {
+        "task": name,
+        "args": arguments[0] or (),
+        "kwargs": arguments[1] or {},
+        "options": sent,
+        "subtask_type": None,
+        "immutable": False,
+    }
+    try:
+        return ENCODE(form)
+    except Exception:  # noqa: BLE001  # an encoder may raise anything
         with suppress(Exception):
-            return str(encode(form))
+            return str(json.dumps(form))  # which knows more types, and takes three times as long
     return ""
 
 

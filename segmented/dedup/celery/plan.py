@@ -13,7 +13,7 @@ from kombu.utils import json
 from segmented.dedup.celery.message import expires_in_ms, text_of, waits_ms
 from segmented.dedup.celery.models import ModelArguments
 from segmented.dedup.celery.rule import OnceRule, latest, per, serial, unique
-from segmented.dedup.celery.settings import OnceSettings, namespace_of, runs_when_down, store_of, timeout_of
+from segmented.dedup.celery.settings import OnceSettings
 from segmented.dedup.dedup import Dedup
 from segmented.dedup.identity import CallIdentity, Identity
 from segmented.dedup.outcomes import OutcomeForm
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from segmented.dedup.celery.message import OnceHeader
+    from segmented.dedup.celery.settings import Configured
     from segmented.models.dedup import PayloadDiffers
     from segmented.plans.drivers import Store
 
@@ -49,6 +50,7 @@ class OncePlan:
         self.name = name
         self.rule = rule
         self.terms = rule.terms(name)
+        self.queue_ms, self.quiet_ms, self.at_most_ms = rule.queue_ms, rule.quiet_ms, rule.at_most_ms
         self.form = OutcomeForm(json.dumps, json.loads, rule.size_max)
         self._arguments = ModelArguments(body)
         self._identity = CallIdentity(
@@ -57,24 +59,14 @@ class OncePlan:
         self._check_space()
 
     @property
+    def settings(self) -> Configured:
+        """Return the app's settings as they are now. Raises InvalidInput for an unusable one."""
+        return self._settings.get()
+
+    @property
     def store(self) -> Store:
         """Return the store of the app's records, in this process."""
-        return store_of(self._settings)
-
-    @property
-    def runs_when_down(self) -> bool:
-        """Return whether a task runs if its records cannot be reached. Raises InvalidInput for an unknown setting."""
-        return runs_when_down(self._settings)
-
-    @property
-    def is_off(self) -> bool:
-        """Return whether the app's setting `once_off` lets every call run."""
-        return bool(self._settings.get("once_off"))
-
-    @property
-    def timeout(self) -> float:
-        """Return how many seconds a publisher waits for the records' server. Raises InvalidInput."""
-        return timeout_of(self._settings)
+        return self.settings.store
 
     def identity(
         self, arguments: Sequence[Any] | None, options: Mapping[str, Any] | None, *, given: str | None = None
@@ -107,7 +99,7 @@ class OncePlan:
 
     def record(self, key: str) -> RecordName:
         """Return the record of a key."""
-        return RecordName(namespace_of(self._settings), key)
+        return RecordName(self.settings.namespace, key)
 
     def record_to_show(self, key: str, message: str = "") -> RecordName:
         """Return the record of a key for an operator. Raises InvalidInput for `serial` without a message."""
@@ -131,7 +123,7 @@ class OncePlan:
 
     def waits_ms(self, expires: datetime | str | float | None, delay_ms: int) -> int:
         """Return for how long a message keeps its key beyond its delay."""
-        return waits_ms(self.app, self.rule.queue_ms, expires, delay_ms)
+        return waits_ms(self.app, self.queue_ms, expires, delay_ms)
 
     def next_attempt(
         self, attempt: int, delay_ms: int, expires: datetime | str | float | None, text: str = ""
@@ -142,7 +134,7 @@ class OncePlan:
 
     def compare_rule(self) -> None:
         """Log if the rule makes other keys than the one that the records know, and let them know this one."""
-        rules = Dedup(self.store, namespace_of(self._settings), keep=RULE_KEPT)
+        rules = Dedup(self.store, self.settings.namespace, keep=RULE_KEPT)
         rule, name = self._identity.made_of, f"rule of {self.name}"
         known = rules.call(name, lambda: rule)
         if known != rule:

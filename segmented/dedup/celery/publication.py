@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.utils import uuid
@@ -26,7 +26,7 @@ from segmented.dedup.celery.message import OnceHeader, due_in_ms, expires_in_ms,
 from segmented.dedup.celery.repeats import tell
 from segmented.errors import InvalidInput, OtherPayload, SegmentedError, StoreError, StoreUnavailable, WrongKind
 from segmented.events.traces import CURRENT
-from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
+from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers, RecordName
 from segmented.protocol import CancelMessage, ClaimKey
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from segmented.dedup.celery.plan import OncePlan
     from segmented.dedup.celery.result import OnceResult
+    from segmented.dedup.celery.settings import Configured
     from segmented.dedup.identity import Identity
 
 CANVAS: Final = ("task_id", "group_id", "chord", "chain", "link", "link_error")
@@ -44,11 +45,12 @@ CANVAS: Final = ("task_id", "group_id", "chord", "chain", "link", "link_error")
 Answer = KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which takes twice as long
 class Publication:
     """One call of `apply_async`."""
 
     plan: OncePlan
+    settings: Configured
     identity: Identity
     options: dict[str, Any]
     """The options given to `apply_async`, including links."""
@@ -58,36 +60,39 @@ class Publication:
     """Publishes with options; everything else stays the same."""
     handle: Callable[[str], OnceResult]
     """Creates the handle of a message id."""
+    record: RecordName = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Name the record of the call."""
+        self.record = RecordName(self.settings.namespace, self.identity.key)
 
     def publish(self) -> AsyncResult[Any]:
         """Claim the key and publish, or answer as the rule says."""
-        header = self._header(self.options.get("task_id") or uuid())
+        message = self.options.get("task_id") or uuid()
         if self.plan.rule.kind == "serial":  # every message runs, so nothing is claimed
-            return self._sent(header)
+            return self._sent(self._header(message))
         try:
-            return self._decided(header)
+            return self._decided(message)
         except (OtherPayload, StoreError):
             if "parent_id" not in self.options:  # Celery names it when it continues a canvas, and only then
                 raise
-            return self._sent(header)
+            return self._sent(self._header(message))
 
-    def _decided(self, header: OnceHeader) -> AsyncResult[Any]:
-        runs_when_down = self.plan.runs_when_down
-        message = header.message
+    def _decided(self, message: str) -> AsyncResult[Any]:
         claimed = self._changed(self._header(message, is_claimed=True))
         answer = self._claimed(message, claimed)
         match answer:
-            case StoreError():
-                if not runs_when_down:
-                    raise answer
-                return self._sent(header)  # the worker checks again
             case KeyClaimed():
                 return self._first(message, answer, claimed)
+            case StoreError():
+                if not self.settings.runs_when_down:
+                    raise answer
+                return self._sent(self._header(message))  # the worker checks again
             case KeyHeld(first) | PayloadDiffers(first) if self._is_next_step_of(first):
                 return self._sent(self._header(message, is_put_off=True))
             case PayloadDiffers():
                 raise self.plan.other_payload(self.identity.key, answer)
-        return self._repeat(header, answer)
+        return self._repeat(message, answer)
 
     def _is_next_step_of(self, message: str) -> bool:
         """Return whether the caller is the body of the message that has the key, and the rule lets a repeat wait."""
@@ -105,34 +110,34 @@ class Publication:
         """
         operation = self._claiming(message, options)
         try:
-            store = self.plan.store
+            store = self.settings.store
         except StoreUnavailable as error:
             return error
         try:
-            return store.execute(operation, deadline=store.clock.now() + self.plan.timeout)
+            return store.execute(operation, deadline=store.clock.now() + self.settings.timeout)
         except WrongKind:
             raise
         except StoreError as error:
             return error
 
     def _claiming(self, message: str, options: dict[str, Any]) -> ClaimKey:
-        rule, terms = self.plan.rule, self.plan.terms
-        is_latest = rule.kind == "latest"
-        delay_ms = rule.quiet_ms if is_latest else self._delay_ms()
+        plan, terms = self.plan, self.plan.terms
+        is_latest = plan.rule.kind == "latest"
+        delay_ms = plan.quiet_ms if is_latest else self._delay_ms()
         expires = self.options.get("expires")
         return ClaimKey(
-            self.plan.record(self.identity.key),
+            self.record,
             message,
             self.identity.payload_print,
-            self.plan.name,
-            self.plan.waits_ms(expires, delay_ms),
+            plan.name,
+            plan.waits_ms(expires, delay_ms),
             terms.remember_ms,
             delay_ms=delay_ms,
-            delay_max_ms=rule.at_most_ms,
+            delay_max_ms=plan.at_most_ms,
             resend_ms=terms.resend_ms,
             is_blocked_by_run=not is_latest,
-            expires_ms=expires_in_ms(self.plan.app, expires),
-            text=self.plan.text(self.arguments, options),
+            expires_ms=expires_in_ms(plan.app, expires),
+            text=plan.text(self.arguments, options),
             call_text=self._call_text() if is_latest else "",
         )
 
@@ -156,12 +161,12 @@ class Publication:
         except BaseException:
             # It is unknown whether it was sent. The caller gets an error, so the message must never begin.
             with suppress(SegmentedError):
-                self.plan.store.execute(self._cancelling(message))
+                self.settings.store.execute(self._cancelling(message))
             raise
 
     def _cancelling(self, message: str) -> CancelMessage:
         terms = self.plan.terms
-        return CancelMessage(self.plan.record(self.identity.key), message, terms.remember_ms, terms.run_on)
+        return CancelMessage(self.record, message, terms.remember_ms, terms.run_on)
 
     def _header(
         self, message: str, *, follows: str = "", is_claimed: bool = False, is_put_off: bool = False
@@ -173,7 +178,7 @@ class Publication:
             follows=follows,
             is_claimed=is_claimed,
             is_put_off=is_put_off,
-            namespace=self.plan.record(self.identity.key).namespace,
+            namespace=self.record.namespace,
             serializer=str(self.options.get("serializer") or ""),
         )
 
@@ -189,21 +194,22 @@ class Publication:
         result.is_repeat, result.first_id = result.id != first, first
         belongs = getattr(result, "belongs", None)  # an eager result belongs to none
         if belongs is not None:
-            belongs(self.plan, self.plan.record(self.identity.key))
+            belongs(self.plan, self.record)
         return result  # type: ignore[no-any-return]  # a handle
 
     # --- a repeat ---
 
-    def _repeat(self, header: OnceHeader, answer: KeyHeld | OutcomeKept) -> AsyncResult[Any]:
+    def _repeat(self, message: str, answer: KeyHeld | OutcomeKept) -> AsyncResult[Any]:
+        key = self.identity.key
         if isinstance(answer, KeyHeld) and answer.resend:
             self._resend(answer)
         if any(self.options.get(name) for name in CANVAS):
-            return self._sent(self._header(header.message, follows=answer.message))
-        tell(self.plan.name, header.key, answer.message, "returned")
+            return self._sent(self._header(message, follows=answer.message))
+        tell(self.plan.name, key, answer.message, "returned")
         first = self.handle(answer.message)
         self._known(first, answer.message)
         first.is_repeat = True
-        return first.ended(header.key, answer, self.plan.form) if isinstance(answer, OutcomeKept) else first
+        return first.ended(key, answer, self.plan.form) if isinstance(answer, OutcomeKept) else first
 
     def _resend(self, answer: KeyHeld) -> None:
         tell(self.plan.name, self.identity.key, answer.message, "resent")

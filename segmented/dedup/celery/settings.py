@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.terms import checked_namespace
@@ -23,54 +24,82 @@ from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from celery import Celery
 
     from segmented.plans.drivers import Store
 
+NAMES: Final = ("once_url", "once_store", "once_namespace", "once_when_down", "once_off", "once_timeout")
 WHEN_DOWN: Final = ("refuse", "run")
 ANSWER_SECONDS: Final = 2.0
 _guard = Guard()
 _stores: dict[str, RedisStore] = {}
 
 
-class OnceSettings:
-    """Reads an app's settings, and caches them until they change.
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The settings of an app, checked."""
 
-    Celery looks for a setting in several places, by several names. Every task needs three, and in a worker that does
-    little else these look-ups were a tenth of the cost of deduplication.
+    app_name: str
+    given: Any
+    """The setting `once_store`."""
+    url: str
+    namespace: str
+    runs_when_down: bool
+    """Whether tasks run and are published if the records cannot be reached. Then a repeat may run as well."""
+    is_off: bool
+    timeout: float
+    """Seconds that the records' server may take to answer a publisher."""
+
+    @property
+    def store(self) -> Store:
+        """Return the store of the app's records, opened by the first call in this process."""
+        if self.given is not None:
+            return self.given if is_sync_store(self.given) else sync_store(self.given, "once_store")
+        found = _stores.get(self.url)
+        return self._opened() if found is None else found
+
+    def _opened(self) -> Store:
+        if not self.url:
+            message = f"the app {self.app_name!r} has no once_url: set it to the Redis server of the records"
+            raise InvalidInput(message)
+        with _guard.lock:
+            if self.url not in _stores:
+                _stores[self.url] = _opened(self.url, self.timeout)
+            return _stores[self.url]
+
+
+class OnceSettings:
+    """Reads an app's settings, and caches them until one of them changes.
+
+    Celery looks for a setting in several places, by several names. Every task needs most of them, and these look-ups
+    were a tenth of the cost of deduplication.
     """
 
     def __init__(self, app: Celery) -> None:
         """Create an empty cache, since a task is created before its app is configured."""
         self.app = app
-        self._read: dict[str, tuple[object, object, Any]] = {}
+        self._read: tuple[object, list[object], Configured] | None = None
 
-    def get(self, name: str, check: Callable[[Any], Any] | None = None) -> Any:  # noqa: ANN401  # any setting
-        """Return a setting, through `check` when it is read; None if it is not set."""
+    def get(self) -> Configured:
+        """Return the settings as they are now. Raises InvalidInput for an unusable one."""
         conf: Any = self.app.conf
-        changed = conf.changes.get(name)
-        known = self._read.get(name)
-        if known is None or known[0] is not conf or known[1] is not changed:
-            found = conf.get(name)
-            known = self._read[name] = (conf, changed, found if check is None else check(found))
+        changes = conf.changes
+        changed = [changes.get(name) for name in NAMES]
+        known = self._read
+        if known is None or known[0] is not conf or known[1] != changed:
+            known = self._read = (conf, changed, self._configured(conf))
         return known[2]
 
-
-def store_of(settings: OnceSettings) -> Store:
-    """Return the store of the app's records, opened by the first call in this process."""
-    given: Any = settings.get("once_store")
-    if given is not None:
-        return given if is_sync_store(given) else sync_store(given, "once_store")
-    url = settings.get("once_url")
-    if not url:
-        message = f"the app {settings.app.main!r} has no once_url: set it to the Redis server of the records"
-        raise InvalidInput(message)
-    with _guard.lock:
-        if url not in _stores:
-            _stores[url] = _opened(url, timeout_of(settings))
-        return _stores[url]
+    def _configured(self, conf: Any) -> Configured:  # noqa: ANN401  # Celery's settings
+        return Configured(
+            app_name=self.app.main,
+            given=conf.get("once_store"),
+            url=conf.get("once_url") or "",
+            namespace=checked_namespace(conf.get("once_namespace") or self.app.main or "celery"),
+            runs_when_down=_is_run(conf.get("once_when_down")),
+            is_off=bool(conf.get("once_off")),
+            timeout=_as_seconds(conf.get("once_timeout")),
+        )
 
 
 def _opened(url: str, timeout: float) -> RedisStore:
@@ -92,32 +121,12 @@ def _opened(url: str, timeout: float) -> RedisStore:
         raise StoreRefused(message) from error
 
 
-def namespace_of(settings: OnceSettings) -> str:
-    """Return the namespace of the app's records."""
-    namespace: str = settings.get(
-        "once_namespace", lambda found: checked_namespace(found or settings.app.main or "celery")
-    )
-    return namespace
-
-
-def runs_when_down(settings: OnceSettings) -> bool:
-    """Return whether tasks run and are published if the records cannot be reached. Then a repeat may run as well."""
-    found: bool = settings.get("once_when_down", _is_run)
-    return found
-
-
 def _is_run(found: object) -> bool:
     said = found or WHEN_DOWN[0]
     if said not in WHEN_DOWN:
         message = f"once_when_down is {said!r}: give one of {', '.join(WHEN_DOWN)}"
         raise InvalidInput(message)
     return said == "run"
-
-
-def timeout_of(settings: OnceSettings) -> float:
-    """Return how many seconds the records' server may take to answer a publisher. Raises InvalidInput."""
-    seconds: float = settings.get("once_timeout", _as_seconds)
-    return seconds
 
 
 def _as_seconds(found: Any) -> float:  # noqa: ANN401  # any setting

@@ -198,9 +198,10 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
             if plan is not None:
                 self._note_attempt(plan, given, (args, kwargs))
             return sent
-        identity = plan.identity(args, kwargs, given=uuid() if is_off or plan.is_off else once_key)
+        settings = plan.settings
+        identity = plan.identity(args, kwargs, given=uuid() if is_off or settings.is_off else once_key)
         given.setdefault("expires", self.expires)
-        return Publication(plan, identity, given, (args, kwargs), send, self.AsyncResult).publish()
+        return Publication(plan, settings, identity, given, (args, kwargs), send, self.AsyncResult).publish()
 
     def apply(self, *arguments: Any, **passed_on: Any) -> EagerResult[Any]:  # noqa: ANN401  # as Celery's own
         """Run the task here, under its record, as Celery does in eager mode."""

@@ -15,7 +15,7 @@ from segmented.clock import ManualClock
 from segmented.dedup import once_per
 from segmented.dedup.celery import Once, OnceRule, serial, unique
 from segmented.dedup.celery.message import HEADER, OnceHeader, header_of
-from segmented.dedup.celery.settings import OnceSettings, namespace_of
+from segmented.dedup.celery.settings import OnceSettings
 from segmented.dedup.web import WebOptions, all_clients
 from segmented.errors import InvalidInput
 from segmented.protocol import BeginRun
@@ -225,11 +225,11 @@ def settings_app() -> Celery:
 
 def test_a_setting_that_is_changed_after_it_was_read_is_seen(settings_app: Celery) -> None:
     settings = OnceSettings(settings_app)
-    assert settings.get("once_url") is None
+    assert settings.get().url == ""
     settings_app.conf.once_url = "redis://one"
-    assert settings.get("once_url") == "redis://one"
+    assert settings.get().url == "redis://one"
     settings_app.conf.update(once_url="redis://two")
-    assert settings.get("once_url") == "redis://two"
+    assert settings.get().url == "redis://two"
 
 
 def test_a_namespace_that_cannot_be_part_of_a_key_is_refused_each_time(settings_app: Celery) -> None:
@@ -237,9 +237,9 @@ def test_a_namespace_that_cannot_be_part_of_a_key_is_refused_each_time(settings_
     settings_app.conf.once_namespace = "x" * 101
     for _ in range(2):
         with pytest.raises(InvalidInput, match="has 101 characters; the maximum is 100"):
-            namespace_of(settings)
+            settings.get()
     settings_app.conf.once_namespace = "short"
-    assert namespace_of(settings) == "short"
+    assert settings.get().namespace == "short"
 
 
 @pytest.mark.parametrize(
