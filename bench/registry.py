@@ -35,7 +35,7 @@ QUICK_STOCK: Final = StockSizes(
     sharded_stock=5_000,
     grant_seconds=1.0,
 )
-QUICK_DEDUP: Final = DedupSizes(rounds=3, tasks=100, records=20_000, live_keys=(10_000, 100_000), claims=5_000)
+QUICK_DEDUP: Final = DedupSizes(rounds=3, tasks=50, records=5_000, claims=5_000, seconds=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     DEDUP: Benchmark(
         "a trivial task with Once compared with a plain one; memory per record; a claim among live keys",
         _dedup,
-        f"{QUICK_DEDUP.rounds} rounds instead of {DedupSizes().rounds}, claims among 100,000 keys instead of 1,000,000",
+        f"{QUICK_DEDUP.rounds} rounds instead of {DedupSizes().rounds}, and claims among fewer keys",
     ),
     WORKERS: Benchmark(
         "orders through workers compared with an empty task, singly and by the hundred; idle latency; after a kill",

@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
@@ -49,6 +49,10 @@ WARM_UP: Final = 30
 TRIP_MAX: Final = 0.15
 """Maximum cost of a round trip that `Once` adds, as a share of the plain task's time."""
 TRIPS_MAX: Final = 2.0
+PUBLISHER_MAX: Final = 1.25
+WORKER_MAX: Final = 1.3
+"""Maximum CPU times, as a multiple of those of the plain task."""
+ROUNDS_MIN: Final = 3
 
 
 def measure_trivial(context: BenchContext) -> list[Figure]:
@@ -60,14 +64,18 @@ def measure_trivial(context: BenchContext) -> list[Figure]:
         for kind in KINDS:
             driver.burst(kind, [f"warm-{index}" for index in range(WARM_UP)])
         other_load = OtherLoad(client, driver)
+        until = time.monotonic() + sizes.seconds
         for number in range(sizes.rounds):
+            if number >= ROUNDS_MIN and time.monotonic() > until:
+                break
             context.progress("trivial tasks", number, sizes.rounds)
             order = list(KINDS)
             shuffle(order)
             for kind in order:
                 found[kind].append(driver.burst(kind, [f"{number}-{index}" for index in range(sizes.tasks)]))
         cores = other_load.cores()
-    return [*figures_of(found), Figure("cores that others used meanwhile", cores, "")]
+    rounds = {"rounds": len(found[PLAIN])}
+    return [*figures_of(found), Figure("cores that others used meanwhile", cores, "", detail=rounds)]
 
 
 def figures_of(found: Bursts) -> list[Figure]:
@@ -111,7 +119,7 @@ def _of_worker(found: Bursts, kind: str) -> list[Figure]:
     each = [(ratio - 1) / added for ratio in times]
     return [
         of_rounds(f"{kind} / {plain}: time of a task in the worker", times, ""),
-        of_rounds(f"{kind} / {plain}: CPU of the worker", cpu, ""),
+        of_rounds(f"{kind} / {plain}: CPU of the worker", cpu, "", at_most=WORKER_MAX),
         Figure(f"{kind}: round trips of the worker", trips, "", at_most=TRIPS_MAX, is_promise=True),
         of_rounds(f"{kind}: added by each of {added:g} more round trips", each, "", at_most=TRIP_MAX),
         of_rounds(f"{kind}: server time of its scripts", [burst.server for burst in found[kind]], "us"),
@@ -121,8 +129,10 @@ def _of_worker(found: Bursts, kind: str) -> list[Figure]:
 def _of_publisher(found: Bursts, kind: str) -> list[Figure]:
     trips = statistics.median(burst.published_trips for burst in found[kind])
     times = _ratios(found, kind, lambda burst: burst.published)
+    cpu = _ratios(found, kind, lambda burst: burst.published_cpu)
     figures = [
         of_rounds(f"{kind} / {BESIDE[kind]}: time of apply_async", times, ""),
+        of_rounds(f"{kind} / {BESIDE[kind]}: CPU of apply_async", cpu, "", at_most=PUBLISHER_MAX),
         Figure(f"{kind}: round trips of apply_async", trips, "", at_most=TRIPS_MAX, is_promise=True),
     ]
     if trips:
@@ -185,11 +195,18 @@ def batches(count: int, size: int = BATCH) -> Iterator[range]:
 
 
 def performed(
-    context: BenchContext, store: RedisStore, phase: str, count: int, make: Callable[[int], Operation[Any]]
+    context: BenchContext,
+    store: RedisStore,
+    phase: str,
+    count: int,
+    make: Callable[[int], Operation[Any]],
+    until: float = inf,
 ) -> Iterator[Any]:
     """Perform one operation per number, in batches, two at a time: one on the server, one being made here."""
 
     def perform(batch: range) -> list[Any]:
+        if batch.start and time.monotonic() > until:
+            return []
         return store.execute_many([make(index) for index in batch])
 
     with ThreadPoolExecutor(2) as threads:
@@ -208,14 +225,18 @@ def _message(name: str, index: int) -> str:
 
 def measure_claims(context: BenchContext) -> list[Figure]:
     """Fill two databases of the server, then claim more keys in each of them alternately."""
-    few, many = context.sizes.live_keys
+    seconds = context.sizes.seconds
     with server_of(context, FEW) as small, server_of(context, MANY) as large:
-        for (store, _), count in ((small, few), (large, many)):
-            made = performed(context, store, f"claiming {count:,} keys", count, lambda index: claiming("live", index))
-            deque(made, maxlen=0)
+        few, many = (
+            _claimed_in_time(context, store, count, time.monotonic() + seconds)
+            for (store, _), count in zip((small, large), context.sizes.live_keys, strict=True)
+        )
         found: dict[int, list[float]] = {few: [], many: []}
         probes = list(batches(context.sizes.claims, PROBE))
+        until = time.monotonic() + seconds
         for number, batch in enumerate(probes):
+            if number >= ROUNDS_MIN and time.monotonic() > until:
+                break
             context.progress("claims among live keys", number, len(probes))
             sides = [(few, small), (many, large)]
             for count, side in sides if number % 2 else reversed(sides):
@@ -235,6 +256,12 @@ def measure_claims(context: BenchContext) -> list[Figure]:
             for count, times in found.items()
         ),
     ]
+
+
+def _claimed_in_time(context: BenchContext, store: RedisStore, count: int, until: float) -> int:
+    """Claim keys, and at least a batch; return how many."""
+    made = performed(context, store, f"claiming {count:,} keys", count, lambda index: claiming("live", index), until)
+    return sum(1 for _ in made)
 
 
 def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:

@@ -31,6 +31,8 @@ class Burst:
     """The cost of tasks of one kind, per task. Times are in microseconds."""
 
     published: float
+    published_cpu: float
+    """CPU time of this process."""
     published_trips: float
     """Scripts that the server ran for the publisher."""
     worked: float
@@ -63,10 +65,10 @@ class WorkerDriver:
         self._app.tasks["hold"].apply_async()
         self._next_message()
         counter = Counter(self._client)
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.process_time()
         for item in items:
             task.apply_async((item,))
-        published = time.perf_counter() - began
+        published, published_cpu = time.perf_counter() - began, time.process_time() - began_cpu
         published_trips, _ = counter.of()
         self._app.tasks["mark"].apply_async()
         counter = Counter(self._client)
@@ -75,7 +77,13 @@ class WorkerDriver:
         trips, server = counter.of()
         each = 1e6 / count
         return Burst(
-            published * each, published_trips / count, worked * each, cpu * each, trips / count, server / count
+            published * each,
+            published_cpu * each,
+            published_trips / count,
+            worked * each,
+            cpu * each,
+            trips / count,
+            server / count,
         )
 
     def _next_message(self) -> str:

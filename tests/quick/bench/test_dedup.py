@@ -7,7 +7,7 @@ from bench.micro.dedup.worker_driver import Burst
 
 
 def burst(worked: float, *, trips: float = 0.0, published: float = 100.0, published_trips: float = 0.0) -> Burst:
-    return Burst(published, published_trips, worked, worked / 2, trips, 20.0)
+    return Burst(published, published / 2, published_trips, worked, worked / 2, trips, 20.0)
 
 
 def figures(ours: list[Burst]) -> dict[str, Figure]:

@@ -69,6 +69,13 @@ def test_the_whole_benchmark_shows_every_figure_and_empties_the_server(private_v
     assert is_empty(private_valkey)
 
 
+def test_each_part_of_the_benchmark_ends_when_its_time_is_over(private_valkey: ValkeyServer) -> None:
+    sizes = Sizes(rounds=99, tasks=2, records=100, live_keys=(500, 99_000), claims=99_000, seconds=0.0)
+    found = {figure.name: figure for figure in measure_dedup(private_valkey.url, display_on(Console()), sizes).figures}
+    assert found["cores that others used meanwhile"].detail["rounds"] == 3
+    assert "a claim: server time, 1,000 live keys / 500" in found
+
+
 def test_a_server_that_holds_keys_is_refused_and_keeps_them(private_valkey: ValkeyServer) -> None:
     with redis.Redis.from_url(at_database(private_valkey.url, 5)) as client:
         client.set("theirs", "1")
