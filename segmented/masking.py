@@ -16,7 +16,7 @@ NUMBERS: Final = frozenset(
         *("db", "protocol", "socket_timeout", "socket_connect_timeout", "socket_read_size", "max_connections"),
         *("health_check_interval", "heartbeat", "ssl_min_version"),
         *("port", "connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"),
-        *("tcp_user_timeout", "immutable", "nolock"),
+        *("tcp_user_timeout", "immutable", "nolock", "read_timeout", "write_timeout"),
     }
 )
 """Options whose values are shown if they are numbers."""
@@ -33,6 +33,8 @@ HARMLESS: Final = frozenset(
         *("require_auth", "passfile", "service", "sslmode", "sslnegotiation", "sslcert", "sslkey", "sslrootcert"),
         *("sslcrl", "sslcrldir", "sslsni", "ssl_min_protocol_version", "ssl_max_protocol_version"),
         *("uri", "mode", "cache"),
+        # MariaDB and MySQL
+        *("unix_socket", "charset", "ssl_ca", "ssl_cert", "ssl_key", "ssl_capath", "ssl_cipher"),
     }
 )
 """Options whose values are shown; all other values are hidden, since another option may be a mistyped `password`."""
@@ -41,7 +43,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 PATHS: Final = ("unix://", "redis+socket://", "sqlite://", "sqlite+")
 """Schemes followed by a path, in which an @ or a colon is an ordinary character."""
-NO_HOST: Final = (*PATHS, "postgresql")
+NO_HOST: Final = (*PATHS, "postgresql", "mysql", "mariadb")
 """Schemes in which a path may directly follow the @."""
 NUMBERED: Final = ("redis://", "rediss://", "redis+cluster://", "rediss+cluster://")
 """Schemes whose path is the number of a database."""

@@ -126,7 +126,7 @@ DatabaseOption = Annotated[
         metavar="URL",
         envvar=DATABASE_VARIABLE,
         callback=_running_database,
-        help="Order database: postgresql:// or sqlite:///path.",
+        help="Order database: postgresql://, mysql:// or sqlite:///path.",
     ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]

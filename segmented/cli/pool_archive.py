@@ -44,7 +44,7 @@ TableOption = Annotated[
     typer.Option(
         "--database",
         metavar="URL",
-        help="Database whose table segmented_archives is the archive's: postgresql:// or sqlite:///path.",
+        help="Database whose table segmented_archives is the archive's: postgresql://, mysql:// or sqlite:///path.",
     ),
 ]
 

@@ -115,7 +115,8 @@ DatabaseOption = Annotated[
     typer.Option(
         metavar="URL",
         parser=address,
-        help=f"Order database, postgresql:// or sqlite:///path; {ELSEWHERE} [default: an embedded PostgreSQL]",
+        help=f"Order database, postgresql://, mysql:// or sqlite:///path; {ELSEWHERE} "
+        "[default: an embedded PostgreSQL]",
     ),
 ]
 BrokerOption = Annotated[

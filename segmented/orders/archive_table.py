@@ -12,7 +12,6 @@ from sqlalchemy import (
     MetaData,
     PrimaryKeyConstraint,
     Table,
-    Text,
     delete,
     insert,
     inspect,
@@ -22,7 +21,7 @@ from sqlalchemy import (
 from segmented.locks.sql_edge import close_engine
 from segmented.orders.edge import translated
 from segmented.orders.engine import connect, parse, shown
-from segmented.orders.tables import SKU_LENGTH_MAX, identifier
+from segmented.orders.tables import LONG_TEXT, SKU_LENGTH_MAX, identifier
 from segmented.stock.archiving.target import ArchiveTarget
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ archives = Table(
     Column("sku", identifier(SKU_LENGTH_MAX), nullable=False),
     Column("epoch", Integer, nullable=False, autoincrement=False),
     Column("number", BigInteger, nullable=False, autoincrement=False),
-    Column("line", Text, nullable=False),
+    Column("line", LONG_TEXT, nullable=False),
     PrimaryKeyConstraint("sku", "epoch", "number", name="segmented_archives_key"),
 )
 

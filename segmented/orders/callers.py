@@ -15,7 +15,7 @@ from functools import cache
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from sqlalchemy import Connection, NullPool, create_engine
+from sqlalchemy import URL, Connection, NullPool, create_engine
 from sqlalchemy.orm import Session
 
 from segmented.errors import InvalidInput, StoreRefused
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 POSTGRESQL: Final = "postgresql+psycopg"
 SQLITE: Final = "sqlite+pysqlite"
+MYSQL: Final = {"MySQLdb": "mysql+mysqldb", "pymysql": "mysql+pymysql"}
+"""By the module of the connection that Django has."""
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     POSTGRESQL: {"use_native_hstore": False},  # it would register a type on the caller's connection
-    SQLITE: {},
 }
 NEEDS: Final = "within= needs a transaction that has begun: call it inside"
 
@@ -76,7 +77,7 @@ class Borrowed:
     owner: object
     """The caller's connection."""
     driver: _Lent
-    dialect: str
+    dialect: URL
     spoil: Callable[[], None]
     """Called after a failure: the transaction must not be committed."""
 
@@ -100,10 +101,10 @@ _LENT: Final[ContextVar[_Lent]] = ContextVar("segmented_lent")
 
 
 @cache
-def _engine(dialect: str) -> Engine:
-    """Return the engine whose next connection is the one lent."""
-    options = OPTIONS[dialect] | {"poolclass": NullPool, "hide_parameters": True}
-    return create_engine(f"{dialect}://", creator=_LENT.get, **options)
+def _engine(dialect: URL) -> Engine:
+    """Return the engine whose next connection is the one lent; it remembers the name of its first one's database."""
+    options = OPTIONS.get(dialect.drivername, {}) | {"poolclass": NullPool, "hide_parameters": True}
+    return create_engine(dialect, creator=_LENT.get, **options)
 
 
 def begun(transaction: Any) -> Transaction:  # noqa: ANN401  # whatever the caller passes
@@ -169,7 +170,7 @@ def _lent_by(connection: Any, cursor: Callable[[], Any]) -> Borrowed:  # noqa: A
     if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
         message = f"{NEEDS} `with connection.transaction()`"
         raise InvalidInput(message)
-    return Borrowed(connection, _Lent(connection, cursor), POSTGRESQL, lambda: None)
+    return Borrowed(connection, _Lent(connection, cursor), URL.create(POSTGRESQL), lambda: None)
 
 
 def _cursor_of(connection: Any) -> Callable[[], Any]:  # noqa: ANN401  # whatever the caller passes
@@ -197,17 +198,20 @@ def _of_django(connection: Any) -> Borrowed | None:  # noqa: ANN401  # whatever 
         message = f"within Django's transaction on {connection.alias!r}: nothing is stored: {BROKEN}"
         raise StoreRefused(message)
     driver = connection.connection
+    module, name = type(driver).__module__.partition(".")[0], None
     if _is_of("psycopg", "Connection", driver):
         lent, dialect = _Lent(driver, _cursor_of(driver)), POSTGRESQL
     elif _is_of("sqlite3", "Connection", driver):
         lent, dialect = _Lent(driver, driver.cursor), SQLITE
+    elif module in MYSQL:
+        lent, dialect, name = _Lent(driver, driver.cursor), MYSQL[module], connection.settings_dict["NAME"]
     else:
         message = (
-            f"within= takes Django's connections to PostgreSQL (psycopg 3) and SQLite, not {connection.alias!r}, "
-            f"which is of {connection.vendor} with {type(driver).__module__.partition('.')[0]}"
+            "within= takes Django's connections to PostgreSQL (psycopg 3), MySQL, MariaDB and SQLite, "
+            f"not {connection.alias!r}, which is of {connection.vendor} with {module}"
         )
         raise InvalidInput(message)
-    return Borrowed(connection, lent, dialect, lambda: _spoil(connection))
+    return Borrowed(connection, lent, URL.create(dialect, database=name), lambda: _spoil(connection))
 
 
 def _spoil(connection: Any) -> None:  # noqa: ANN401  # whatever the caller passes

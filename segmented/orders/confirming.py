@@ -64,12 +64,12 @@ class Confirming:
 
     def __init__(self, statements: Statements) -> None:
         """Create with one database's statements."""
-        self._statements = statements
+        self.statements = statements
 
     def confirm(self, connection: Connection, claim: Claim) -> ConfirmAnswer:
         """Confirm one order in a transaction of its own. Raises OrderMismatch."""
         try:
-            sequence = self._statements.confirm_alone(connection, given_values(claim))
+            sequence = self.statements.confirm_alone(connection, given_values(claim))
             if sequence is not None:
                 return Confirmed(replay=False, sequence=sequence)
             return self._look(connection, claim) or self._confirm_at_tail(connection, claim)
@@ -83,9 +83,9 @@ class Confirming:
         """
         for _ in range(MOVES_MAX):
             connection.rollback()
-            connection.exec_driver_sql(self._statements.begin)
+            connection.exec_driver_sql(self.statements.begin)
             try:
-                if self._statements.confirm(connection, given_values(claim)) is not None:
+                if self.statements.confirm(connection, given_values(claim)) is not None:
                     return Confirmed(replay=False)
             except IntegrityError as error:
                 return self._fate(connection, claim, error)
@@ -103,15 +103,16 @@ class Confirming:
         No statement fails for an order that has a row, because that would abort the caller's transaction.
         """
         values = given_values(claim)
-        sequence = self._statements.confirm_within(connection, values)
+        sequence = self.statements.confirm_within(connection, values)
         if sequence is None:
-            answer = self._look(connection, claim) or self._move_quota(connection, claim)
+            look = self._look_within
+            answer = look(connection, claim) or self._move_quota(connection, claim, look)
             if answer is not None:
                 return answer
-            sequence = self._statements.confirm_within(connection, values)
+            sequence = self.statements.confirm_within(connection, values)
         if sequence is not None:
             return Confirmed(replay=False, sequence=sequence)
-        answer = self._look(connection, claim)
+        answer = self._look_within(connection, claim)
         if answer is None:
             message = f"segment {claim.segment} of {claim.sku!r} refused {claim.order.order_id!r} with room for it"
             raise StoreRefused(message)
@@ -119,10 +120,13 @@ class Confirming:
 
     def refuse_within(self, connection: Connection, sku: str, order_id: str) -> bool:
         """Void an unknown order in the caller's transaction, so that it is never sold; False if it has a row by now."""
-        return self._statements.void(connection, order_values(sku, Order(order_id)))
+        return self.statements.void(connection, order_values(sku, Order(order_id)))
 
     def _look(self, connection: Connection, claim: Claim) -> ConfirmAnswer | None:
         return classify(claim, read_standing(connection, given_values(claim)))
+
+    def _look_within(self, connection: Connection, claim: Claim) -> ConfirmAnswer | None:
+        return classify(claim, self.statements.read_within(connection, given_values(claim)))
 
     def _fate(self, connection: Connection, claim: Claim, error: IntegrityError) -> ConfirmAnswer:
         """Return the answer from the order's row. Without a row another constraint failed: raises the error again."""
@@ -134,12 +138,12 @@ class Confirming:
 
     def _confirm_at_tail(self, connection: Connection, claim: Claim) -> ConfirmAnswer:
         """Move quota and confirm under the same locks, so that no other order can take the units in between."""
-        connection.exec_driver_sql(self._statements.begin)
-        answer = self._move_quota(connection, claim)
+        connection.exec_driver_sql(self.statements.begin)
+        answer = self._move_quota(connection, claim, self._look)
         if answer is not None:
             connection.rollback()
             return answer
-        sequence = self._statements.confirm(connection, given_values(claim))
+        sequence = self.statements.confirm(connection, given_values(claim))
         if sequence is None:
             message = f"segment {claim.segment} of {claim.sku!r} refused {claim.order.order_id!r} with room for it"
             raise StoreRefused(message)
@@ -148,14 +152,16 @@ class Confirming:
 
     def _make_room(self, connection: Connection, claim: Claim) -> None:
         """Move quota; the next attempt finds what has become of the order."""
-        connection.exec_driver_sql(self._statements.begin)
-        self._move_quota(connection, claim)
+        connection.exec_driver_sql(self.statements.begin)
+        self._move_quota(connection, claim, self._look)
         connection.commit()
 
-    def _move_quota(self, connection: Connection, claim: Claim) -> ConfirmAnswer | None:
+    def _move_quota(
+        self, connection: Connection, claim: Claim, look: Callable[[Connection, Claim], ConfirmAnswer | None]
+    ) -> ConfirmAnswer | None:
         """Lock all rows of the sku, read again, and fill the segment from the fullest ones. None: there is room now."""
         rows = lock_segments(connection, claim.sku)
-        answer = self._look(connection, claim)
+        answer = look(connection, claim)
         if answer is not None:
             return answer
         moves = plan_moves(rows, claim.segment, claim.order.quantity)

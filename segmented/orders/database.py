@@ -28,14 +28,13 @@ from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
 from segmented.orders.cart_rows import CartRows
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany, StoreWith
+from segmented.orders.dialects import STATEMENTS
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, connect, shown
 from segmented.orders.ledger import LedgerRows
 from segmented.orders.outcome_rows import OutcomeRows
-from segmented.orders.postgresql import PostgresStatements
 from segmented.orders.prune_rows import PruneRows
 from segmented.orders.return_rows import ReturnRows
-from segmented.orders.sqlite import SqliteStatements
 from segmented.orders.standing import Claim, fate
 from segmented.orders.statements import order_values
 from segmented.orders.stocking import Stocking
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from segmented.orders.answers import ChangeRow, ConfirmAnswer, OrderRow, SegmentTotals, VoidAnswer
-    from segmented.orders.statements import Statements
 
 PAGE_SIZE: Final = 1_000
 
@@ -78,9 +76,7 @@ class OrderDatabase(NotPickled):
         self._is_closed = False
         self.where: Final = f"the order database {shown(engine.url)}"
         """Name of the database in messages, without secrets."""
-        self._statements: Statements = (
-            PostgresStatements() if engine.dialect.name == "postgresql" else SqliteStatements()
-        )
+        self._statements = STATEMENTS[engine.dialect.name]()
         self.confirming = Confirming(self._statements)
         """Confirms one order on a connection: the gate's own, or the caller's."""
         self._confirming_many = ConfirmingMany(self._statements)
@@ -108,10 +104,10 @@ class OrderDatabase(NotPickled):
         """Create missing tables. Safe to repeat, also concurrently. Raises InvalidInput for those of other releases."""
 
         def work(connection: Connection) -> None:
-            self._statements.begin_creating(connection)
-            check_version(connection, self.where)
-            create_missing(connection)
-            connection.commit()
+            with self._statements.creating(connection):
+                check_version(connection, self.where)
+                create_missing(connection)
+                connection.commit()
 
         self._run(work)
 

@@ -17,13 +17,20 @@ from sqlalchemy.exc import (
 )
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreRefused
+from segmented.locks import sql_edge
+from segmented.locks.sql_edge import code_of, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DEADLOCK_OR_SERIALIZATION: Final = frozenset({"40001", "40P01"})
-READ_ONLY: Final = "25006"
-"""Error code of a standby: another server, or this one later, can do it."""
+CONFLICTS: Final = sql_edge.CONFLICTS | {1205}
+"""1205: a lock's time-out of MariaDB and MySQL, which is how they end a deadlock if they do not look for them."""
+READ_ONLY: Final = frozenset({"25006", 1290, 1792, 1836})
+"""Error codes of a standby: another server, or this one later, can do it."""
+OF_CLIENT: Final = range(2_000, 3_000)
+"""Errors of the clients of MariaDB and MySQL: no connection, or a lost one."""
+PASSING_CODES: Final = frozenset({1020, 1040, 1041, 1047, 1053, 1203, 1205, 1213, 1226, 1317, 1927, 1969, 3024, 4031})
+"""Errors of MariaDB and MySQL: too many connections, a shutdown, an ended wait, or a conflict."""
 LACKS_TABLE: Final = re.compile(r"no such table|relation .* does not exist|Table .* doesn't exist")
 ANSWERED: Final = "FATAL"
 """The first word of a PostgreSQL server's refusal; errors of the driver itself lack it."""
@@ -36,21 +43,14 @@ PASSING: Final = (
 SQLITE_STATEMENT_WRONG: Final = frozenset({"SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_RANGE"})
 
 
-def reason(error: BaseException) -> str:
-    """Return the driver's message, in one line and without the statement or its values."""
-    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    said = str(original).partition("Is the server running")[0]  # this part is a question and does not fit our sentence
-    return " ".join(said.split()).rstrip(".")
-
-
 def is_away(error: Exception) -> bool:
     """Return whether a connection failed since no server answered, or one that accepts none at the moment."""
     if not isinstance(error, DBAPIError) or error.orig is None:
         return False
-    said = str(error.orig)
-    is_passing = any(word in said for word in PASSING)
-    is_unanswered = type(error.orig).__module__.startswith("psycopg") and ANSWERED not in said
-    return is_passing or (is_unanswered and not MISSAID.search(said))
+    words, code = str(error.orig), code_of(error)
+    is_passing = any(word in words for word in PASSING) or code in PASSING_CODES
+    is_unanswered = type(error.orig).__module__.startswith("psycopg") and ANSWERED not in words
+    return is_passing or ((is_unanswered or code in OF_CLIENT) and not MISSAID.search(words))
 
 
 def is_worth_repeating(error: DBAPIError) -> bool:
@@ -60,7 +60,7 @@ def is_worth_repeating(error: DBAPIError) -> bool:
 
 def is_conflict(error: DBAPIError) -> bool:
     """Return whether the database aborted the transaction because of a concurrent one."""
-    return getattr(error.orig, "sqlstate", None) in DEADLOCK_OR_SERIALIZATION
+    return code_of(error) in CONFLICTS
 
 
 @contextmanager
@@ -78,26 +78,31 @@ def translated(where: str) -> Iterator[None]:
         message = f"no connection to {where} was free in time; its pool is too small for the threads that share it"
         raise DatabaseUnavailable(message) from error
     except DataError as error:
-        message = f"{where} cannot store this value: {reason(error)}"
+        message = f"{where} cannot store this value: {said(error)}"
         raise InvalidInput(message) from error
     except (OperationalError, InterfaceError) as error:
         if _is_statement_wrong(error):
             raise StoreRefused(_refused(where, error)) from error
-        message = f"{where} did not answer: {reason(error)}"
+        answer = "cannot be written to now" if code_of(error) in READ_ONLY else "did not answer"
+        message = f"{where} {answer}: {said(error)}"
         raise DatabaseUnavailable(message) from error
     except SQLAlchemyError as error:
-        if getattr(getattr(error, "orig", None), "sqlstate", None) == READ_ONLY:
-            message = f"{where} cannot be written to now: {reason(error)}"
+        if isinstance(error, DBAPIError) and code_of(error) in READ_ONLY:
+            message = f"{where} cannot be written to now: {said(error)}"
             raise DatabaseUnavailable(message) from error
         raise StoreRefused(_refused(where, error)) from error
 
 
 def _refused(where: str, error: BaseException) -> str:
-    said = reason(error)
-    cure = "; create its tables with 'segmented orders migrate --database URL'" if LACKS_TABLE.search(said) else ""
-    return f"{where} refused the operation: {said}{cure}"
+    words = said(error)
+    cure = "; create its tables with 'segmented orders migrate --database URL'" if LACKS_TABLE.search(words) else ""
+    return f"{where} refused the operation: {words}{cure}"
 
 
 def _is_statement_wrong(error: DBAPIError) -> bool:
-    """Return whether SQLite reports a missing table; other databases have an error class for that."""
-    return isinstance(error.orig, sqlite3.Error) and error.orig.sqlite_errorname in SQLITE_STATEMENT_WRONG
+    """Return whether the statement is at fault, by its code: these drivers have no class for all of such errors."""
+    if isinstance(error.orig, sqlite3.Error):
+        return error.orig.sqlite_errorname in SQLITE_STATEMENT_WRONG
+    code = code_of(error)
+    is_known = code in PASSING_CODES | READ_ONLY or code in OF_CLIENT
+    return isinstance(code, int) and code > 0 and not is_known and error.statement is not None

@@ -17,9 +17,10 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from segmented.clock import in_seconds
 from segmented.errors import DatabaseUnavailable, InvalidInput
 from segmented.imports import needs
+from segmented.locks.sql_edge import said
 from segmented.masking import is_harmless, is_readable, masked, unknown
-from segmented.orders import postgresql, sqlite
-from segmented.orders.edge import is_away, reason
+from segmented.orders import mysql, postgresql, sqlite
+from segmented.orders.edge import is_away
 
 if TYPE_CHECKING:
     import sqlite3
@@ -32,7 +33,13 @@ DRIVERS: Final = {
     postgresql.DRIVER: postgresql.DRIVER,
     "sqlite": sqlite.DRIVER,
     sqlite.DRIVER: sqlite.DRIVER,
+    "mysql": mysql.DRIVER,
+    mysql.DRIVER: mysql.DRIVER,
+    "mariadb": mysql.DRIVER,
+    "mariadb+pymysql": mysql.DRIVER,
 }
+PACKAGES: Final = {postgresql.DRIVER: "psycopg", mysql.DRIVER: "pymysql"}
+"""The optional packages of the drivers."""
 CONNECT_TIMEOUT_MIN: Final = 2
 """Seconds; the driver's minimum."""
 
@@ -64,7 +71,8 @@ class Deadlines:
 def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engine:
     """Return an engine for the order database at `url`, after one test connection.
 
-    The URL is `postgresql://user:password@host/database` (psycopg 3) or `sqlite:///path`. `timeout` is the maximum time
+    The URL is `postgresql://user:password@host/database` (psycopg 3), `mysql://user:password@host/database` (pymysql;
+    MariaDB or MySQL) or `sqlite:///path`. `timeout` is the maximum time
     of one statement, in seconds. `pool_size` limits the connections; a thread waits for one as long as for a statement.
     An engine must not be used across a fork. Raises DatabaseUnavailable if no server answers, InvalidInput for a URL or
     a server that cannot be used; their texts never contain a password.
@@ -76,8 +84,9 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
         )
         raise InvalidInput(message)
     parsed = parse(url)
-    is_postgresql = parsed.drivername == postgresql.DRIVER
-    hidden = {name: value for name, value in parsed.query.items() if is_postgresql and not _is_harmless(name, value)}
+    driver = parsed.drivername
+    options = parsed.query if driver in PACKAGES else {}
+    hidden = {name: value for name, value in options.items() if not _is_harmless(name, value)}
     try:
         engine = create_engine(
             parsed.difference_update_query(hidden),  # an engine shows its URL, with the values of all options
@@ -85,16 +94,16 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
             isolation_level="AUTOCOMMIT",
             execution_options={GUARDED: True},
             hide_parameters=True,
+            enable_from_linting=False,  # it takes the joins of MariaDB and MySQL for products
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=timeout,
             pool_use_lifo=True,  # few connections, with prepared statements and a warm server process behind each
         )
     except ImportError as error:
-        message = needs("an order database at postgresql://", "psycopg")
+        message = needs(f"an order database at {parsed.get_backend_name()}://", PACKAGES[driver])
         raise InvalidInput(message) from error
-    prepare = _prepare_postgresql if is_postgresql else _prepare_sqlite
-    prepare(engine, Deadlines(timeout))
+    PREPARE[driver](engine, Deadlines(timeout))
     try:
         _try_out(engine)
     except InvalidInput:
@@ -102,7 +111,7 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
         raise
     except (SQLAlchemyError, ValueError, TypeError) as error:
         engine.dispose()
-        message = f"the order database {shown(parsed)} cannot be used: {reason(error)}"
+        message = f"the order database {shown(parsed)} cannot be used: {said(error)}"
         raise (DatabaseUnavailable if is_away(error) else InvalidInput)(message) from error
     except BaseException:
         engine.dispose()
@@ -124,20 +133,21 @@ def parse(url: str) -> URL:
         # Neither the URL nor the error, which may quote it, is shown: an unparsed part may be a password.
         message = (
             "the order database's URL cannot be read; it should look like postgresql://user:password@host/database "
-            "(with %40 for @ in a password) or sqlite:///path"
+            "(with %40 for @ in a password), mysql://user:password@host/database or sqlite:///path"
         )
         raise InvalidInput(message)
     driver = DRIVERS.get(parsed.drivername)
     if driver is None:
         message = (
-            f"{parsed.drivername}:// is not a supported order database; use postgresql:// (psycopg 3) or sqlite:///path"
+            f"{parsed.drivername}:// is not a supported order database; "
+            "use postgresql:// (psycopg 3), mysql:// (pymysql) or sqlite:///path"
         )
         raise InvalidInput(message)
     if driver == sqlite.DRIVER and not _is_plain_file(parsed):
         message = f"the order database {shown(parsed)} is not a plain file; name one as in sqlite:///path"
         raise InvalidInput(message)
-    if driver == postgresql.DRIVER:
-        _check_options(parsed)
+    if driver in PACKAGES:
+        _check_options(parsed, driver)
     return parsed.set(drivername=driver)
 
 
@@ -161,13 +171,12 @@ def _has_misplaced_options(url: URL) -> bool:
     return MISPLACED.search(where) is not None
 
 
-def _check_options(url: URL) -> None:
+def _check_options(url: URL, driver: str) -> None:
     """Refuse an option that the driver does not know; the driver would report it as an unreachable server."""
     try:
-        from psycopg.pq import Conninfo  # noqa: PLC0415  # psycopg is optional; `connect` says that it is missing
-    except ImportError:
+        known = mysql.OPTIONS if driver == mysql.DRIVER else postgresql.known_options()
+    except ImportError:  # `connect` says that it is missing
         return
-    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
     if not all(port.isdecimal() for port in ",".join(url.normalized_query.get("port", ())).split(",") if port):
         message = f"the order database {shown(url)} cannot be used: the option port should be a number"
         raise InvalidInput(message)
@@ -273,6 +282,10 @@ def _check_pooled(where: str, role: str, found: Mapping[str, str], wanted: Mappi
         raise InvalidInput(message)
 
 
+def _prepare_mysql(engine: Engine, deadlines: Deadlines) -> None:
+    mysql.prepare(engine, deadlines, shown(engine.url))
+
+
 def _prepare_sqlite(engine: Engine, deadlines: Deadlines) -> None:
     """Let readers and the single writer work concurrently, and sync every commit to disk."""
 
@@ -293,3 +306,11 @@ def _prepare_sqlite(engine: Engine, deadlines: Deadlines) -> None:
                 f"journal_mode={mode}, synchronous={synchronous}"
             )
             raise InvalidInput(message)
+
+
+PREPARE: Final = {
+    postgresql.DRIVER: _prepare_postgresql,
+    mysql.DRIVER: _prepare_mysql,
+    sqlite.DRIVER: _prepare_sqlite,
+}
+"""What sets the connections of each driver up."""

@@ -171,7 +171,7 @@ def _insert_missing(dialect: str) -> Insert:
         return postgresql.insert(ledger).from_select(COLUMNS, found, include_defaults=False).on_conflict_do_nothing()
     if dialect == "sqlite":
         return sqlite.insert(ledger).on_conflict_do_nothing()
-    return mysql.insert(ledger).on_duplicate_key_update(line=ledger.c.line)
+    return mysql.insert(ledger).on_duplicate_key_update(line=ledger.c.line)  # a row that is there counts as unchanged
 
 
 def _as_arrays(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:

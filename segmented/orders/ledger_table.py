@@ -9,24 +9,18 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
     Index,
     Integer,
     PrimaryKeyConstraint,
     String,
     Table,
-    Text,
     false,
 )
-from sqlalchemy.dialects import mysql
 
 from segmented.models import ORDER_ID_BYTES_MAX
-from segmented.orders.tables import SKU_LENGTH_MAX, identifier, metadata
+from segmented.orders.tables import LONG_TEXT, MICROSECONDS, SKU_LENGTH_MAX, identifier, metadata
 
 KIND_LENGTH_MAX: Final = 16
-
-MICROSECONDS: Final = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
-"""A time whose microseconds are kept everywhere."""
 
 ledger = Table(
     "segmented_ledger",
@@ -39,12 +33,12 @@ ledger = Table(
     Column("kind", String(KIND_LENGTH_MAX), nullable=False),
     Column("order_id", identifier(ORDER_ID_BYTES_MAX)),
     Column("quantity", BigInteger, nullable=False),
-    Column("customer_id", Text),
+    Column("customer_id", LONG_TEXT),
     Column("changed_at", MICROSECONDS, nullable=False),
     Column("segment", Integer),
-    Column("parts", Text),
+    Column("parts", LONG_TEXT),
     Column("fence", BigInteger),
-    Column("note", Text),
+    Column("note", LONG_TEXT),
     Column("chain", String(16), nullable=False),
     Column("is_lost", Boolean, nullable=False, server_default=false()),
     PrimaryKeyConstraint("sku", "shard", "epoch", "sequence", "line", name="segmented_ledger_key"),

@@ -12,11 +12,10 @@ from alembic.config import Config
 from sqlalchemy import inspect
 
 from segmented.errors import InvalidInput
+from segmented.orders.dialects import STATEMENTS
 from segmented.orders.edge import translated
 from segmented.orders.engine import shown
-from segmented.orders.postgresql import PostgresStatements
-from segmented.orders.sqlite import SqliteStatements
-from segmented.orders.versions import ADDED, FIRST, HEAD, known_revision, stamp, versions
+from segmented.orders.versions import ADDED, FIRST, HEAD, create_missing, known_revision, stamp, versions
 from segmented.process import Guard
 
 if TYPE_CHECKING:
@@ -48,18 +47,16 @@ def migrate(engine: Engine) -> Migrated:
     revision that lack columns of the first one. On PostgreSQL and SQLite all of it happens, or nothing.
     """
     where = f"the order database {shown(engine.url)}"
-    with ONE_AT_A_TIME.lock, translated(where), engine.connect() as connection:
-        if connection.dialect.name == "postgresql":
-            PostgresStatements().begin_creating(connection)
-        elif connection.dialect.name == "sqlite":
-            SqliteStatements().begin_creating(connection)
+    statements = STATEMENTS[engine.dialect.name]()
+    with ONE_AT_A_TIME.lock, translated(where), engine.connect() as connection, statements.creating(connection):
         before = known_revision(connection, where)
-        if before == HEAD:
-            return Migrated(before, HEAD)
-        if before is not None and not inspect(connection).has_table(versions.name):
-            _check_columns(connection, where)
-            stamp(connection, before)
-        run_revisions(connection)
+        if not statements.undoes_tables and before in {None, HEAD}:
+            create_missing(connection)  # also what an interrupted call has not created
+        elif before != HEAD:
+            if before is not None and not inspect(connection).has_table(versions.name):
+                _check_columns(connection, where)
+                stamp(connection, before)
+            run_revisions(connection)
         connection.commit()
     return Migrated(before, HEAD)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from sqlalchemy import and_, exists, insert, select, tuple_, update
+from sqlalchemy import and_, exists, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from segmented.orders.ledger_table import ledger
-from segmented.orders.tables import CONFIRMED, VOID, orders, outcomes
+from segmented.orders.tables import CONFIRMED, VOID, behind, orders, outcomes
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -84,7 +84,7 @@ class OutcomeRows:
             .where(
                 ledger.c.sku == self._key["sku"],
                 ledger.c.shard == self._key["shard"],
-                tuple_(*at) > tuple_(place.epoch, place.sequence, place.line),
+                behind(*at, place.epoch, place.sequence, place.line),
                 ledger.c.kind.in_(ENDS),
             )
             .order_by(*at)

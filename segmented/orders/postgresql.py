@@ -6,6 +6,7 @@ and its one value would cost as much as the driver's. Its pool, its transactions
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Integer, String, Text, any_, bindparam, collate, column, func, insert, select, update
@@ -14,7 +15,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import DBAPIError
 
 from segmented.orders.plain_envelope import confirm_plain
-from segmented.orders.reading import find_orders, lock_these
+from segmented.orders.reading import find_orders, lock_these, read_standing
 from segmented.orders.statements import (
     ORDER_COLUMNS,
     SELECT_HAS_ORDER,
@@ -29,7 +30,8 @@ from segmented.orders.statements import (
 from segmented.orders.tables import orders, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import BindParameter, Column, Connection, Insert, Select, TableValuedAlias
     from sqlalchemy.engine.interfaces import ExecutionContext
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from segmented.orders.answers import Confirmed, SegmentRow
     from segmented.orders.deciding import Decision, StoredOrder
-    from segmented.orders.standing import Claim
+    from segmented.orders.standing import Claim, Standing
 
 DRIVER: Final = "postgresql+psycopg"
 FAILED: Final = "segmented_failed"
@@ -50,6 +52,7 @@ class PostgresStatements:
     """SQL texts for psycopg."""
 
     begin = "BEGIN"
+    undoes_tables = True
 
     def __init__(self) -> None:
         """Build the texts."""
@@ -59,10 +62,12 @@ class PostgresStatements:
         self._has_order = _text(SELECT_HAS_ORDER)
         self._void = _text(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
 
-    def begin_creating(self, connection: Connection) -> None:
+    @contextmanager
+    def creating(self, connection: Connection) -> Iterator[None]:
         """Open a transaction under a lock, because CREATE TABLE IF NOT EXISTS fails when two run concurrently."""
         connection.exec_driver_sql(self.begin)
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
+        yield
 
     def confirm(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Take the units and insert the order. An order that has a row raises IntegrityError and changes nothing."""
@@ -78,6 +83,18 @@ class PostgresStatements:
             return sequence  # type: ignore[no-any-return]  # a number
         connection.execute(_GIVE_BACK, values)
         return None
+
+    def whole(self, _connection: Connection) -> AbstractContextManager[None]:
+        """Do nothing: a failed statement aborts the transaction."""
+        return nullcontext()
+
+    def read_within(self, connection: Connection, values: dict[str, Any]) -> Standing:
+        """Read it in one statement."""
+        return read_standing(connection, values)
+
+    def latest(self, read: Select[Any]) -> Select[Any]:
+        """Return the read: under READ COMMITTED it shows that, and under REPEATABLE READ the insert failed."""
+        return read
 
     def confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
         """Confirm an envelope in one statement, or change nothing."""
@@ -125,6 +142,13 @@ class PostgresStatements:
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Insert the void unless the order has a row; waits for a concurrent confirm of the same order."""
         return connection.exec_driver_sql(self._void, values).rowcount == 1
+
+
+def known_options() -> set[str]:
+    """Return the options of an address that the driver knows. Raises ImportError without it."""
+    from psycopg.pq import Conninfo  # noqa: PLC0415  # it is optional
+
+    return {option.keyword.decode() for option in Conninfo.get_defaults()}
 
 
 def first_value(connection: Connection, text: str, values: dict[str, Any]) -> int | None:

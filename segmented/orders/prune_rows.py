@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import and_, delete, func, or_, select, text, tuple_, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import and_, delete, func, or_, select, text, update
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from segmented.orders.ledger_table import ledger
 from segmented.orders.reading import in_utc
-from segmented.orders.tables import CONFIRMED, orders
+from segmented.orders.tables import CONFIRMED, behind, orders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Insert, Select
 
     from segmented.orders.stocking import Run
 
@@ -71,20 +71,18 @@ class PruneRows:
 
     def delete(self, sku: str, order_ids: Sequence[str]) -> tuple[int, int]:
         """Delete up to 1,000 orders, add their sold units to the pool's row, and return both numbers."""
-        these = (orders.c.sku == sku, orders.c.order_id.in_(order_ids))
-        gone = delete(orders).where(*these).returning(orders.c.state, orders.c.quantity)
+        chosen = select(orders.c.order_id, orders.c.state, orders.c.quantity).where(
+            orders.c.sku == sku, orders.c.order_id.in_(order_ids)
+        )
 
         def work(connection: Connection) -> tuple[int, int]:
             connection.exec_driver_sql(self._begin)
-            found = connection.execute(gone).all()
+            found = connection.execute(chosen.with_for_update()).all()
+            gone = [row.order_id for row in found]  # others may have come back since they were read
+            connection.execute(delete(orders).where(orders.c.sku == sku, orders.c.order_id.in_(gone)))
             units = sum(row.quantity for row in found if row.state == CONFIRMED)
             if units:
-                insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-                content = {"sku": sku, "order_id": PRUNED_ID, "state": CONFIRMED, "segment": 0, "epoch": 0}
-                added = insert(orders).values(quantity=units, **content)
-                key = (orders.c.sku, orders.c.order_id)
-                summed = {"quantity": orders.c.quantity + added.excluded.quantity}
-                connection.execute(added.on_conflict_do_update(index_elements=key, set_=summed))
+                connection.execute(_add_pruned(connection.dialect.name, sku, units))
             connection.commit()
             return len(found), units
 
@@ -99,8 +97,8 @@ class PruneRows:
         """Read the skus and the numbers of shards that have a relayed ledger, one after the other."""
         sku, shard = "", 0
         while True:
-            behind = or_(ledger.c.sku > sku, and_(ledger.c.sku == sku, ledger.c.shard > shard))
-            following = select(ledger.c.sku, ledger.c.shard).where(behind).order_by(ledger.c.sku, ledger.c.shard)
+            key = (ledger.c.sku, ledger.c.shard)
+            following = select(*key).where(behind(*key, sku, shard)).order_by(*key)
             found = self._run(partial(_first_row_of, following.limit(1)))
             if found is None:
                 return
@@ -155,13 +153,13 @@ class PruneRows:
         table = key[0].table
         count, after, is_more = 0, None, True
         while is_more:
-            behind = of_it if after is None else (*of_it, tuple_(*key) > tuple_(*after))
-            end = select(*key).where(*behind).order_by(*key).offset(PAGE - 1).limit(1)
+            rest = of_it if after is None else (*of_it, behind(*key, *after))
+            end = select(*key).where(*rest).order_by(*key).offset(PAGE - 1).limit(1)
 
             def work(connection: Connection) -> tuple[int, Any]:
                 connection.exec_driver_sql(self._begin)
                 last = connection.execute(end).one_or_none()  # noqa: B023  # runs before the next page
-                page = behind if last is None else (*behind, tuple_(*key) <= tuple_(*last))  # noqa: B023  # runs before the next page
+                page = rest if last is None else (*rest, ~behind(*key, *last))  # noqa: B023  # runs before the next page
                 named = (*page, table.c.customer_id == customer_id)
                 if dry_run:
                     return connection.execute(select(func.count()).select_from(table).where(*named)).scalar_one(), last
@@ -174,7 +172,7 @@ class PruneRows:
         return count
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of both tables with their indexes; empty on SQLite, which does not say."""
+        """Return the bytes of both tables with their indexes; empty on other databases than PostgreSQL."""
         size = text(
             "SELECT relname, pg_total_relation_size(oid) FROM pg_class WHERE oid IN (to_regclass(:a), to_regclass(:b))"
         )
@@ -186,6 +184,17 @@ class PruneRows:
             return {row[0]: row[1] for row in found}
 
         return self._run(work)
+
+
+def _add_pruned(dialect: str, sku: str, units: int) -> Insert:
+    """Build the insert of the row with a pool's deleted units, or its update."""
+    content = {"sku": sku, "order_id": PRUNED_ID, "state": CONFIRMED, "segment": 0, "epoch": 0, "quantity": units}
+    summed = {"quantity": orders.c.quantity + units}
+    if dialect in {"mysql", "mariadb"}:
+        return mysql.insert(orders).values(content).on_duplicate_key_update(summed)
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    key = (orders.c.sku, orders.c.order_id)
+    return insert(orders).values(content).on_conflict_do_update(index_elements=key, set_=summed)
 
 
 def _first_of(wanted: Select[str | None], connection: Connection) -> str | None:

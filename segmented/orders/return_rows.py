@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from segmented.errors import ChangeMismatch
 from segmented.models import plain_text
 from segmented.orders.answers import Return
-from segmented.orders.statements import given
+from segmented.orders.statements import changed_row, given
 from segmented.orders.tables import BEGUN, CONFIRMED, DONE, VOID, changes, orders, returns, segments
 
 if TYPE_CHECKING:
@@ -71,13 +71,17 @@ _TAKE_BACK: Final = (
         state=case((orders.c.quantity > _UNITS, CONFIRMED), else_=VOID),
         quantity=case((orders.c.quantity > _UNITS, orders.c.quantity - _UNITS), else_=orders.c.quantity),
     )
-    .returning(orders.c.segment, orders.c.customer_id, orders.c.state, orders.c.quantity)
+)
+_TAKEN: Final = select(orders.c.segment, orders.c.customer_id, orders.c.state, orders.c.quantity).where(
+    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
 )
 _LOWER_SOLD: Final = (
     update(segments)
     .where(segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
     .values(sold=segments.c.sold - _UNITS)
-    .returning(segments.c.epoch)
+)
+_EPOCH: Final = select(segments.c.epoch).where(
+    segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment)
 )
 _ORDERS_SEGMENT: Final = select(orders.c.segment).where(
     orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
@@ -206,12 +210,12 @@ def _stored(connection: Connection, values: dict[str, Any]) -> ReturnStored | No
     restock after it has locked one, so one of the two finds the other.
     """
     connection.execute(_LOCK_SEGMENT, values)  # segments are locked before orders everywhere: no deadlock
-    taken = connection.execute(_TAKE_BACK, values).one_or_none()
-    if taken is None:
+    taken = changed_row(connection, _TAKE_BACK, _TAKEN, values)
+    lowered = taken and changed_row(connection, _LOWER_SOLD, _EPOCH, values | {"given_segment": taken.segment})
+    if taken is None or lowered is None:
         return None
-    epoch = connection.execute(_LOWER_SOLD, values | {"given_segment": taken.segment}).scalar_one()
-    connection.execute(_INSERT, values | {"given_epoch": epoch})
-    return ReturnStored(epoch, BEGUN, taken.customer_id, _kept(taken))
+    connection.execute(_INSERT, values | {"given_epoch": lowered.epoch})
+    return ReturnStored(lowered.epoch, BEGUN, taken.customer_id, _kept(taken))
 
 
 def _found(connection: Connection, wanted: Return) -> ReturnStored | NotReturned:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import bindparam, update
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.sqlite import dialect, insert as insert_on_conflict
 
-from segmented.orders.reading import find_orders, lock_these
+from segmented.orders.reading import find_orders, lock_these, read_standing
 from segmented.orders.statements import (
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
+    change_row,
+    changed_values,
     confirmed_values,
     give_back,
-    given,
     given_values,
     insert_confirmed,
     select_orders,
@@ -23,14 +25,15 @@ from segmented.orders.statements import (
 from segmented.orders.tables import orders, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
-    from sqlalchemy import Connection, Update
+    from sqlalchemy import Connection, Select
     from sqlalchemy.sql.elements import ClauseElement
 
     from segmented.orders.answers import Confirmed, SegmentRow
     from segmented.orders.deciding import Decision, StoredOrder
-    from segmented.orders.standing import Claim
+    from segmented.orders.standing import Claim, Standing
 
 DRIVER: Final = "sqlite+pysqlite"
 
@@ -40,19 +43,22 @@ class SqliteStatements:
 
     begin = "BEGIN IMMEDIATE"
     """A plain BEGIN would read first, and then fail instead of waiting for the write lock."""
+    undoes_tables = True
 
     def __init__(self) -> None:
         """Build the texts."""
         self._take_fenced = _text(take_units(fenced=True).returning(segments.c.sequence))
         self._take = _text(take_units(fenced=False).returning(segments.c.sequence))
         self._insert = _text(insert_confirmed())
-        self._change = _text(_change_row())
+        self._change = _text(change_row())
         self._has_order = _text(SELECT_HAS_ORDER)
         self._void = _text(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
 
-    def begin_creating(self, connection: Connection) -> None:
+    @contextmanager
+    def creating(self, connection: Connection) -> Iterator[None]:
         """Open a transaction; there is only one writer."""
         connection.exec_driver_sql(self.begin)
+        yield
 
     def confirm(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Take the units and insert the order. An order that has a row raises IntegrityError: roll back."""
@@ -77,6 +83,18 @@ class SqliteStatements:
         connection.execute(_GIVE_BACK, values)
         return None
 
+    def whole(self, _connection: Connection) -> AbstractContextManager[None]:
+        """Do nothing: no statement waits for another transaction once one has written."""
+        return nullcontext()
+
+    def read_within(self, connection: Connection, values: dict[str, Any]) -> Standing:
+        """Read it in one statement."""
+        return read_standing(connection, values)
+
+    def latest(self, read: Select[Any]) -> Select[Any]:
+        """Return the read: nobody has committed since the transaction wrote."""
+        return read
+
     def confirm_plain(self, _connection: Connection, _claims: Sequence[Claim]) -> list[Confirmed] | None:
         """Change nothing: there is no round trip to save."""
         return None
@@ -95,22 +113,7 @@ class SqliteStatements:
 
     def store_many(self, connection: Connection, decision: Decision) -> bool:
         """Write the decision. An order that has a row raises IntegrityError: roll back."""
-        sku = decision.confirmed[0].sku
-        rows = [
-            {
-                "given_sku": sku,
-                "given_segment": before.segment,
-                "given_quota": before.quota,
-                "given_sold": before.sold,
-                "given_fence": before.fence,
-                "given_epoch": before.epoch,
-                "new_quota": after.quota,
-                "new_sold": after.sold,
-                "new_fence": after.fence,
-                "new_sequence": after.sequence,
-            }
-            for before, after in ((change.before, change.after) for change in decision.changes)
-        ]
+        rows = changed_values(decision)
         if connection.exec_driver_sql(self._change, rows).rowcount != len(rows):
             return False
         connection.exec_driver_sql(self._insert, [given_values(claim) for claim in decision.confirmed])
@@ -126,16 +129,6 @@ _INSERT_WITHIN: Final = insert_on_conflict(orders).values(confirmed_values()).on
 _GIVE_BACK: Final = give_back()
 _THESE_SEGMENTS: Final = SELECT_SEGMENTS.where(segments.c.segment.in_(bindparam("numbers", expanding=True)))
 _THESE_ORDERS: Final = select_orders(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
-
-
-def _change_row() -> Update:
-    """Build the update of a row, if it is unchanged since the read."""
-    changing = (segments.c.quota, segments.c.sold, segments.c.fence)
-    read = (segments.c.sku, segments.c.segment, segments.c.epoch, *changing)
-    changes = {
-        column.name: bindparam(f"new_{column.name}", type_=column.type) for column in (*changing, segments.c.sequence)
-    }
-    return update(segments).where(*(column == given(column) for column in read)).values(changes)
 
 
 def _text(statement: ClauseElement) -> str:

@@ -1,4 +1,4 @@
-"""The interface of the two databases' different statements, and the statements that both share.
+"""The interface of the databases' different statements, and the statements that they share.
 
 SQLAlchemy Core builds every text once, at import or when a gate is created. What every order needs is sent as ready
 text, because composing it again would cost more than the database's driver does: the confirm, and the question whether
@@ -16,13 +16,14 @@ from segmented.orders.tables import CONFIRMED, VOID, orders, sales, segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
-    from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Insert, Select, Update
+    from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Insert, Row, Select, Update
 
     from segmented.models import Order
     from segmented.orders.answers import Confirmed, SegmentRow
     from segmented.orders.deciding import Decision, StoredOrder
-    from segmented.orders.standing import Claim
+    from segmented.orders.standing import Claim, Standing
 
 
 class Statements(Protocol):
@@ -31,8 +32,11 @@ class Statements(Protocol):
     begin: str
     """Opens a transaction; connections are in autocommit otherwise."""
 
-    def begin_creating(self, connection: Connection) -> None:
-        """Open a transaction in which no other process creates tables."""
+    undoes_tables: bool
+    """Whether a transaction that is rolled back takes back the tables that it created."""
+
+    def creating(self, connection: Connection) -> AbstractContextManager[None]:
+        """Open a transaction, or hold a lock, in which no other process creates tables."""
 
     def confirm(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Take the units and insert the order, inside a transaction. Returns the row's sequence; None: no change."""
@@ -42,6 +46,15 @@ class Statements(Protocol):
 
     def confirm_within(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Do the same inside the caller's transaction; None also for an order that has a row."""
+
+    def whole(self, connection: Connection) -> AbstractContextManager[None]:
+        """Let the block's statements in the caller's transaction be stored together, or none of them."""
+
+    def read_within(self, connection: Connection, values: dict[str, Any]) -> Standing:
+        """Read the input of `classify` in the caller's transaction, after `confirm_within` has changed nothing."""
+
+    def latest(self, read: Select[Any]) -> Select[Any]:
+        """Return a read in the caller's transaction that shows what others have committed since it began."""
 
     def confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
         """Confirm an envelope in one statement, a transaction of its own. None: nothing changed.
@@ -118,10 +131,46 @@ def take_units(*, fenced: bool) -> Update:
     return statement.values(changes)
 
 
+def changed_row(connection: Connection, change: Update, read: Select[Any], values: dict[str, Any]) -> Row[Any] | None:
+    """Change a locked row, and return what `read` selects of it; None if its conditions did not let it change."""
+    if connection.dialect.update_returning:
+        return connection.execute(change.returning(*read.selected_columns), values).one_or_none()
+    return connection.execute(read, values).one() if connection.execute(change, values).rowcount else None
+
+
 def give_back() -> Update:
     """Build the update that undoes `take_units` in the same transaction, for an order that has a row already."""
     of_it = (segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
     return update(segments).where(*of_it).values(sold=segments.c.sold - given(orders.c.quantity))
+
+
+def change_row() -> Update:
+    """Build the update of a row, if it is unchanged since the read."""
+    changing = (segments.c.quota, segments.c.sold, segments.c.fence)
+    read = (segments.c.sku, segments.c.segment, segments.c.epoch, *changing)
+    changes = {
+        column.name: bindparam(f"new_{column.name}", type_=column.type) for column in (*changing, segments.c.sequence)
+    }
+    return update(segments).where(*(column == given(column) for column in read)).values(changes)
+
+
+def changed_values(decision: Decision) -> list[dict[str, Any]]:
+    """Return the parameters of `change_row` for each changed row."""
+    return [
+        {
+            "given_sku": decision.confirmed[0].sku,
+            "given_segment": before.segment,
+            "given_quota": before.quota,
+            "given_sold": before.sold,
+            "given_fence": before.fence,
+            "given_epoch": before.epoch,
+            "new_quota": after.quota,
+            "new_sold": after.sold,
+            "new_fence": after.fence,
+            "new_sequence": after.sequence,
+        }
+        for before, after in ((change.before, change.after) for change in decision.changes)
+    ]
 
 
 STATE_CONFIRMED: Final = literal_column(f"'{CONFIRMED}'", orders.c.state.type)

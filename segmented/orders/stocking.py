@@ -80,9 +80,9 @@ _DONE_BY_OPENING: Final = (
 _RAISE_EPOCH: Final = (
     update(segments)
     .where(segments.c.sku == given(segments.c.sku))
-    .values(
-        epoch=given(segments.c.epoch),
-        sequence=case((segments.c.epoch == given(segments.c.epoch), segments.c.sequence), else_=0),
+    .ordered_values(  # MySQL sets them one after the other
+        (segments.c.sequence, case((segments.c.epoch == given(segments.c.epoch), segments.c.sequence), else_=0)),
+        (segments.c.epoch, given(segments.c.epoch)),
     )
 )
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from sqlalchemy import (
     DDL,
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     event,
     text,
 )
+from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -60,6 +62,18 @@ def _now_with_milliseconds(*_: object, **__: object) -> str:
     return "(strftime('%Y-%m-%d %H:%M:%f', 'now'))"
 
 
+class created_now(database_now):  # noqa: N801  # reads as the SQL function it stands for
+    """The same as a column's default, in UTC whatever the time zone of the connection is."""
+
+    inherit_cache = True
+
+
+@compiles(created_now, "mysql")
+@compiles(created_now, "mariadb")
+def _now_in_utc(*_: object, **__: object) -> str:
+    return "(utc_timestamp(6))"
+
+
 class random_id(FunctionElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
     """32 random hexadecimal digits."""
 
@@ -77,11 +91,60 @@ def _random_blob(*_: object, **__: object) -> str:
     return "lower(hex(randomblob(16)))"
 
 
+@compiles(random_id, "mysql")
+@compiles(random_id, "mariadb")
+def _random_text(*_: object, **__: object) -> str:
+    return "replace(uuid(), '-', '')"
+
+
+class behind(FunctionElement[Any]):  # noqa: N801  # reads as the comparison it stands for
+    """Whether a row's key, the first half of the arguments, is greater than the place in the second half."""
+
+    type = Boolean()
+    inherit_cache = True
+
+
+@compiles(behind)
+def _as_rows(element: behind, compiler: Any, **options: Any) -> str:  # noqa: ANN401  # SQLAlchemy has no public type
+    each = [compiler.process(one, **options) for one in element.clauses]
+    half = len(each) // 2
+    return f"({', '.join(each[:half])}) > ({', '.join(each[half:])})"
+
+
+@compiles(behind, "mysql")
+@compiles(behind, "mariadb")
+def _as_ranges(element: behind, compiler: Any, **options: Any) -> str:  # noqa: ANN401  # SQLAlchemy has no public type
+    """Write it out, because a comparison of rows does not use their index there."""
+    each = [compiler.process(one, **options) for one in element.clauses]
+    key, place = each[: len(each) // 2], each[len(each) // 2 :]
+    ranges = [
+        " AND ".join([*(f"{key[at]} = {place[at]}" for at in range(last)), f"{key[last]} > {place[last]}"])
+        for last in range(len(key))
+    ]
+    return f"({' OR '.join(f'({one})' for one in ranges)})"
+
+
+class ExactText(String):
+    """Text of MySQL and MariaDB that compares and sorts by bytes, trailing blanks included; without a length, long."""
+
+
+@compiles(ExactText, "mysql")
+@compiles(ExactText, "mariadb")
+def _exact_text(text_type: ExactText, compiler: Any, **_: object) -> str:  # noqa: ANN401  # SQLAlchemy has no public type
+    collation = "utf8mb4_nopad_bin" if compiler.dialect.is_mariadb else "utf8mb4_0900_bin"
+    kind = "MEDIUMTEXT" if text_type.length is None else f"VARCHAR({text_type.length})"
+    return f"{kind} CHARACTER SET utf8mb4 COLLATE {collation}"
+
+
 def identifier(length: int) -> String:
     """Return a text type that sorts by bytes everywhere, so that rows are locked and read in one order."""
-    in_mysql = String(length, collation="utf8mb4_bin")
     in_postgresql = String(length, collation="C")
-    return String(length).with_variant(in_postgresql, "postgresql").with_variant(in_mysql, "mysql", "mariadb")
+    return String(length).with_variant(in_postgresql, "postgresql").with_variant(ExactText(length), "mysql", "mariadb")
+
+
+LONG_TEXT: Final = Text().with_variant(ExactText(), "mysql", "mariadb")
+MICROSECONDS: Final = DateTime(timezone=True).with_variant(DATETIME(fsp=6), "mysql", "mariadb")
+"""A time whose microseconds are kept everywhere."""
 
 
 metadata = MetaData()
@@ -116,9 +179,9 @@ orders = Table(
     Column("segment", Integer),
     Column("fence", BigInteger),
     Column("epoch", Integer),
-    Column("customer_id", Text),
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
-    Column("reason", Text),
+    Column("customer_id", LONG_TEXT),
+    Column("created_at", MICROSECONDS, nullable=False, server_default=created_now()),
+    Column("reason", LONG_TEXT),
     PrimaryKeyConstraint("sku", "order_id", name="segmented_orders_key"),
     CheckConstraint(f"state IN ('{CONFIRMED}', '{VOID}')", name="segmented_orders_state_known"),
     CheckConstraint("quantity >= 1", name="segmented_orders_quantity_positive"),
@@ -136,7 +199,7 @@ changes = Table(
     Column("units", BigInteger, nullable=False),
     Column("state", String(16), nullable=False),
     Column("epoch", Integer, nullable=False),
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+    Column("created_at", MICROSECONDS, nullable=False, server_default=created_now()),
     PrimaryKeyConstraint("sku", "change_id", name="segmented_changes_key"),
     CheckConstraint(f"kind IN ('{RESTOCKED}', '{WITHDRAWN}', '{OPENED}')", name="segmented_changes_kind_known"),
     CheckConstraint(f"state IN ('{BEGUN}', '{DONE}', '{UNDONE}')", name="segmented_changes_state_known"),
@@ -152,7 +215,7 @@ returns = Table(
     Column("units", BigInteger, nullable=False),
     Column("state", String(16), nullable=False),
     Column("epoch", Integer, nullable=False),
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+    Column("created_at", MICROSECONDS, nullable=False, server_default=created_now()),
     PrimaryKeyConstraint("sku", "return_id", name="segmented_returns_key"),
     CheckConstraint(f"state IN ('{BEGUN}', '{DONE}')", name="segmented_returns_state_known"),
     CheckConstraint("units >= 1 AND epoch >= 1", name="segmented_returns_in_range"),
@@ -176,11 +239,11 @@ sales = Table(
     metadata,
     Column("sku", identifier(SKU_LENGTH_MAX), nullable=False),
     Column("sale_id", String(SALE_ID_LENGTH_MAX), nullable=False),
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+    Column("created_at", MICROSECONDS, nullable=False, server_default=created_now()),
     Column("limit_per_customer", BigInteger),
     Column("profile", String(PROFILE_LENGTH_MAX)),
-    Column("queue", Text),
-    Column("step", Text),
+    Column("queue", LONG_TEXT),
+    Column("step", LONG_TEXT),
     PrimaryKeyConstraint("sku", name="segmented_sales_key"),
 )
 """The identity of each sale, which its pool notes: a database that has another one is not the pool's. And the terms of

@@ -57,13 +57,15 @@ def known_revision(connection: Connection, where: str) -> str | None:
 
 
 def create_missing(connection: Connection) -> None:
-    """Create missing tables and store their revision, in a transaction in which no other process creates tables."""
+    """Create missing tables and store their revision, while no other process creates tables.
+
+    The revision comes first: where tables are not taken back with a transaction, the next call then creates the rest.
+    """
     if not missing_tables(connection):
         return  # nothing is created, so the account need not have the right to
-    found = _revision(connection)
-    metadata.create_all(connection)
-    if found is None:
+    if _revision(connection) is None:
         stamp(connection, HEAD)
+    metadata.create_all(connection)
 
 
 def stamp(connection: Connection, name: str) -> None:

@@ -102,21 +102,29 @@ def decide(
     with ExitStack() as stack, translated(what, given, table=TABLES):
         connection, owner = connected(transaction, stack)
         _check(connection, owner, gate, sku, asked)
-        claim = asked.claim(sku)
-        if claim is not None:
-            answer = _confirmed(connection, gate, claim, asked)
-            if isinstance(answer, answers.Confirmed):
-                if is_stored:
-                    lower_within(connection, sku, asked.order_id, claim.order.quantity)
-                return Outcome("confirmed", claim.order.quantity, answer.replay and not is_stored)
-            if not isinstance(answer, answers.Voided | None):
-                return answer
-        values = {"given_sku": sku, "given_order_id": asked.order_id}
-        row = connection.execute(SELECT_FATE, values).one_or_none()
-        if row is None and asked.record is None:
-            if gate.confirming.refuse_within(connection, sku, asked.order_id):
-                return Outcome("unknown", 0, replay=False)
-            row = connection.execute(SELECT_FATE, values).one_or_none()
+        with gate.confirming.statements.whole(connection):
+            return _decided(connection, gate, sku, asked, is_stored=is_stored)
+
+
+def _decided(
+    connection: Connection, gate: OrderDatabase, sku: str, asked: Wanted, *, is_stored: bool
+) -> Outcome | answers.ConfirmAnswer | OrderMismatch:
+    claim, read = asked.claim(sku), SELECT_FATE
+    if claim is not None:
+        answer = _confirmed(connection, gate, claim, asked)
+        if isinstance(answer, answers.Confirmed):
+            if is_stored:
+                lower_within(connection, sku, asked.order_id, claim.order.quantity)
+            return Outcome("confirmed", claim.order.quantity, answer.replay and not is_stored)
+        if not isinstance(answer, answers.Voided | None):
+            return answer
+        read = gate.confirming.statements.latest(SELECT_FATE)
+    values = {"given_sku": sku, "given_order_id": asked.order_id}
+    row = connection.execute(read, values).one_or_none()
+    if row is None and asked.record is None:
+        if gate.confirming.refuse_within(connection, sku, asked.order_id):
+            return Outcome("unknown", 0, replay=False)
+        row = connection.execute(gate.confirming.statements.latest(SELECT_FATE), values).one_or_none()
     if row is not None:
         state = stored_as(row.state, row.segment)
         if state == "cancelled" and claim is None and asked.record is not None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from segmented.servers import ValkeyServer
 
+DATABASES: Final = {"sqlite": "order_database", "postgresql": "postgres_database", "mariadb": "mariadb_database"}
 PATIENCE: Final = 120
 """Seconds."""
 
@@ -44,6 +45,9 @@ def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
 def every_database(request: pytest.FixtureRequest) -> str:
-    """The same, and on a real PostgreSQL in the real ring: for what the two do by statements of their own."""
-    url: str = request.getfixturevalue("order_database" if request.param == "sqlite" else "postgres_database")
+    """The same, and on a real PostgreSQL in the real ring: for what they do by statements of their own.
+
+    With `on_mariadb_too` on a real MariaDB, as well.
+    """
+    url: str = request.getfixturevalue(DATABASES[request.param])
     return url

@@ -20,6 +20,7 @@ from segmented.stock.archiving import FileArchive, archive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
 from segmented.stores.redis import RedisStore
+from tests.support.pools.gating import on_mariadb_too
 
 SKU = "concert"
 
@@ -135,6 +136,7 @@ def test_the_removal_is_finished_with_an_archive_that_was_moved(pool: Pool, tmp_
 # --- tables ---
 
 
+@on_mariadb_too
 def test_a_table_gets_the_same_lines_as_a_file(store: RedisStore, every_database: str, tmp_path: Path) -> None:
     digests: list[str] = []
     first: list[dict[str, Any]] = []

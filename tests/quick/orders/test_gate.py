@@ -29,14 +29,13 @@ from segmented.orders.answers import (
 )
 from segmented.orders.changing import restock_gated
 from segmented.orders.deciding import decide
-from segmented.orders.postgresql import PostgresStatements
+from segmented.orders.dialects import STATEMENTS
 from segmented.orders.sale import finish_reserved, take_order
-from segmented.orders.sqlite import SqliteStatements
 from segmented.stock import ShardedPool
 from segmented.stock.outbox import Outbox
 from tests.support.dying import Deaths
 from tests.support.pools.engines import engine_of
-from tests.support.pools.gating import NEW, REPLAY, confirm, hundred, one_by_one, sold, stored
+from tests.support.pools.gating import NEW, REPLAY, confirm, hundred, on_mariadb_too, one_by_one, sold, stored
 from tests.support.workers.envelope_till import BOTH
 
 
@@ -55,6 +54,7 @@ def test_opening_stores_a_row_a_segment(own_gate: Gate) -> None:
     assert totals == SegmentTotals(quota=5, sold=0, segments=rows, sale_id=totals.sale_id)
 
 
+@on_mariadb_too
 def test_opening_again_changes_nothing_and_says_what_is_there(own_gate: Gate) -> None:
     own_gate.open("mug", [3, 2], epoch=4)
     confirm(own_gate, "o-1", epoch=4)
@@ -105,6 +105,7 @@ def test_a_confirmed_order_is_stored_with_everything_and_moves_sold(own_gate: Ga
     assert own_gate.confirmed_units("mug") == 3
 
 
+@on_mariadb_too
 def test_the_time_of_an_order_is_the_databases_own(own_gate: Gate, every_database: str) -> None:
     own_gate.open("mug", [5])
     engine = connect(every_database)
@@ -198,6 +199,7 @@ def test_another_epoch_a_missing_segment_and_an_old_fence_come_before_sold_out(o
     assert own_gate.orders("mug", ["o-2"]) == {}
 
 
+@on_mariadb_too
 def test_a_full_segment_gets_quota_from_the_richest_with_slack(own_gate: Gate) -> None:
     own_gate.open("mug", [1, 10, 4])
     confirm(own_gate, "o-1")
@@ -226,6 +228,7 @@ def test_moving_quota_obeys_fence_and_epoch_too(own_gate: Gate) -> None:
     assert sold(own_gate) == {0: 1, 1: 0}
 
 
+@on_mariadb_too
 def test_ids_are_kept_as_they_are(own_gate: Gate) -> None:
     own_gate.open("mug", [9])
     ids = ["a", "A", "á", "a ", "%s", ":x", "'; --", "\N{SNOWMAN}", "%(given_sku)s"]
@@ -246,6 +249,7 @@ def test_a_void_order_can_never_be_confirmed(own_gate: Gate) -> None:
     assert (sold(own_gate), own_gate.confirmed_units("mug")) == ({0: 0}, 0)
 
 
+@on_mariadb_too
 def test_a_confirmed_order_cannot_be_voided(own_gate: Gate) -> None:
     own_gate.open("mug", [5])
     confirm(own_gate, "o-1", quantity=2)
@@ -428,6 +432,7 @@ def test_ids_of_an_envelope_are_kept_as_they_are(own_gate: Gate) -> None:
 # --- what happens meanwhile ---
 
 
+@on_mariadb_too
 def test_an_envelope_that_died_at_any_step_is_whole_or_not_there(
     every_database: str, open_gate: Callable[..., Gate]
 ) -> None:
@@ -449,6 +454,7 @@ def test_an_envelope_that_died_at_any_step_is_whole_or_not_there(
     assert seen == {0, 10}
 
 
+@on_mariadb_too
 def test_what_was_decided_from_rows_that_have_changed_since_is_not_written(own_gate: Gate) -> None:
     """The locks do not let it come so far; this is what holds without them."""
     own_gate.open("mug", [9, 9])
@@ -456,7 +462,7 @@ def test_what_was_decided_from_rows_that_have_changed_since_is_not_written(own_g
     assert decision is not None
     confirm(own_gate, "c")
     with engine_of(own_gate).connect() as connection:  # to say what the gate would say
-        statements = PostgresStatements() if connection.dialect.name == "postgresql" else SqliteStatements()
+        statements = STATEMENTS[connection.dialect.name]()
         connection.exec_driver_sql(statements.begin)
         assert not statements.store_many(connection, decision)
         connection.rollback()

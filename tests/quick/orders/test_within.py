@@ -17,6 +17,7 @@ from segmented.errors import AlreadySettled, InvalidInput, OrderQueued, PoolNotG
 from segmented.orders import AsyncGate, Gate, audit_both, connect
 from segmented.orders.answers import Return
 from tests.support.pools.both_sides import judged, sql_rows
+from tests.support.pools.gating import on_mariadb_too
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +76,7 @@ def let_hold_end(valkey: ValkeyServer) -> None:
         server.zadd(f"seg:{{{SKU}:0}}:holds", {"a": 1}, xx=True)
 
 
+@on_mariadb_too
 def test_the_shops_row_and_the_gates_are_stored_together_and_the_pool_is_told(
     pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer
 ) -> None:
@@ -89,6 +91,7 @@ def test_the_shops_row_and_the_gates_are_stored_together_and_the_pool_is_told(
     assert pool.audit().is_clean
 
 
+@on_mariadb_too
 def test_a_webhook_that_comes_again_is_a_replay_and_stores_no_second_row(
     pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_change_waits_for_the_transaction_that_has_stored_the_order(
     assert judged(valkey.url, every_database) == (8, 8, 0)
 
 
+@on_mariadb_too
 def test_an_order_that_a_webhook_found_unknown_is_never_sold(
     pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer
 ) -> None:
@@ -212,6 +216,7 @@ def test_a_webhook_for_an_order_that_waits_for_a_worker_is_put_off(
     assert judged(valkey.url, every_database) == (8, 0, 8)
 
 
+@on_mariadb_too
 @pytest.mark.parametrize("state", ["cancelled", "expired", "returned", "unknown"])
 def test_a_late_webhook_gets_the_orders_state_as_a_value(
     pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer, state: str
@@ -233,6 +238,7 @@ def test_a_late_webhook_gets_the_orders_state_as_a_value(
     assert invoices(every_database) == []
 
 
+@on_mariadb_too
 def test_the_last_units_move_to_the_segment_that_needs_them(
     pool: Pool, engine: Engine, every_database: str, valkey: ValkeyServer
 ) -> None:
@@ -276,6 +282,7 @@ def test_what_is_no_transaction_of_the_gates_database_is_refused_in_one_sentence
     assert (pool.state().reserved, sql_rows(every_database, "SELECT sum(sold) FROM segmented_segments")) == (3, [(0,)])
 
 
+@on_mariadb_too
 def test_a_transaction_on_an_older_schema_or_already_broken_is_refused(
     pool: Pool, engine: Engine, every_database: str
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import django
 import psycopg
+import pymysql
 import pytest
 from django.conf import settings
 from django.db import IntegrityError, connection, connections, transaction
@@ -19,6 +20,7 @@ from segmented.errors import InvalidInput, StoreRefused
 from segmented.orders import AsyncGate, Gate
 from segmented.servers import ValkeyServer
 from tests.support.pools.both_sides import judged, sql_rows
+from tests.support.pools.gating import on_mariadb_too
 
 SKU: Final = "mug"
 INVOICE: Final = "INSERT INTO invoices (order_id) VALUES (%s)"
@@ -36,6 +38,10 @@ def of_django(database: str) -> dict[str, object]:
     url = make_url(database)
     if url.drivername == "sqlite":
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": url.database}
+    if url.get_backend_name() == "mysql":
+        pymysql.install_as_MySQLdb()
+        place = {"unix_socket": url.query["unix_socket"]}
+        return {"ENGINE": "django.db.backends.mysql", "NAME": url.database, "USER": url.username, "OPTIONS": place}
     host = url.query.get("host", url.host)
     named = {"NAME": url.database, "USER": url.username, "HOST": host, "PORT": url.port, "PASSWORD": url.password}
     return {"ENGINE": "django.db.backends.postgresql"} | {name: value or "" for name, value in named.items()}
@@ -89,6 +95,7 @@ def invoices(database: str) -> list[str]:
     return sorted(order_id for (order_id,) in sql_rows(database, "SELECT order_id FROM invoices"))
 
 
+@on_mariadb_too
 def test_djangos_commit_stores_both_rows_and_tells_the_pool(
     pool: Pool, every_database: str, valkey: ValkeyServer
 ) -> None:
@@ -125,6 +132,7 @@ def test_a_rollback_of_django_or_of_its_savepoint_stores_neither_row(
     assert invoices(every_database) == ["a", "b", "c"]
 
 
+@on_mariadb_too
 @pytest.mark.parametrize("state", ["cancelled", "returned", "unknown"])
 def test_a_late_webhook_of_django_gets_the_orders_state(
     pool: Pool, every_database: str, valkey: ValkeyServer, state: str
@@ -179,6 +187,7 @@ def test_what_is_no_django_transaction_of_the_gates_database_is_refused(
     assert (pool.state().reserved, sql_rows(every_database, SOLD)) == (1, [(0,)])
 
 
+@on_mariadb_too
 def test_an_order_that_fails_in_django_spoils_the_transaction(
     pool: Pool, every_database: str, valkey: ValkeyServer
 ) -> None:

@@ -156,10 +156,10 @@ def test_another_process_gets_what_was_a_default_here(monkeypatch: pytest.Monkey
             ),
         ),
         (
-            {"SEGMENTED_DATABASE": "mysql://u:secret@host/shop"},
+            {"SEGMENTED_DATABASE": "oracle://u:secret@host/shop"},
             (
-                "SEGMENTED_DATABASE cannot be used: mysql:// is not a supported order database; use postgresql:// "
-                "(psycopg 3) or sqlite:///path"
+                "SEGMENTED_DATABASE cannot be used: oracle:// is not a supported order database; use postgresql:// "
+                "(psycopg 3), mysql:// (pymysql) or sqlite:///path"
             ),
         ),
         (

@@ -124,6 +124,7 @@ take_envelope(pool.plain, [order_id], gate=pool.gate, store_with=store_with)
     [
         ("sqlite", SESSION),
         ("postgresql", SESSION),
+        ("mariadb", SESSION),
         ("sqlite", DJANGO),
         ("postgresql", DJANGO),
         ("postgresql", PSYCOPG),
@@ -131,7 +132,7 @@ take_envelope(pool.plain, [order_id], gate=pool.gate, store_with=store_with)
         ("postgresql", ENVELOPE),
     ],
     ids=[
-        *("sqlite", "postgresql", "django-sqlite", "django-postgresql", "psycopg"),
+        *("sqlite", "postgresql", "mariadb", "django-sqlite", "django-postgresql", "psycopg"),
         *("envelope-sqlite", "envelope-postgresql"),
     ],
 )
@@ -139,8 +140,8 @@ def test_a_kill_at_each_statement_leaves_both_rows_or_none(
     kind: str, shop: str, request: pytest.FixtureRequest, tmp_path: Path, valkey: ValkeyServer
 ) -> None:
     database = f"sqlite:///{tmp_path / 'orders.sqlite'}"
-    if kind == "postgresql":
-        database = request.getfixturevalue("postgres_database")
+    if kind != "sqlite":
+        database = request.getfixturevalue("postgres_database" if kind == "postgresql" else "mariadb_database")
     url = make_url(database)
     own = url.set(drivername="postgresql+psycopg") if kind == "postgresql" else url
     engine = create_engine(own)

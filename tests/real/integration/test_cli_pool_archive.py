@@ -87,7 +87,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "two places": (["--to", "a", "--database", "sqlite:///b"], "name one place for the archive"),
     "no folder": (["--to", "/nowhere/sold.jsonl"], "there is no folder /nowhere"),
     "no name": (["--to", " "], "names no file"),
-    "no database": (["--database", "mysql://there"], "is not a supported order database"),
+    "no database": (["--database", "oracle://there"], "is not a supported order database"),
 }
 
 

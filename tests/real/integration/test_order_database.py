@@ -55,14 +55,17 @@ def refusal(url: str, *, kind: type[SegmentedError] = InvalidInput, timeout: flo
 def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
     assert refusal(url) == (
         "the order database's URL cannot be read; it should look like postgresql://user:password@host/database "
-        "(with %40 for @ in a password) or sqlite:///path"
+        "(with %40 for @ in a password), mysql://user:password@host/database or sqlite:///path"
     )
 
 
-@pytest.mark.parametrize("scheme", ["mysql", "postgresql+psycopg2", "postgresql+asyncpg", "redis", "http"])
+@pytest.mark.parametrize(
+    "scheme", ["oracle", "mysql+asyncmy", "postgresql+psycopg2", "postgresql+asyncpg", "redis", "http"]
+)
 def test_another_database_or_driver_is_named(scheme: str) -> None:
     assert refusal(f"{scheme}://buyer:{SECRET}@localhost/orders") == (
-        f"{scheme}:// is not a supported order database; use postgresql:// (psycopg 3) or sqlite:///path"
+        f"{scheme}:// is not a supported order database; "
+        "use postgresql:// (psycopg 3), mysql:// (pymysql) or sqlite:///path"
     )
 
 

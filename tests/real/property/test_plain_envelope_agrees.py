@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from segmented.models import Order
 from segmented.orders import Claim, Gate
 from segmented.orders.answers import Confirmed
+from segmented.orders.dialects import STATEMENTS
 from segmented.orders.postgresql import PostgresStatements
 from tests.support.pools.gating import stored
 
@@ -68,9 +69,9 @@ def test_the_one_statement_and_the_rules_give_the_same_answers_and_rows(
 ) -> None:
     """Each example is a sale of its own in the same database, once with the statement and once without."""
     listening = Listening()
-    monkeypatch.setattr("segmented.orders.database.PostgresStatements", lambda: listening)
+    monkeypatch.setitem(STATEMENTS, "postgresql", lambda: listening)
     first = open_gate(postgres_database, pool_size=1)
-    monkeypatch.setattr("segmented.orders.database.PostgresStatements", Rules)
+    monkeypatch.setitem(STATEMENTS, "postgresql", Rules)
     second = open_gate(postgres_database, pool_size=1)
 
     @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

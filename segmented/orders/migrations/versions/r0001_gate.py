@@ -7,15 +7,13 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
-    DateTime,
     Integer,
     PrimaryKeyConstraint,
     String,
-    Text,
     text,
 )
 
-from segmented.orders.tables import database_now, identifier
+from segmented.orders.tables import LONG_TEXT, MICROSECONDS, created_now, identifier
 
 revision = "0001"
 down_revision = None
@@ -48,8 +46,8 @@ def upgrade() -> None:
         Column("segment", Integer),
         Column("fence", BigInteger),
         Column("epoch", Integer),
-        Column("customer_id", Text),
-        Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+        Column("customer_id", LONG_TEXT),
+        Column("created_at", MICROSECONDS, nullable=False, server_default=created_now()),
         PrimaryKeyConstraint("sku", "order_id", name="segmented_orders_key"),
         CheckConstraint("state IN ('confirmed', 'void')", name="segmented_orders_state_known"),
         CheckConstraint("quantity >= 1", name="segmented_orders_quantity_positive"),
@@ -65,7 +63,7 @@ def upgrade() -> None:
         Column("units", BigInteger, nullable=False),
         Column("state", String(16), nullable=False),
         Column("epoch", Integer, nullable=False),
-        Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+        Column("created_at", MICROSECONDS, nullable=False, server_default=created_now()),
         PrimaryKeyConstraint("sku", "change_id", name="segmented_changes_key"),
         CheckConstraint("kind IN ('restocked', 'withdrawn', 'opened')", name="segmented_changes_kind_known"),
         CheckConstraint("state IN ('begun', 'done', 'undone')", name="segmented_changes_state_known"),

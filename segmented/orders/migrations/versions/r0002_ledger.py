@@ -8,16 +8,13 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
     Integer,
     PrimaryKeyConstraint,
     String,
-    Text,
     false,
 )
-from sqlalchemy.dialects import mysql
 
-from segmented.orders.tables import identifier
+from segmented.orders.tables import LONG_TEXT, MICROSECONDS, identifier
 
 revision = "0002"
 down_revision = "0001"
@@ -35,16 +32,12 @@ def upgrade() -> None:
         Column("kind", String(16), nullable=False),
         Column("order_id", identifier(256)),
         Column("quantity", BigInteger, nullable=False),
-        Column("customer_id", Text),
-        Column(
-            "changed_at",
-            DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb"),
-            nullable=False,
-        ),
+        Column("customer_id", LONG_TEXT),
+        Column("changed_at", MICROSECONDS, nullable=False),
         Column("segment", Integer),
-        Column("parts", Text),
+        Column("parts", LONG_TEXT),
         Column("fence", BigInteger),
-        Column("note", Text),
+        Column("note", LONG_TEXT),
         Column("chain", String(16), nullable=False),
         Column("is_lost", Boolean, nullable=False, server_default=false()),
         PrimaryKeyConstraint("sku", "shard", "epoch", "sequence", "line", name="segmented_ledger_key"),

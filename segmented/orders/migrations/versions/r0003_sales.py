@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from alembic import op
 from sqlalchemy import Column, DateTime, MetaData, PrimaryKeyConstraint, String, Table, insert, select
 
-from segmented.orders.tables import database_now, identifier
+from segmented.orders.tables import MICROSECONDS, created_now, identifier
 
 revision = "0003"
 down_revision = "0002"
@@ -22,7 +22,7 @@ def upgrade() -> None:
         "segmented_sales",
         Column("sku", identifier(256), nullable=False),
         Column("sale_id", String(64), nullable=False),
-        Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+        Column("created_at", MICROSECONDS, nullable=False, server_default=created_now()),
         PrimaryKeyConstraint("sku", name="segmented_sales_key"),
     )
     if op.get_context().as_sql:

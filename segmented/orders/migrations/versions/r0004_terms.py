@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, String, Text
+from sqlalchemy import BigInteger, Column, String
+
+from segmented.orders.tables import LONG_TEXT
 
 revision = "0004"
 down_revision = "0003"
@@ -14,7 +16,7 @@ def upgrade() -> None:
     for column in (
         Column("limit_per_customer", BigInteger),
         Column("profile", String(64)),
-        Column("queue", Text),
-        Column("step", Text),
+        Column("queue", LONG_TEXT),
+        Column("step", LONG_TEXT),
     ):
         op.add_column("segmented_sales", column)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import BigInteger, CheckConstraint, Column, DateTime, Integer, PrimaryKeyConstraint, String
+from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, PrimaryKeyConstraint, String
 
-from segmented.orders.tables import database_now, identifier
+from segmented.orders.tables import MICROSECONDS, created_now, identifier
 
 revision = "0005"
 down_revision = "0004"
@@ -21,7 +21,7 @@ def upgrade() -> None:
         Column("units", BigInteger, nullable=False),
         Column("state", String(16), nullable=False),
         Column("epoch", Integer, nullable=False),
-        Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+        Column("created_at", MICROSECONDS, nullable=False, server_default=created_now()),
         PrimaryKeyConstraint("sku", "return_id", name="segmented_returns_key"),
         CheckConstraint("state IN ('begun', 'done')", name="segmented_returns_state_known"),
         CheckConstraint("units >= 1 AND epoch >= 1", name="segmented_returns_in_range"),

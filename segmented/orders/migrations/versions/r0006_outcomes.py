@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, Integer, PrimaryKeyConstraint, Text, text
+from sqlalchemy import BigInteger, Column, Integer, PrimaryKeyConstraint, text
 
-from segmented.orders.tables import identifier
+from segmented.orders.tables import LONG_TEXT, identifier
 
 revision = "0006"
 down_revision = "0005"
@@ -13,7 +13,7 @@ down_revision = "0005"
 
 def upgrade() -> None:
     """Add the column, and create the table."""
-    op.add_column("segmented_orders", Column("reason", Text))
+    op.add_column("segmented_orders", Column("reason", LONG_TEXT))
     op.create_table(
         "segmented_outcomes",
         Column("sku", identifier(256), nullable=False),
