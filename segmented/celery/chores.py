@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import shared_task
@@ -16,7 +17,7 @@ from segmented.celery.assignments import assignment_of
 from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
-from segmented.celery.due import work_on_due
+from segmented.celery.due import is_idle, work_on_due
 from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.celery.sweeping import sweep_pool
@@ -67,43 +68,61 @@ def sweep(self: Task[Any, Any]) -> dict[str, dict[str, int]]:
 
     Only one worker does so; two would make duplicates.
     """
-    if _is_piled_up(self):
+    if _is_needless(self, "sweep"):
         return {}
     try:
-        return _sweep_all(self.app)
+        return _sweep_due(self.app)
     except StoreError as error:
         log.warning("nothing was swept: %s", error)
         return {}
 
 
-def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
-    if not connections().store.execute(op.ListDuePools("sweep", 0, 1)):
-        return {}
-    lock = Lock(connections().store, OwnName(f"sweep of {queue_of(app, TASK)}"), ttl=LEADER_TTL)
-    try:
-        lease = lock.try_acquire()
-    except StoreRefused:  # a full server gives no lock; two sweeps cost duplicates, none would cost the orders
-        return _sweep_due(app, None)
-    if lease is None:
-        return {}
-    with lease:
-        return _sweep_due(app, lease)
+class _Leader:
+    """Leads the sweep of a queue, from the first pool on that has something to sweep."""
+
+    def __init__(self, app: Celery, held: ExitStack) -> None:
+        """Create for the queue of the app's orders; `held` gets the lease."""
+        self._lock = Lock(connections().store, OwnName(f"sweep of {queue_of(app, TASK)}"), ttl=LEADER_TTL)
+        self._held = held
+        self._is_asked = self._is_led = False
+        self.lease: Lease | None = None
+        """None: nobody has asked yet, or a full server gives none."""
+
+    def leads(self) -> bool:
+        """Return whether this worker sweeps; asks for the lease once."""
+        if not self._is_asked:
+            self._is_asked = True
+            try:
+                self.lease = self._lock.try_acquire()
+            except StoreRefused:  # a full server gives no lock; two sweeps cost duplicates, none would cost the orders
+                return True
+            self._is_led = self.lease is None
+            if self.lease is not None:
+                self._held.enter_context(self.lease)
+        return self.goes_on()
+
+    def goes_on(self) -> bool:
+        """Return whether no other worker is known to lead."""
+        return not self._is_led and (self.lease is None or self.lease.is_trusted)
 
 
-def _sweep_due(app: Celery, lease: Lease | None) -> dict[str, dict[str, int]]:
-    store, token = connections().store, None if lease is None else lease.fencing_token
+def _sweep_due(app: Celery) -> dict[str, dict[str, int]]:
+    with ExitStack() as held:
+        store, leader = connections().store, _Leader(app, held)
 
-    def one(name: str) -> tuple[dict[str, int] | None, int | None]:
-        try:
-            due = store.execute(op.ReadNextDue(name))
-            if due.publish_in_ms is None or due.publish_in_ms > 0:
-                return None, due.publish_in_ms
-        except (PoolFrozen, PoolUnverified):
-            pass  # the sweep rebuilds it, or verifies it
-        found = _swept(app, name, token)
-        return found, store.execute(op.ReadNextDue(name)).publish_in_ms
+        def one(name: str) -> tuple[dict[str, int] | None, int | None]:
+            try:
+                due = store.execute(op.ReadNextDue(name))
+                if due.publish_in_ms is None or due.publish_in_ms > 0:
+                    return None, due.publish_in_ms
+            except (PoolFrozen, PoolUnverified):
+                pass  # the sweep rebuilds it, or verifies it
+            if not leader.leads():
+                return None, 0
+            found = _swept(app, name, None if leader.lease is None else leader.lease.fencing_token)
+            return found, store.execute(op.ReadNextDue(name)).publish_in_ms
 
-    return work_on_due("sweep", settings().sweep_every, one, goes_on=lambda: lease is None or lease.is_trusted)
+        return work_on_due("sweep", settings().sweep_every, one, goes_on=leader.goes_on)
 
 
 def _swept(app: Celery, sku: str, fencing_token: int | None) -> dict[str, int]:
@@ -147,7 +166,7 @@ def _rebuilt(frozen: PoolFrozen) -> dict[str, int]:
 @shared_task(bind=True, name="segmented.expire", **TASK_OPTIONS)
 def expire(self: Task[Any, Any]) -> dict[str, int]:
     """Release expired holds; in a gated pool, those that the order database has voided."""
-    if _is_piled_up(self):
+    if _is_needless(self, "expire"):
         return {}
     return _counted("expire", settings().expire_every, expired)
 
@@ -195,7 +214,7 @@ def _next_due(name: str) -> NextDue:
 @shared_task(bind=True, name="segmented.finish_transfers", **TASK_OPTIONS)
 def finish_transfers(self: Task[Any, Any]) -> dict[str, int]:
     """Complete transfers of units between shards whose sender died, and returns whose process died."""
-    if _is_piled_up(self):
+    if _is_needless(self, "finish_transfers"):
         return {}
 
     def one(sku: str) -> tuple[int, int | None]:
@@ -222,7 +241,7 @@ def relay(self: Task[Any, Any]) -> dict[str, int]:
 
     A pool is relayed once `segmented pool relay` has copied its ledger, or if this worker tells how orders ended.
     """
-    if _is_piled_up(self):
+    if _is_needless(self, "relay"):
         return {}
     said, gate, hook, own = settings(), connections().gate, on_outcome(), assignment_of(self.app)
     end = time.monotonic() + said.task_time_limit / 2
@@ -245,7 +264,7 @@ def relay(self: Task[Any, Any]) -> dict[str, int]:
 def forget(self: Task[Any, Any]) -> dict[str, int]:
     """Drop the records of finished orders of gated pools, after their grace time, behind the relay and its trim."""
     said = settings()
-    if said.forget_after is None or _is_piled_up(self):
+    if said.forget_after is None or _is_needless(self, "forget"):
         return {}
     gate, grace = connections().gate, said.forget_after
 
@@ -268,7 +287,7 @@ def audit(self: Task[Any, Any]) -> dict[str, int]:
 
     A slice ends after half the time limit, and the next message goes on there.
     """
-    if _is_piled_up(self):
+    if _is_needless(self, "audit"):
         return {}
     end = time.monotonic() + settings().task_time_limit / 2
 
@@ -295,11 +314,14 @@ def _audited(pool: Pool, end: float) -> tuple[int, bool]:
     return len(found), report.is_ended
 
 
-def _is_piled_up(task: Task[Any, Any]) -> bool:
-    """Return whether messages piled up while no worker took them. They are counted, as a worker's clock may be wrong.
+def _is_needless(task: Task[Any, Any], duty: Duty) -> bool:
+    """Return whether a message has nothing to do: nothing is due, or messages piled up while no worker took them.
 
-    If the periodic tasks share the orders' queue, its length says nothing about them.
+    They are counted, as a worker's clock may be wrong. If the periodic tasks share the orders' queue, its length says
+    nothing about them. A program that calls the task itself is always served.
     """
+    if not task.request.called_directly and is_idle(duty):
+        return True
     name = str(task.name)
     if queue_of(task.app, name) == queue_of(task.app, TASK):
         return False

@@ -1,4 +1,8 @@
-"""Work on the pools that are due: each periodic task asks the index, and looks at no other pool."""
+"""Work on the pools that are due: each periodic task asks the index, and looks at no other pool.
+
+A process that found nothing due does not ask again before the first pool will be, or for two seconds: what a process
+notes meanwhile is due later than that, or waits so long.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.keys import Duty
+    from segmented.stores.redis import RedisStore
 
 ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 ADOPTED_SECONDS: Final = 3_600.0
 ELSEWHERE_SECONDS: Final = 5.0
 PAGE: Final = 1_000
+IDLE_SECONDS_MAX: Final = 2.0
 adopted_until: Final[list[float]] = []
 """Until when this process takes no further pools from the settings and from an earlier release."""
 _elsewhere: Final[dict[str, float]] = {}
 """Pools that other workers take care of, and until when that is taken for granted."""
+idle_until: Final[dict[Duty, float]] = {}
+"""Until when this process need not ask again what is due."""
+
+
+def is_idle(duty: Duty) -> bool:
+    """Return whether nothing was due a short time ago, and nothing that was known then is due now."""
+    return time.monotonic() < idle_until.get(duty, 0.0)
 
 
 def work_on_due(
@@ -38,7 +51,7 @@ def work_on_due(
     store, done, offset = connections().store, dict[str, ResultT](), 0
     every_ms = max(1, int(every * 1_000))
     _adopt()
-    while page := store.execute(op.ListDuePools(duty, offset, PAGE)):
+    while page := _listed(store, duty, offset):
         for name, seen in page:
             if not goes_on():
                 return done
@@ -52,6 +65,13 @@ def work_on_due(
         if len(page) < PAGE:
             break
     return done
+
+
+def _listed(store: RedisStore, duty: Duty, offset: int) -> tuple[tuple[str, str], ...]:
+    found = store.execute(op.ListDuePools(duty, offset, PAGE))
+    if found.first_in_ms is not None:
+        idle_until[duty] = time.monotonic() + min(found.first_in_ms / 1_000, IDLE_SECONDS_MAX)
+    return found.pools
 
 
 def _worked_on(

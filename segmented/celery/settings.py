@@ -159,7 +159,7 @@ class WorkerSettings(BaseSettings):
     """Rebuild a gated pool that lost changes at the next sweep, from the order database and without an operator;
     otherwise it stays frozen until `segmented pool rebuild`."""
     audit_every: Every = 600.0
-    """Interval of auditing a pool, seconds, or 4 s for each pool where that is longer; 0: never."""
+    """Interval of auditing a changing pool, seconds, up to 600; others wait 60 s for each pool; 0: never."""
     skus: Annotated[tuple[str, ...], NoDecode] = ()
     """Comma-separated skus for the periodic tasks, in addition to gated ones and those that had submitted orders."""
     step: str | None = None

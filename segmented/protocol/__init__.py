@@ -50,7 +50,9 @@ LATE: Final = from_modules(
             "AbandonRun BeginRun CallNext CancelMessage ClaimKey DoubtRun FinishRun FinishRunWithEffect FreeKey "
             "ListClaims ListNamespaces ReadRecord RenewRun SettleRun"
         ),
-        "segmented.protocol.due": "AdoptPools DropPool ListDuePools ListPools MovePool NextDue NotePool ReadNextDue",
+        "segmented.protocol.due": (
+            "AdoptPools DropPool DuePools ListDuePools ListPools MovePool NextDue NotePool ReadNextDue SOON_MS"
+        ),
         "segmented.protocol.fair": "AcquireFair FairTimes ReleaseFair RenewFair",
         "segmented.protocol.freezing": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",
         "segmented.protocol.get_set": "DeleteValue GetSet GetValue SetNx",

@@ -15,6 +15,7 @@ from segmented.stock.as_asked import as_cancelled, as_confirmed
 from segmented.stock.async_pool import AsyncPool
 from segmented.stock.cart_lines import PLAIN, GatedLines
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
+from segmented.stock.outbox import Noted
 from segmented.stock.settings import DEFAULT_HOLD
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class AsyncCarts:
         self.store = checked_async(store, type(self).__name__)
         self._hold_ms = milliseconds(hold, "hold")
         self._known: KnownPools = {}
+        self._noted_of = cache(lambda _: Noted(store.clock))
         self.gate = gate if gate is None else checked_gate(gate, "AsyncCarts", is_async=True)
         self._lines: CartLines = PLAIN
         if self.gate is not None:
@@ -70,7 +72,8 @@ class AsyncCarts:
         StoreUnavailable when the progress is unknown: repeat the call, or let the cart expire. The same holds for a
         call that is cancelled.
         """
-        return await run_async(reserve_cart_plan(cart, self._hold_ms, self._known, self._lines), self.store)
+        plan = reserve_cart_plan(cart, self._hold_ms, self._known, self._lines, self._noted_of)
+        return await run_async(plan, self.store)
 
     async def confirm(self, cart_id: str, *, home: str) -> CartSettled:
         """Make a cart final; a repeat changes nothing, and its answer has `replay=True`.

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.async_pool_gate import Ends
     from segmented.stock.opening import Opening
+    from segmented.stock.outbox import Noted
     from segmented.stock.settings import PoolSettings
     from segmented.stock.sold_out_mark import SoldOutMark
 
@@ -51,12 +52,13 @@ class AsyncNoGate:
     The methods are those of `AsyncPoolGate` that a pool calls. They get the pool, as a gate does, and do not need it.
     """
 
-    def __init__(self, store: AsyncStore, settings: PoolSettings, mark: SoldOutMark) -> None:
-        """Decide the orders of one pool, with its settings and its sold-out mark."""
+    def __init__(self, store: AsyncStore, settings: PoolSettings, mark: SoldOutMark, noted: Noted) -> None:
+        """Decide the orders of one pool, with its settings, its sold-out mark and what workers were told of it."""
         self._store = store
         self._settings = settings
         self._mark = mark
-        self._calls = Coalescing(store, settings.sku, mark)  # asyncio only
+        self._calls = Coalescing(store, settings.sku, mark, noted)  # asyncio only
+        # threads: self._noted = noted
 
     def enter_loop(self) -> None:  # asyncio only
         """Note the running event loop. Raises InvalidInput if the pool serves another one."""
@@ -65,6 +67,8 @@ class AsyncNoGate:
     async def reserve(self, operation: op.Reserve) -> Taken:
         """Reserve units; with asyncio, in one batch with concurrent calls."""
         return await self._calls.reserve(operation.order, operation.hold_ms, partial=operation.partial)  # asyncio only
+        # threads: if not self._noted.covers(operation.hold_ms):
+        # threads:     run_sync(self._noted.hold_plan(operation.sku, operation.hold_ms), self._store)
         # threads: return run_sync(reserve_marked(self._mark, operation), self._store)
 
     async def open_pool(self, _: object, opening: Opening) -> Opened | AlreadyOpen:

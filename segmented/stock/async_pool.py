@@ -133,7 +133,7 @@ class AsyncPool:
     def share(self, settings: PoolSettings, mark: SoldOutMark) -> Self:
         """Use the settings and the sold-out mark of another object for the same pool; returns this one."""
         self._settings, self._mark = settings, mark
-        self._decides = self._own = AsyncNoGate(self.store, settings, mark)
+        self._decides = self._own = AsyncNoGate(self.store, settings, mark, self._noted)
         return self
 
     @property
@@ -203,6 +203,7 @@ class AsyncPool:
         order, made = operation.order, list[AsyncGrant]()
 
         async def ask() -> AsyncGrant | Refusal:
+            await self._note_hold(operation.hold_ms)
             answer, asked_at = await run_async(plan(), self.store)
             if not isinstance(answer, Granted):
                 return answer
@@ -265,6 +266,7 @@ class AsyncPool:
         operation = self._settings.reserve_many(orders, partial=partial)
 
         async def ask(left: tuple[Order, ...]) -> list[Taken | SegmentedError]:
+            await self._note_hold(operation.hold_ms)
             return await run_async(reserve_many_marked(self._mark, replace(operation, orders=left)), self.store)
 
         return [*await self._decides.take_orders(self.plain, operation.orders, ask, partial=partial)]
@@ -359,6 +361,8 @@ class AsyncPool:
         OrderInWork for a line of a cart.
         """
         operation = self._settings.return_units(order_id, units, return_id)
+        if self.gate is not None:  # should this process die, workers finish the return
+            await self._note_hold(op.SOON_MS)
         return as_returned(await self._decides.return_order(self.plain, operation), order_id)
 
     async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
@@ -404,6 +408,11 @@ class AsyncPool:
     def __repr__(self) -> str:
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"AsyncPool({self.sku!r}, {self.store!r}{gate})"
+
+    async def _note_hold(self, hold_ms: int) -> None:
+        """Register a hold that is about to begin with the workers, who give its units back."""
+        if not self._noted.covers(hold_ms):
+            await run_async(self._noted.hold_plan(self.sku, hold_ms), self.store)
 
     async def _require_stored(self, change: str, *, stored: bool) -> None:
         """Raise ChangeGated for a change of a gated pool, unless its gate makes it or it is stored already."""

@@ -63,8 +63,11 @@ from segmented.stock.cart_lines import PLAIN
 from segmented.stock.sharded.opening import is_in_shards_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented.models import CartRecord
     from segmented.stock.cart_lines import CartLines
+    from segmented.stock.outbox import Noted
 
 KnownPools: TypeAlias = dict[str, tuple[bool, int]]
 """The pools that are known to take carts: whether they limit customers, and their epoch, in which that holds."""
@@ -72,13 +75,21 @@ SWEEP_BATCH: Final = 100
 """Number of carts read in one step of a sweep."""
 
 
-def reserve_cart_plan(cart: Cart, hold_ms: int, known: KnownPools, lines: CartLines = PLAIN) -> Plan[CartAnswer]:
+def reserve_cart_plan(
+    cart: Cart,
+    hold_ms: int,
+    known: KnownPools,
+    lines: CartLines = PLAIN,
+    noted_of: Callable[[str], Noted] | None = None,
+) -> Plan[CartAnswer]:
     """Take every line's units, or none. Raises an error, with nothing taken, for a pool that cannot have this cart."""
     if not isinstance(cart, Cart):
         message = f"{shortened(cart)} is not a Cart"
         raise InvalidInput(message)
     for sku, _ in cart.lines:
         yield from _check_pool(cart, sku, known, lines, is_known=sku in known)
+        if noted_of is not None and not (noted := noted_of(sku)).covers(hold_ms):
+            yield from noted.hold_plan(sku, hold_ms)
     record = yield from perform(op.OpenCart(cart, hold_ms))
     if record.state == "open":
         return (yield from _reserve_lines(record, known, lines))

@@ -15,6 +15,7 @@ from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.as_asked import as_cancelled, as_confirmed
 from segmented.stock.cart_lines import PLAIN, GatedLines
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
+from segmented.stock.outbox import Noted
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD
 
@@ -56,6 +57,7 @@ class Carts:
         self.store = checked_sync(store, type(self).__name__)
         self._hold_ms = milliseconds(hold, "hold")
         self._known: KnownPools = {}
+        self._noted_of = cache(lambda _: Noted(store.clock))
         self.gate = gate if gate is None else checked_gate(gate, "Carts", is_async=False)
         self._lines: CartLines = PLAIN
         if self.gate is not None:
@@ -71,7 +73,8 @@ class Carts:
         StoreUnavailable when the progress is unknown: repeat the call, or let the cart expire. The same holds for a
         call that is cancelled.
         """
-        return run_sync(reserve_cart_plan(cart, self._hold_ms, self._known, self._lines), self.store)
+        plan = reserve_cart_plan(cart, self._hold_ms, self._known, self._lines, self._noted_of)
+        return run_sync(plan, self.store)
 
     def confirm(self, cart_id: str, *, home: str) -> CartSettled:
         """Make a cart final; a repeat changes nothing, and its answer has `replay=True`.

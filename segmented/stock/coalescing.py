@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.outbox import Noted
     from segmented.stock.sold_out_mark import SoldOutMark
 
 AskedT = TypeVar("AskedT")
@@ -211,11 +212,12 @@ ALONE: Final = _Asked()
 class Coalescing:
     """The calls of one pool in one event loop: a lane for each operation that can serve many orders."""
 
-    def __init__(self, store: AsyncStore, sku: str, mark: SoldOutMark) -> None:
+    def __init__(self, store: AsyncStore, sku: str, mark: SoldOutMark, noted: Noted) -> None:
         """Create the lanes. The sold-out mark may refuse a reserve here, and is cleared when units were returned."""
         self._store = store
         self._sku = sku
         self._mark = mark
+        self._noted = noted
         self._loop: asyncio.AbstractEventLoop | None = None
         self._begin()
 
@@ -321,6 +323,8 @@ class Coalescing:
     ) -> Callable[[list[Order]], Awaitable[Sequence[Taken | SegmentedError]]]:
         async def perform(orders: list[Order]) -> Sequence[Taken | SegmentedError]:
             operation = op.ReserveMany(self._sku, tuple(orders), hold_ms, partial)
+            if not self._noted.covers(hold_ms):
+                await run_async(self._noted.hold_plan(self._sku, hold_ms), self._store)
             answers = await self._store.execute(operation)
             if Busy in {*map(type, answers)}:
                 return await run_async(while_busy_plan(operation, [*answers]), self._store)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from segmented.plans.drivers import Store
     from segmented.stock.opening import Opening
+    from segmented.stock.outbox import Noted
     from segmented.stock.pool_gate import Ends
     from segmented.stock.settings import PoolSettings
     from segmented.stock.sold_out_mark import SoldOutMark
@@ -49,14 +50,17 @@ class NoGate:
     The methods are those of `PoolGate` that a pool calls. They get the pool, as a gate does, and do not need it.
     """
 
-    def __init__(self, store: Store, settings: PoolSettings, mark: SoldOutMark) -> None:
-        """Decide the orders of one pool, with its settings and its sold-out mark."""
+    def __init__(self, store: Store, settings: PoolSettings, mark: SoldOutMark, noted: Noted) -> None:
+        """Decide the orders of one pool, with its settings, its sold-out mark and what workers were told of it."""
         self._store = store
         self._settings = settings
         self._mark = mark
+        self._noted = noted
 
     def reserve(self, operation: op.Reserve) -> Taken:
         """Reserve units; with asyncio, in one batch with concurrent calls."""
+        if not self._noted.covers(operation.hold_ms):
+            run_sync(self._noted.hold_plan(operation.sku, operation.hold_ms), self._store)
         return run_sync(reserve_marked(self._mark, operation), self._store)
 
     def open_pool(self, _: object, opening: Opening) -> Opened | AlreadyOpen:

@@ -5,12 +5,13 @@ The message is only a hint. If it is lost, the order is still in the outbox, and
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
+from segmented.errors import InvalidInput, SegmentedError, StoreError, StoreUnavailable
 from segmented.locks.durations import milliseconds
 from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.orders import Reserved
@@ -153,12 +154,16 @@ class SweepReport:
 
 
 class Noted:
-    """Remembers when the pool was last registered with the sweep; re-registers periodically in case that was lost."""
+    """Remembers when the pool was last registered with the sweep; re-registers periodically in case that was lost.
+
+    For holds it remembers the next look that workers are registered to make: a hold that ends later is seen then.
+    """
 
     def __init__(self, clock: Clock) -> None:
         """Create a record with no registration yet."""
         self._clock = clock
         self._until = -inf
+        self._look_at, self._covers_until = inf, -inf
 
     @property
     def is_fresh(self) -> bool:
@@ -168,6 +173,19 @@ class Noted:
     def note(self) -> None:
         """Remember that the pool was registered now."""
         self._until = self._clock.now() + NOTED_SECONDS
+
+    def covers(self, hold_ms: int) -> bool:
+        """Return whether workers will look at the pool between now and the end of a hold that begins now."""
+        now = self._clock.now()
+        return now < self._covers_until and self._look_at <= now + hold_ms / 1_000
+
+    def hold_plan(self, name: str, hold_ms: int) -> Plan[None]:
+        """Register the end of a hold that is about to begin. A failure is not raised: its turn comes at last."""
+        seconds = hold_ms / 1_000
+        self._look_at = self._clock.now() + seconds
+        self._covers_until = self._look_at - min(NOTED_SECONDS, seconds / 2)
+        with suppress(StoreError):
+            yield from perform(op.NotePool(name, expire_ms=hold_ms))
 
 
 def submit_plan(

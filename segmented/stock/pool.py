@@ -127,7 +127,7 @@ class Pool:
     def share(self, settings: PoolSettings, mark: SoldOutMark) -> Self:
         """Use the settings and the sold-out mark of another object for the same pool; returns this one."""
         self._settings, self._mark = settings, mark
-        self._decides = self._own = NoGate(self.store, settings, mark)
+        self._decides = self._own = NoGate(self.store, settings, mark, self._noted)
         return self
 
     @property
@@ -187,6 +187,7 @@ class Pool:
         order, made = operation.order, list[Grant]()
 
         def ask() -> Grant | Refusal:
+            self._note_hold(operation.hold_ms)
             answer, asked_at = run_sync(plan(), self.store)
             if not isinstance(answer, Granted):
                 return answer
@@ -245,6 +246,7 @@ class Pool:
         operation = self._settings.reserve_many(orders, partial=partial)
 
         def ask(left: tuple[Order, ...]) -> list[Taken | SegmentedError]:
+            self._note_hold(operation.hold_ms)
             return run_sync(reserve_many_marked(self._mark, replace(operation, orders=left)), self.store)
 
         return [*self._decides.take_orders(self.plain, operation.orders, ask, partial=partial)]
@@ -337,6 +339,8 @@ class Pool:
         OrderInWork for a line of a cart.
         """
         operation = self._settings.return_units(order_id, units, return_id)
+        if self.gate is not None:  # should this process die, workers finish the return
+            self._note_hold(op.SOON_MS)
         return as_returned(self._decides.return_order(self.plain, operation), order_id)
 
     def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError]:
@@ -382,6 +386,11 @@ class Pool:
     def __repr__(self) -> str:
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"Pool({self.sku!r}, {self.store!r}{gate})"
+
+    def _note_hold(self, hold_ms: int) -> None:
+        """Register a hold that is about to begin with the workers, who give its units back."""
+        if not self._noted.covers(hold_ms):
+            run_sync(self._noted.hold_plan(self.sku, hold_ms), self.store)
 
     def _require_stored(self, change: str, *, stored: bool) -> None:
         """Raise ChangeGated for a change of a gated pool, unless its gate makes it or it is stored already."""

@@ -1,13 +1,14 @@
 """The index of what is due: when workers look at each pool next, a sorted set for each duty.
 
-The index has a hash slot of its own, so no script of a pool can move the pool in it. The process that opens a pool or
-submits orders does, before the change and once a second at most; a worker that looked moves it on. What nobody noted,
-such as a hold of a quiet pool, is found by the look at quiet pools, which comes to each in turn.
+The index has a hash slot of its own, so no script of a pool can move the pool in it. The process that opens a pool,
+takes units or submits orders does, before the change and seldom; a worker that looked moves it on. What nobody noted,
+such as a hold of a process of an earlier release, is found by the look at quiet pools, which comes to each in turn.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented.keys import OUTBOXES, cart_keys, due_key, due_keys, shard_keys
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 
 SOON_MS: Final = 10_000
 """Time to the look of the duties that follow each change: transfers and relay."""
+AUDIT_SOON_MS: Final = 600_000
+"""The same of the audit."""
 AGAIN_MS: Final = 3_000
-EACH_MS: Final = 4_000
-"""Time between the looks at two quiet pools."""
-EACH_EXPIRE_MS: Final = 1_000
-"""The same of the duty that no change of a pool notes, so that a look comes before most holds end."""
+EACH_MS: Final[MappingProxyType[Duty, int]] = MappingProxyType(
+    {"sweep": 10_000, "expire": 10_000, "finish_transfers": 60_000, "relay": 60_000, "forget": 60_000, "audit": 60_000}
+)
+"""Time between the looks at two quiet pools: about 10 commands a second in all, at any number of pools."""
 
 
 def base_of(name: str) -> str:
@@ -45,17 +48,26 @@ class NotePool(Operation[None]):
 
     def call(self) -> Call:
         times = ["" if each is None else each for each in (self.sweep_ms, self.expire_ms)]
-        soon = "" if self.sweep_ms is self.expire_ms is None else SOON_MS
+        soon = ("", "") if self.sweep_ms is self.expire_ms is None else (SOON_MS, AUDIT_SOON_MS)
         flag = "1" if self.submits else ""
-        return script_call("note_pool", [*due_keys(), OUTBOXES], self.sku, base_of(self.sku), *times, soon, flag)
+        return script_call("note_pool", [*due_keys(), OUTBOXES], self.sku, base_of(self.sku), *times, *soon, flag)
 
     def answer(self, reply: Reply) -> None:
         """Ignore whether it was known."""
 
 
 @dataclass(frozen=True, slots=True)
-class ListDuePools(Operation[tuple[tuple[str, str], ...]]):
-    """List pools that are due, longest ago first, each with its score."""
+class DuePools:
+    """Pools that are due, longest ago first, each with its score; if there is none, ms until the first will be."""
+
+    pools: tuple[tuple[str, str], ...]
+    first_in_ms: int | None
+    """None: some are due now, or the index is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListDuePools(Operation[DuePools]):
+    """List pools that are due."""
 
     duty: Duty
     offset: int
@@ -64,8 +76,10 @@ class ListDuePools(Operation[tuple[tuple[str, str], ...]]):
     def call(self) -> Call:
         return script_call("list_due_pools", [due_key(self.duty)], self.offset, self.limit)
 
-    def answer(self, reply: Reply) -> tuple[tuple[str, str], ...]:
-        return tuple((readable(reply[index]), text(reply[index + 1])) for index in range(0, len(reply), 2))
+    def answer(self, reply: Reply) -> DuePools:
+        first, found = text(reply[0]), reply[1]
+        pools = tuple((readable(found[index]), text(found[index + 1])) for index in range(0, len(found), 2))
+        return DuePools(pools, int(first) if first else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +95,8 @@ class MovePool(Operation[bool]):
 
     def call(self) -> Call:
         after = "" if self.after_ms is None else self.after_ms
-        each_ms = EACH_EXPIRE_MS if self.duty == "expire" else EACH_MS
-        times = (after, AGAIN_MS, self.quiet_ms, each_ms)
+        again_ms = self.quiet_ms if self.duty == "audit" else AGAIN_MS
+        times = (after, again_ms, self.quiet_ms, EACH_MS[self.duty])
         return script_call("move_pool", [due_key(self.duty)], self.name, self.seen, *times)
 
     def answer(self, reply: Reply) -> bool:

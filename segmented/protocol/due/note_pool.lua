@@ -4,7 +4,8 @@
 -- KEYS     1 sweep   2 expire   3 finish_transfers   4 relay   5 forget   6 audit (zsets: pool -> server ms)
 --          7 outboxes (set: pools that orders were submitted to, which earlier releases sweep)
 -- ARGV     1 name of the pool or shard   2 its sku   3 sweep_ms   4 expire_ms (from now; "": it only has to be known)
---          5 soon_ms (of the duties that follow each change)   6 submits ("1": orders are submitted to it)
+--          5 soon_ms (of the duties that follow each change)   6 audit_ms (of the audit)
+--          7 submits ("1": orders are submitted to it)
 -- answers  1
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -30,8 +31,8 @@ enter(KEYS[2], ARGV[2], ARGV[4])
 enter(KEYS[3], ARGV[2], ARGV[5])
 enter(KEYS[4], ARGV[2], ARGV[5])
 enter(KEYS[5], ARGV[2])
-enter(KEYS[6], ARGV[2])
-if ARGV[6] == '1' then
+enter(KEYS[6], ARGV[2], ARGV[6])
+if ARGV[7] == '1' then
   redis.call('SADD', KEYS[7], ARGV[1])
 end
 for _, score in ipairs(scores) do

@@ -214,6 +214,8 @@ class ShardedPlans:
         order = operation.order
         gathering = yield from self.found()
         home = self.home(gathering, order.order_id, order.customer_id)
+        if first is None and not self._noted.covers(operation.hold_ms):
+            yield from self._noted.hold_plan(home, operation.hold_ms)
         attempt = reserving(replace(operation, sku=home))
         return (yield from served_plan(gathering, home, order, attempt, partial=operation.partial, first=first))
 
@@ -241,6 +243,8 @@ class ShardedPlans:
     ) -> Plan[dict[int, Taken | SegmentedError]]:
         """Reserve for the orders with the indices of `homes`; notes the time of each refusal."""
         gathering = yield from self.found()
+        if not self._noted.covers(operation.hold_ms):
+            yield from self._noted.hold_plan(gathering.shards[0], operation.hold_ms)
         asked_at = yield from perform(Now())
         found = yield from paged_plan(
             list(homes.values()),
