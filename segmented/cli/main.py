@@ -64,6 +64,10 @@ GUESSES: Final = {
         ("orders refund", "orders return", "pool return", "refund"),
         "segmented pool refund SKU ORDER --return-id ID, which gives the units of a sold order back",
     ),
+    **dict.fromkeys(
+        ("pool repair --from-database", "pool repair --database"),
+        "segmented pool rebuild SKU --database URL --selling",
+    ),
     **dict.fromkeys(("orders status", "orders get", "orders info"), "segmented orders show SKU ORDER_ID"),
     **dict.fromkeys(("orders retry", "orders requeue"), "segmented orders replay SKU"),
     **dict.fromkeys(("lock status", "lock info", "lock get"), "segmented lock show NAME"),
@@ -217,7 +221,7 @@ def _sentence(error: TyperException) -> str:
     if wrong:
         message = message.replace(NOT_PARSED, f": {shortened(wrong[0]['input'])} should be ").partition(PARSING)[0]
     context = getattr(error, "ctx", None)
-    guess = re.match(r"No such command '([^']+)'", message)
+    guess = re.match(r"No such (?:command '|option: )([^' ]+[^' .])", message)
     path = "" if context is None or guess is None else f"{context.command_path} {guess[1]}".removeprefix(f"{NAME} ")
     if path in GUESSES:
         return f"there is no command {path!r}: use {GUESSES[path]}"

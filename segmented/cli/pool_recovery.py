@@ -54,6 +54,9 @@ def rebuild(
     *,
     all_pools: AllOption = False,
     shard: ShardOption = None,
+    selling: Annotated[
+        bool, typer.Option("--selling", help="Also a pool that sells, because 'pool audit' found that it differs.")
+    ] = False,
     database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
@@ -61,17 +64,21 @@ def rebuild(
     """Let a frozen pool sell again, in a new epoch, with the units that its order database has not sold.
 
     Submitted orders and reservations that are left stay; the database refuses confirms of the old epoch. Safe to run
-    twice: a pool that sells is unchanged, and the next run finishes an interrupted one. A pool in a later epoch than
-    its database is rebuilt although it sells. One whose keys are gone is opened again by `segmented pool reopen`.
+    twice: without --selling, a pool that sells is unchanged, and the next run finishes an interrupted one. A pool in a
+    later epoch than its database is rebuilt although it sells. One whose keys are gone is opened again by `segmented
+    pool reopen`.
     """
     sku = one_of(sku, all_pools=all_pools)
     if all_pools:
+        if selling:
+            message = "--selling rebuilds one pool: name its SKU instead of --all"
+            raise InvalidInput(message)
         each_shard(url, lambda one, number: rebuild(one, shard=number, database=database, url=url), json_file)
         return
     with _gated("rebuild", sku, database, url, shard) as both:
         from segmented.orders import rebuild as rebuild_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-        thawed = _or_unchanged(both.pool, lambda: rebuild_pool(both.pool, both.gate))
+        thawed = _or_unchanged(both.pool, lambda: rebuild_pool(both.pool, both.gate, selling=selling))
     _tell("rebuilt", thawed, json_file)
 
 

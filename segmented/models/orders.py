@@ -101,7 +101,10 @@ class _End:
 
 @dataclass(frozen=True, slots=True)
 class Settled(_End, Done):
-    """The order's final state: set by this call or, as a replay, before. True in a condition."""
+    """The order's final state: set by this call or, as a replay, before. True in a condition.
+
+    `quantity` is what a sold order has now: a replay after a return has the units that the order keeps.
+    """
 
     def describe(self) -> str:
         """Return the answer in words."""

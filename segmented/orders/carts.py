@@ -48,8 +48,9 @@ def sell_cart(pools: Sequence[Pool], gate: OrderDatabase, cart: Cart) -> CartFat
             epoch, record = pool.epoch(), record_of(pool, gate, cart.order_id)
             is_expired |= record is not None and record.state == "expired"
             if record is not None and record.state in {"reserved", "confirmed"}:
-                order = Order(cart.order_id, quantity, cart.customer_id)
-                claims.append(Claim(order, sku, record.segment, epoch, sequence=record.sequence))
+                order = Order(cart.order_id, record.quantity, cart.customer_id)
+                asked = quantity if record.quantity != quantity else None  # it was changed since
+                claims.append(Claim(order, sku, record.segment, epoch, None, asked, record.sequence))
         if len(claims) < len(pools):
             return _not_sold(pools, gate, cart, is_expired=is_expired)
         refused = [

@@ -116,7 +116,11 @@ class OrderDatabase(NotPickled):
         return self._run(missing_tables)
 
     def open(self, sku: str, quotas: Sequence[int], epoch: int = 1) -> Opened | AlreadyOpen:
-        """Store one row per segment, each with its quota. A sku that has rows keeps them, and the answer has them."""
+        """Store one row per segment, each with its quota.
+
+        A sku that has rows keeps them, whatever the quotas given now, and the answer has them: compare its stock and
+        number of segments with yours. `restock_pool`, `withdraw_pool` and `resize_pool` change them.
+        """
         sku = plain_text(sku)
         _check_opening(sku, quotas, epoch)
         rows = [
@@ -310,16 +314,17 @@ class OrderDatabase(NotPickled):
 
         return self._run(work)
 
-    def lower(self, sku: str, order_id: str, quantity: int) -> None:
-        """Lower the quantity of a confirmed order that has more, and return the other units to its segment's row.
+    def lower(self, sku: str, order_id: str, quantity: int, epoch: int) -> None:
+        """Lower the quantity of an order that was confirmed in this epoch with more, and return the other units.
 
-        For an order that was changed in the pool while it was being confirmed with what it had before.
+        For an order that was changed in the pool while it was being confirmed with what it had before. One that an
+        earlier epoch sold, or that the pool has forgotten, keeps its units: those of the pool are others.
         """
         sku = plain_text(sku)
 
         def work(connection: Connection) -> None:
             connection.exec_driver_sql(self._statements.begin)
-            lower_within(connection, sku, order_id, quantity)
+            lower_within(connection, sku, order_id, quantity, epoch)
             connection.commit()
 
         self._run(work)
@@ -482,10 +487,10 @@ def _check_opening(sku: str, quotas: Sequence[int], epoch: int) -> None:
         raise InvalidInput(message)
 
 
-def lower_within(connection: Connection, sku: str, order_id: str, quantity: int) -> None:
+def lower_within(connection: Connection, sku: str, order_id: str, quantity: int, epoch: int) -> None:
     """Lower an order's quantity in a transaction that has begun; see `lower`."""
     this = (orders_table.c.sku == sku, orders_table.c.order_id == order_id)
-    more = (orders_table.c.state == CONFIRMED, orders_table.c.quantity > quantity)
+    more = (orders_table.c.state == CONFIRMED, orders_table.c.quantity > quantity, orders_table.c.epoch == epoch)
     chosen = select(orders_table.c.segment, orders_table.c.quantity).where(*this, *more)
     seen = connection.execute(chosen).one_or_none()
     if seen is None:

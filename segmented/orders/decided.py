@@ -55,7 +55,8 @@ def _is_unknown(row: OrderRow, epoch: int, *, voided: bool) -> bool:
 def settled_by(row: OrderRow) -> Settled:
     """Return the database's decision as the pool's answer."""
     state = stored_as(row.state, row.segment)
-    return Settled(row.order_id, state, row.quantity, row.segment or 0, row.fence, 0, replay=True)
+    quantity = 0 if state == "returned" else row.quantity
+    return Settled(row.order_id, state, quantity, row.segment or 0, row.fence, 0, replay=True)
 
 
 def stored_as(state: str, segment: int | None) -> OrderState:

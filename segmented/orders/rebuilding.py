@@ -62,15 +62,15 @@ STATES: Final[dict[str, Literal["confirmed", "cancelled"]]] = {"confirmed": "con
 """How an order ends in the pool, by its state in the database."""
 
 
-def rebuild(pool: Pool, gate: OrderDatabase) -> Thawed:
+def rebuild(pool: Pool, gate: OrderDatabase, *, selling: bool = False) -> Thawed:
     """Let a frozen gated pool sell again, in a new epoch, with the units that the order database has not sold.
 
     Safe to repeat, and to run twice at once. Units that were only reserved stay reserved, as far as the pool still
     knows of them. If another program has written to the pool's numbers, they are counted again from its records.
     A pool that is in a later epoch than its database, because that is a restored copy or another one rebuilt the pool,
-    is rebuilt although it sells. Raises PoolNotFrozen for any other pool that sells, PoolNotGated, PoolMissing if the
-    pool's keys are gone (then use `reopen_gated`), and InvalidInput if the database has no rows for the pool, or those
-    of another sale.
+    is rebuilt although it sells, and with `selling` so is any pool, because an audit found that both differ. Raises
+    PoolNotFrozen for any other pool that sells, PoolNotGated, PoolMissing if the pool's keys are gone (then use
+    `reopen_gated`), and InvalidInput if the database has no rows for the pool, or those of another sale.
     """
     state = pool.state()
     if not state.gated:
@@ -79,7 +79,7 @@ def rebuild(pool: Pool, gate: OrderDatabase) -> Thawed:
     if is_drifted(state):
         state = recount(pool, len(rows.segments))
     if state.frozen is None:
-        if rows.epoch < state.epoch:  # it was read after the pool, so it was never in the pool's epoch
+        if selling or rows.epoch < state.epoch:  # it was read after the pool, so it was never in the pool's epoch
             with suppress(InvalidInput):
                 pool.store.execute(op.FreezePool(pool.sku, state.epoch))
         elif _sells(pool, gate):

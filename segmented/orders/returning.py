@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
-from segmented.errors import EpochEnded, OrderInWork, OrderUnknown, PoolDiverged, SegmentedError
+from segmented.errors import EpochEnded, OrderInWork, OrderQueued, OrderUnknown, PoolDiverged, SegmentedError
 from segmented.models import Order, Returned, Settled
 from segmented.models.ids import is_cart_line
 from segmented.orders.answers import Confirmed, Return
@@ -110,7 +110,8 @@ def _not_returned(pool: Pool, gate: OrderDatabase, wanted: Return, found: NotRet
         return known
     record = record_of(pool, gate, wanted.order_id)
     if record is None:
-        raise OrderUnknown(wanted.order_id)
+        (submitted,) = pool.store.execute(op.ReadSubmitted(pool.sku, (wanted.order_id,)))
+        raise (OrderUnknown if submitted.order is None else OrderQueued)(wanted.order_id)
     if record.state == "reserved":
         return None
     fields = (record.segment, record.fencing_token, record.sequence)

@@ -206,7 +206,7 @@ def lower_changed(pool: Pool, gate: OrderDatabase, epoch: int) -> bool:
     """
     found = _sold_with_more(pool, gate, epoch)
     for record in found:
-        gate.lower(pool.sku, record.order_id, record.quantity)
+        gate.lower(pool.sku, record.order_id, record.quantity, epoch)
     return len(found) > 0
 
 
@@ -366,7 +366,7 @@ def tell_pool(
             answer = _confirmed(pool, gate, order, epoch, holder_id, is_asked=replay)
             settled = _settled(pool, order, answer, expected="confirmed")
             if settled.quantity < order.quantity:  # it may have been changed after its record was read
-                gate.lower(pool.sku, order.order_id, settled.quantity)
+                gate.lower(pool.sku, order.order_id, settled.quantity, epoch)
             freeze_if_behind(pool, epoch, decided.sequence, (settled,))
             return settled
         case answers.Voided():

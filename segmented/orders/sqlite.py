@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import bindparam
 from sqlalchemy.dialects.sqlite import dialect, insert as insert_on_conflict
+from sqlalchemy.exc import DBAPIError
 
 from segmented.orders.reading import find_orders, lock_these, read_standing
 from segmented.orders.statements import (
@@ -78,7 +79,15 @@ class SqliteStatements:
     def confirm_within(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Take the units and insert the order, or give them back if the order has a row."""
         sequence: int | None = connection.execute(_TAKE_WITHIN, values).scalar()
-        if sequence is None or connection.execute(_INSERT_WITHIN, values).rowcount == 1:
+        if sequence is None:
+            return None
+        try:
+            is_stored = connection.execute(_INSERT_WITHIN, values).rowcount == 1
+        except DBAPIError:  # a trigger refused it: the caller may handle that, and commit
+            if _is_open(connection):
+                connection.execute(_GIVE_BACK, values)
+            raise
+        if is_stored:
             return sequence
         connection.execute(_GIVE_BACK, values)
         return None
@@ -129,6 +138,11 @@ _INSERT_WITHIN: Final = insert_on_conflict(orders).values(confirmed_values()).on
 _GIVE_BACK: Final = give_back()
 _THESE_SEGMENTS: Final = SELECT_SEGMENTS.where(segments.c.segment.in_(bindparam("numbers", expanding=True)))
 _THESE_ORDERS: Final = select_orders(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
+
+
+def _is_open(connection: Connection) -> bool:
+    """Return whether the transaction goes on after a failed statement: SQLite may have rolled it back."""
+    return bool(getattr(connection.connection.driver_connection, "in_transaction", False))
 
 
 def _text(statement: ClauseElement) -> str:

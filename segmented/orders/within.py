@@ -114,7 +114,7 @@ def _decided(
         answer = _confirmed(connection, gate, claim, asked)
         if isinstance(answer, answers.Confirmed):
             if is_stored:
-                lower_within(connection, sku, asked.order_id, claim.order.quantity)
+                lower_within(connection, sku, asked.order_id, claim.order.quantity, asked.epoch)
             return Outcome("confirmed", claim.order.quantity, answer.replay and not is_stored)
         if not isinstance(answer, answers.Voided | None):
             return answer

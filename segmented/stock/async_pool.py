@@ -312,6 +312,7 @@ class AsyncPool:
     ) -> Settled | Sold[Awaitable[Settled | None]]:
         """Make the order final and free the segment. With a gate, its order database stores the order first.
 
+        A repeat is a replay, with the units that the order has then: fewer after a return of some.
         Raises AlreadySettled if the order has ended otherwise, for example because its hold ended. An asyncio call that
         is cancelled is still done; without a holder id, or with a gate, it is also repeated in the background while a
         server does not answer.

@@ -22,7 +22,17 @@ from segmented.stock.plans import one_plan, reserve_plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.models import Cart, CartFate, CartRecord, LineRefusal, PoolState, Settled, Superseded, Taken
+    from segmented.models import (
+        Cart,
+        CartFate,
+        CartRecord,
+        LineRefusal,
+        PoolState,
+        Reserved,
+        Settled,
+        Superseded,
+        Taken,
+    )
     from segmented.protocol.carts import CartMove
     from segmented.stock.async_pool_gate import AsyncPoolGate
     from segmented.stock.pool_gate import PoolGate
@@ -41,6 +51,9 @@ class CartLines(Protocol):
 
     def take(self, cart: Cart, sku: str, quantity: int, hold_ms: int) -> Plan[Taken]:
         """Reserve one line."""
+
+    def change(self, cart: Cart, sku: str, quantity: int) -> Plan[Reserved | Settled]:
+        """Let one line keep this quantity."""
 
     def void(self, home: str, cart_id: str, state: CartMove, refusal: LineRefusal | None = None) -> Plan[CartRecord]:
         """Decide that a cart is not sold, unless it is decided."""
@@ -66,6 +79,10 @@ class PlainLines:
     def take(self, cart: Cart, sku: str, quantity: int, hold_ms: int) -> Plan[Taken]:
         """Reserve one line."""
         return reserve_plan(op.Reserve(sku, Order(cart.order_id, quantity, cart.customer_id), hold_ms))
+
+    def change(self, cart: Cart, sku: str, quantity: int) -> Plan[Reserved | Settled]:
+        """Give the other units back, unless the line is pinned."""
+        return perform(op.ChangeQuantity(sku, cart.order_id, quantity))
 
     def void(self, home: str, cart_id: str, state: CartMove, refusal: LineRefusal | None = None) -> Plan[CartRecord]:
         """Change the record."""
@@ -144,6 +161,14 @@ class GatedLines:
         answer: Taken | SegmentedError = answers[0]
         if isinstance(answer, SegmentedError):
             raise answer
+        return answer
+
+    def change(self, cart: Cart, sku: str, quantity: int) -> Plan[Reserved | Settled]:
+        """Give the other units back, unless the database has decided the line."""
+        operation = op.ChangeQuantity(sku, cart.order_id, quantity)
+        answer: Reserved | Settled = yield from perform(
+            Outside(partial(self._gate.change_order, self._pool_of(sku), operation))
+        )
         return answer
 
     def void(self, home: str, cart_id: str, state: CartMove, refusal: LineRefusal | None = None) -> Plan[CartRecord]:

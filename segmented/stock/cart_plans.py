@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from segmented import protocol as op
 from segmented.errors import (
     AcknowledgementUnknown,
+    AlreadySettled,
     CartDiverged,
     CartGated,
     DatabaseUnavailable,
@@ -59,18 +60,20 @@ from segmented.models import (
     shortened,
 )
 from segmented.plans import Plan, perform
+from segmented.stock.as_asked import as_reserved
 from segmented.stock.cart_lines import PLAIN
 from segmented.stock.sharded.opening import is_in_shards_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from segmented.models import CartRecord
+    from segmented.models import CartLine, CartRecord
     from segmented.stock.cart_lines import CartLines
     from segmented.stock.outbox import Noted
 
 KnownPools: TypeAlias = dict[str, tuple[bool, int]]
 """The pools that are known to take carts: whether they limit customers, and their epoch, in which that holds."""
+UNCHANGED: Final = "its quantities are not changed"
 SWEEP_BATCH: Final = 100
 """Number of carts read in one step of a sweep."""
 
@@ -100,16 +103,52 @@ def reserve_cart_plan(
 
 def confirm_cart_plan(home: str, cart_id: str, lines: CartLines = PLAIN) -> Plan[CartSettled]:
     """Make a cart final: all its lines, or none if one of them has expired."""
-    record = yield from perform(op.ReadCart(home, cart_id))
-    if record.state == "open":  # its reservation was interrupted
-        known: KnownPools = {}
-        for sku, _ in record.cart.lines:
-            yield from _check_pool(record.cart, sku, known, lines, is_known=False)
-        yield from _reserve_lines(record, known, lines)
-        record = yield from perform(op.ReadCart(home, cart_id))
+    record = yield from _reserved_or_ended(home, cart_id, lines)
     if record.state == "reserved":
         record = yield from lines.sell(record)
     return (yield from _finish(record, lines))
+
+
+def change_cart_plan(
+    home: str, cart_id: str, wanted: Iterable[CartLine], lines: CartLines = PLAIN
+) -> Plan[CartReserved]:
+    """Lower the quantities of a reserved cart's lines. Its record keeps the first ones, which its orders' id is of."""
+    wanted = Cart(cart_id, wanted).lines
+    record = yield from _reserved_or_ended(home, cart_id, lines)
+    if record.state != "reserved":
+        raise AlreadySettled((yield from _finish(record, lines)), UNCHANGED)
+    cart = record.cart
+    if (skus := [sku for sku, _ in cart.lines]) != [sku for sku, _ in wanted]:
+        message = (
+            f"cart {cart_id!r} has the skus {', '.join(map(repr, skus))}, and a change names each of them and no "
+            "other: cancel the cart and reserve another one"
+        )
+        raise InvalidInput(message)
+    for sku, quantity in wanted:
+        (order,) = yield from perform(op.ReadOrders(sku, (cart.order_id,)))
+        if order is not None and order.state == "reserved" and order.quantity < quantity:
+            message = (
+                f"cart {cart_id!r} has {order.quantity} of {sku!r}, and a change can only lower that, not raise it to "
+                f"{quantity}: reserve the others in a second cart"
+            )
+            raise InvalidInput(message)
+    is_replay = True
+    for sku, quantity in wanted:
+        answer = yield from lines.change(cart, sku, quantity)
+        is_replay &= as_reserved(answer, UNCHANGED).replay
+    return CartReserved(cart_id, home, cart.order_id, wanted, is_replay)
+
+
+def _reserved_or_ended(home: str, cart_id: str, lines: CartLines) -> Plan[CartRecord]:
+    """Read a cart, after its reservation was finished, should that have been interrupted."""
+    record = yield from perform(op.ReadCart(home, cart_id))
+    if record.state != "open":
+        return record
+    known: KnownPools = {}
+    for sku, _ in record.cart.lines:
+        yield from _check_pool(record.cart, sku, known, lines, is_known=False)
+    yield from _reserve_lines(record, known, lines)
+    return (yield from perform(op.ReadCart(home, cart_id)))
 
 
 def cancel_cart_plan(home: str, cart_id: str, lines: CartLines = PLAIN) -> Plan[CartSettled]:

@@ -14,14 +14,31 @@ from segmented.plans import run_owed, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.as_asked import as_cancelled, as_confirmed
 from segmented.stock.cart_lines import PLAIN, GatedLines
-from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
+from segmented.stock.cart_plans import (
+    cancel_cart_plan,
+    change_cart_plan,
+    confirm_cart_plan,
+    finish_carts_plan,
+    reserve_cart_plan,
+)
 from segmented.stock.outbox import Noted
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from segmented.clock import Duration
-    from segmented.models import Cart, CartAnswer, CartRecord, CartSettled, CartSweep, UnfinishedCarts
+    from segmented.models import (
+        Cart,
+        CartAnswer,
+        CartLine,
+        CartRecord,
+        CartReserved,
+        CartSettled,
+        CartSweep,
+        UnfinishedCarts,
+    )
     from segmented.plans.drivers import Store
     from segmented.stock.cart_lines import CartLines
     from segmented.stock.cart_plans import KnownPools
@@ -93,6 +110,16 @@ class Carts:
         """
         plan = partial(cancel_cart_plan, *_checked(home, cart_id), self._lines)
         return as_cancelled(run_owed(plan, self.store))
+
+    def change(self, cart_id: str, lines: Iterable[CartLine], *, home: str) -> CartReserved:
+        """Let a reserved cart keep these lines: the other units are free at once. Safe to repeat.
+
+        `lines` names every sku of the cart, each with at least one unit and no more than it has. Nothing is changed
+        unless all of them are possible; then sku after sku is, so after an error repeat the call. The cart's record,
+        and a repeat of `reserve`, go on with the first lines. Raises InvalidInput for other lines, AlreadySettled for a
+        cart that has ended, OrderInWork for one that is being confirmed, and CartUnknown.
+        """
+        return run_sync(change_cart_plan(*_checked(home, cart_id), lines, self._lines), self.store)
 
     def read(self, cart_id: str, *, home: str) -> CartRecord:
         """Read a cart's record; changes nothing. Raises CartUnknown."""

@@ -319,6 +319,20 @@ def test_an_interrupted_reopening_is_finished_in_its_epoch(
     assert reopen(order_database, valkey) == (0, "reopened in epoch 2: 7 free\n", "")
 
 
+def test_a_pool_that_sells_and_differs_from_its_database_is_rebuilt_if_that_is_said(
+    sold_pool: Pool, gate: Gate, order_database: str, valkey: ValkeyServer
+) -> None:
+    gate.confirm(order_id="unknown", sku=SKU, segment=0, quantity=2, epoch=1)
+    before = sold_pool.state().available
+    words = ("pool", "rebuild", SKU, "--database", order_database)
+    assert not audit_both(sold_pool, gate).is_clean
+    assert ran(*words, url=valkey.url).stdout.startswith("sells in epoch 1: ")
+    assert sold_pool.state().epoch == 1
+    assert ran(*words, "--selling", url=valkey.url).stdout.startswith("rebuilt in epoch 2: ")
+    assert (audit_both(sold_pool, gate).is_clean, sold_pool.state().available) == (True, before - 2)
+    assert ran(*words[:2], "--all", *words[3:], "--selling", url=valkey.url).returncode == 2
+
+
 def test_an_archive_of_a_pool_whose_ledger_is_not_relayed_names_the_relay(
     sold_pool: Pool, gate: Gate, order_database: str, valkey: ValkeyServer, tmp_path: Path
 ) -> None:

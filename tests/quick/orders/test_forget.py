@@ -113,6 +113,19 @@ def test_a_refused_order_goes_and_its_repeat_is_a_new_attempt(pool: Pool, gate: 
 # --- repeats of forgotten orders ---
 
 
+def test_a_part_of_a_forgotten_order_taken_by_a_process_that_is_late_lowers_no_row(
+    pool: Pool, gate: Gate, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Pool(store, SKU, gate=gate)
+    monkeypatch.setattr(forgetting, "READ_AGAIN", 600.0)
+    assert not forgetting.may_have_forgotten(late.plain)
+    forgotten(pool, gate)
+    late.reserve(Order("c", 3))
+    store.execute(op.ChangeQuantity(SKU, "c", 2))
+    assert late.confirm("c").quantity == 2
+    assert (gate.orders(SKU, ["c"])["c"].quantity, gate.totals(SKU).sold) == (3, 6)
+
+
 def test_a_repeat_in_a_sold_out_pool_is_not_refused(pool: Pool, gate: Gate) -> None:
     sell(pool, gate, "rest", 13)
     assert forgotten(pool, gate) == (5, 19)

@@ -271,6 +271,23 @@ def test_a_cart_is_stored_as_a_whole_and_then_confirmed_in_every_pool(
     assert judge() == (30, 6, 24)
 
 
+def test_a_changed_cart_is_stored_and_sold_with_what_it_keeps(
+    fronts: tuple[Front, Front], valkey: ValkeyServer, order_database: str
+) -> None:
+    gated, _ = fronts
+    cart = reserved(gated, "c1")
+    kept = tuple((sku, 1) for sku, _ in cart.lines)
+    for is_replay in (False, True):
+        assert gated.call("change", "c1", kept, home=CART_HOME) == CartReserved(
+            "c1", CART_HOME, cart.order_id, kept, is_replay
+        )
+    assert judged(valkey.url, order_database) == (30, 0, 27)
+    assert gated.call("confirm", "c1", home=CART_HOME) == CartSettled("c1", "confirmed", replay=False, is_finished=True)
+    assert (judged(valkey.url, order_database), sold_in_sql(order_database)) == ((30, 3, 27), {"c1": dict(kept)})
+    with pytest.raises(AlreadySettled):
+        gated.call("change", "c1", kept, home=CART_HOME)
+
+
 def test_a_cart_that_is_cancelled_is_void_as_a_whole_before_its_units_go_back(
     fronts: tuple[Front, Front], judge: Callable[[], tuple[int, int, int]], gate: Gate
 ) -> None:

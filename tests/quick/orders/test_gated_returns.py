@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import redis
 
-from segmented import Order, Pool, RedisStore, protocol as op
+from segmented import Order, Outbox, Pool, RedisStore, protocol as op
 from segmented.errors import (
     AlreadySettled,
     ChangeMismatch,
     InvalidInput,
     OrderInWork,
+    OrderQueued,
     OrderUnknown,
     PoolFrozen,
     PoolGated,
@@ -96,6 +97,31 @@ def test_what_cannot_be_returned_is_refused_in_one_sentence(
     with pytest.raises(ChangeMismatch):
         pool.return_units("a", 2, return_id="rma-1")
     assert judged(valkey.url, order_database) == (8, 2, 4)
+
+
+def test_an_order_that_waits_for_a_worker_is_queued_and_not_returned(store: RedisStore, gate: Gate) -> None:
+    pool = Pool(store, SKU, gate=gate, outbox=Outbox.under_lock())
+    pool.open(stock=8, segments=2)
+    pool.submit("a", quantity=3)
+    with pytest.raises(OrderQueued):
+        pool.return_units("a", 1, return_id="rma-1")
+
+
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_a_repeated_confirm_after_a_return_has_the_units_that_the_order_keeps(
+    store: RedisStore, gate: Gate, *, is_gated: bool
+) -> None:
+    pool = Pool(store, SKU, gate=gate if is_gated else None)
+    pool.open(stock=8, segments=2)
+    pool.reserve(Order("a", 3))
+    found = [pool.confirm("a")]
+    pool.return_units("a", 1, return_id="rma-1")
+    found += [pool.confirm("a"), *pool.confirm_many(["a"])]  # type: ignore[list-item]  # it is sold
+    assert [(one.state, one.quantity, one.replay) for one in found] == [
+        ("confirmed", 3, False),
+        ("confirmed", 2, True),
+        ("confirmed", 2, True),
+    ]
 
 
 def test_a_return_and_a_restock_of_one_id_are_refused_and_change_neither_side(

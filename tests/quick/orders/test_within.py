@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -20,7 +21,7 @@ from tests.support.pools.both_sides import judged, sql_rows
 from tests.support.pools.gating import on_mariadb_too
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from sqlalchemy import Engine
@@ -117,6 +118,23 @@ def test_a_rolled_back_transaction_stores_neither_and_telling_changes_nothing(
     assert invoices(every_database) == []
     webhook(pool, engine, "a").tell()
     assert judged(valkey.url, every_database) == (8, 3, 5)
+
+
+def test_a_swallowed_refusal_of_the_gates_row_leaves_no_units_sold_without_it(
+    store: RedisStore, open_gate: Callable[..., Gate], sqlite_url: str, valkey: ValkeyServer
+) -> None:
+    pool = Pool(store, SKU, gate=open_gate(sqlite_url))
+    pool.open(stock=8, segments=2)
+    pool.reserve("a", quantity=3)
+    refuse = "CREATE TRIGGER no BEFORE INSERT ON segmented_orders BEGIN SELECT RAISE(ABORT, 'no'); END"
+    with own_engine(sqlite_url).begin() as connection:
+        connection.execute(text(refuse))
+        with suppress(SegmentedError):
+            pool.confirm("a", within=connection)
+        connection.execute(text("DROP TRIGGER no"))
+    assert sql_rows(sqlite_url, "SELECT sum(sold) FROM segmented_segments") == [(0,)]
+    pool.confirm("a")
+    assert judged(valkey.url, sqlite_url) == (8, 3, 5)
 
 
 def test_if_nobody_tells_the_pool_the_end_of_the_hold_finds_the_order_sold(

@@ -65,6 +65,38 @@ def test_a_cart_that_is_cancelled_gives_all_its_lines_back(pools: CartPools) -> 
     assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0)}
 
 
+def test_a_change_frees_the_other_units_and_the_cart_is_sold_with_what_it_keeps(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 3), ("b", 2))
+    pools.reserved(cart)
+    kept = [(pools.sku("b"), 2), (pools.sku("a"), 1)]
+    answers = [pools.carts().change("c1", kept, home=cart.home) for _ in range(2)]
+    assert [(one.lines, one.replay) for one in answers] == [(tuple(sorted(kept)), False), (tuple(sorted(kept)), True)]
+    assert pools.totals() == {"a": (9, 1, 0), "b": (8, 2, 0), "c": (10, 0, 0)}
+    assert pools.reserved(cart).replay
+    assert pools.confirm(cart).state == "confirmed"
+    assert pools.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (10, 0, 0)}
+    with pytest.raises(AlreadySettled, match=r"is already confirmed: its quantities are not changed$"):
+        pools.carts().change("c1", kept, home=cart.home)
+
+
+def test_a_change_that_is_not_possible_for_every_line_changes_none(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 3), ("b", 2))
+    pools.reserved(cart)
+    a, b, c = map(pools.sku, "abc")
+    for lines, why in (
+        ([(a, 1), (b, 3)], rf"^cart 'c1' has 2 of '{b}', and a change can only lower that, not raise it to 3: "),
+        ([(a, 1)], rf"^cart 'c1' has the skus '{a}', '{b}', and a change names each of them and no other: "),
+        ([(a, 1), (b, 1), (c, 1)], r"a change names each of them and no other: "),
+        ([(a, 1), (b, 0)], r"must be between 1 and"),
+        ([], r"^cart 'c1' has no lines$"),
+    ):
+        with pytest.raises(InvalidInput, match=why):
+            pools.carts().change("c1", lines, home=cart.home)
+    with pytest.raises(CartUnknown):
+        pools.carts().change("c2", [(a, 1)], home=cart.home)
+    assert pools.totals() == {"a": (7, 3, 0), "b": (8, 2, 0), "c": (10, 0, 0)}
+
+
 @pytest.mark.parametrize(("short", "taken"), [("a", ["a"]), ("b", ["a", "b"]), ("c", ["a", "b", "c"])])
 def test_one_line_that_does_not_fit_refuses_the_whole_cart_and_nothing_stays_taken(
     pools: CartPools, short: str, taken: list[str]
