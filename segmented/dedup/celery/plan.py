@@ -72,7 +72,7 @@ class OncePlan:
         self, arguments: Sequence[Any] | None, options: Mapping[str, Any] | None, *, given: str | None = None
     ) -> Identity:
         """Return the key and fingerprint of a call; `given` is a key that the publisher chose."""
-        return self._identity.of(*self._arguments.as_sent(arguments or (), options or {}), given=given)
+        return self._identity.of(*self.as_sent(arguments, options), given=given)
 
     def other_payload(self, key: str, found: PayloadDiffers) -> OtherPayload:
         """Return the error for a key that another message used with another payload, or of another task."""
@@ -119,7 +119,13 @@ class OncePlan:
         """Return what publishes a message of the task again, if it may be lost; else ""."""
         if not self.terms.resend_ms:
             return ""
-        return text_of(self.app, self.name, self._arguments.as_sent(arguments[0] or (), arguments[1] or {}), options)
+        return text_of(self.app, self.name, self.as_sent(*arguments), options)
+
+    def as_sent(
+        self, arguments: Sequence[Any] | None, options: Mapping[str, Any] | None
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Return the arguments of a call as a message has them."""
+        return self._arguments.as_sent(arguments or (), options or {})
 
     def waits_ms(self, expires: datetime | str | float | None, delay_ms: int) -> int:
         """Return for how long a message keeps its key beyond its delay."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from zoneinfo import ZoneInfo
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.clock import Clock, Duration
+    from segmented.dedup.celery.outbox import Outgoing
     from segmented.models.dedup import Freed, RecordName, SeatEnd
 
     Key = str | Callable[..., object] | None
@@ -167,7 +169,7 @@ class OnceRule:
 
 
 class TaskKeys:
-    """Shows and frees the keys of a task's calls: `charge.once.explain("o-7")`."""
+    """Shows and frees the keys of a task's calls, as `charge.once.explain("o-7")`; publishes in a transaction."""
 
     def __init__(self, task: Any) -> None:  # noqa: ANN401  # a task of the class Once, whose module imports this one
         """Create the view of a task."""
@@ -190,6 +192,18 @@ class TaskKeys:
         plan, record = self._found(arguments, passed_on)
         freed: Freed = plan.store.execute(FreeKey(record))
         return freed
+
+    def publish_within(self, transaction: object, *arguments: Any, **passed_on: Any) -> Outgoing:  # noqa: ANN401  # any task arguments
+        """Write a call to the outbox, so that it is published if and only if `transaction` commits.
+
+        `transaction` is a Session or Connection of SQLAlchemy, or a connection of Django or psycopg. After the commit,
+        `tell()` of what is returned publishes it; else `relay_outbox` does. Needs the table of `create_outbox`. Raises
+        InvalidInput for arguments that have no form in JSON, and for a connection without a transaction.
+        """
+        written: Outgoing = import_module("segmented.dedup.celery.outbox").write(  # SQLAlchemy is optional
+            self._task.once_plan, transaction, arguments, passed_on
+        )
+        return written
 
     def _found(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, RecordName]:
         plan = self._task.once_plan

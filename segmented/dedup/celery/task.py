@@ -199,7 +199,8 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
                 self._note_attempt(plan, given, (args, kwargs))
             return sent
         settings = plan.settings
-        identity = plan.identity(args, kwargs, given=uuid() if is_off or settings.is_off else once_key)
+        chosen = (task_id or uuid()) if is_off or settings.is_off else once_key
+        identity = plan.identity(args, kwargs, given=chosen)
         given.setdefault("expires", self.expires)
         return Publication(plan, settings, identity, given, (args, kwargs), send, self.AsyncResult).publish()
 

@@ -52,6 +52,7 @@ def shown(block: str, url: str) -> str:
     assert "celery_singleton" not in block
     block = block.replace("from celery import Celery", f"from {__name__} import App as Celery")
     patient = block.replace("perform_ping_check=False", f"perform_ping_check=False, shutdown_timeout={WAIT_SECONDS}")
+    patient = patient.replace("postgresql+psycopg://postgres@localhost/shop", "sqlite://")
     return patient.replace(SERVERS, IN_MEMORY).replace("redis://localhost:6379/2", url)
 
 
