@@ -62,7 +62,7 @@ ScopeOption = Annotated[
     str | None,
     typer.Option(metavar="SCOPE", help="With --given: task or function that used the key. [default: the namespace]"),
 ]
-HEADS = ("state", "for", "task", "message", "attempt", "holder", "namespace", "key")
+HEADS = ("state", "age", "for", "task", "message", "attempt", "holder", "namespace", "key")
 
 
 @dedup.command("list")
@@ -72,22 +72,27 @@ def list_keys(
     state: Annotated[
         Literal["waiting", "running", "unknown", "lapsed", "all"], typer.Option(help="State to list.")
     ] = "all",
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="Task or function to list. [default: all]")] = None,
+    app: Annotated[
+        str | None,
+        typer.Option("--app", "-A", metavar="MODULE", help="Celery app whose records to list. [default: --url]"),
+    ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number to list.")] = LIST_MAX,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
     """List held keys, soonest to end first, with their holders and remaining times.
 
-    Shows only the start of a holder's id. May miss keys that change hands during the listing.
+    Shows the age of the run or message, and only the start of a holder's id. May miss keys that change hands meanwhile.
     """
     wanted = None if state == "all" else state
-    with RedisStore.from_url(url) as store:
-        found = operator.list_keys(store, namespace, state=wanted, limit=limit)
+    with RedisStore.from_url(url) if app is None else _store_of_app(app) as store:
+        found = operator.list_keys(store, namespace, state=wanted, task=task, limit=limit)
     if write_json(json_file, {"keys": [asdict(held) for held in found.keys], "is_complete": found.is_complete}):
         return
     print_table(HEADS, [row(held) for held in found.keys])
     if not found.is_complete:
-        typer.echo("there are more: narrow --namespace or --state, or raise --limit", err=True)
+        typer.echo("there are more: narrow --namespace, --state or --task, or raise --limit", err=True)
 
 
 @dedup.command()
@@ -193,6 +198,12 @@ def _store(url: str, task: str | None, app: str | None) -> AbstractContextManage
     return nullcontext(task_named(task, app).once_plan.store)
 
 
+def _store_of_app(app: str) -> AbstractContextManager[Store]:
+    from segmented.dedup.celery.by_name import store_of_app  # noqa: PLC0415  # Celery is an extra
+
+    return nullcontext(store_of_app(app))
+
+
 def _record(  # each is an option of its own
     store: Store,
     keys: list[str] | None,
@@ -247,4 +258,4 @@ def row(held: HeldKey) -> tuple[str, ...]:
     ends = held.ends_in_ms
     lasts = f"ended {seconds(-ends)} ago" if ends is not None and ends <= 0 else seconds(ends)
     words = (held.task, held.message, str(held.attempt), held.holder_id_start or "-", held.namespace, held.key)
-    return (held.state, lasts, *(shown(word) for word in words))
+    return (held.state, seconds(held.age_ms), lasts, *(shown(word) for word in words))

@@ -27,7 +27,7 @@ State = Literal["waiting", "running", "unknown", "lapsed"]
 """`lapsed`: the holder died, or the message did not arrive in time. It blocks nobody."""
 LIMIT: Final = 1_000
 LOOKED_AT_MAX: Final = 10_000
-"""Maximum number of claims of one partition to check when only one state is wanted."""
+"""Maximum number of claims of one partition to check when only one state or task is wanted."""
 READ_AT_ONCE: Final = 200
 BATCH_SECONDS: Final = 30.0
 AnswerT = TypeVar("AnswerT")
@@ -49,6 +49,8 @@ class HeldKey:
     """Empty for a waiting message."""
     ends_in_ms: int | None
     """Milliseconds until it ends unless renewed; None if it does not end on its own."""
+    age_ms: int
+    """Milliseconds since the run began, or the message was sent; negative while it is not due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +78,26 @@ def namespaces_plan(key: str = "") -> Plan[tuple[str, ...]]:
     return tuple(sorted(found))
 
 
-def list_plan(namespace: str | None = None, *, state: State | None = None, limit: int = LIMIT) -> Plan[HeldKeys]:
-    """List held keys of one namespace or all, in one state or any."""
+def list_plan(
+    namespace: str | None = None, *, state: State | None = None, task: str | None = None, limit: int = LIMIT
+) -> Plan[HeldKeys]:
+    """List held keys of one namespace or all, in one state or any, of one task or all."""
     if not is_whole(limit) or limit < 1:
         message = f"the limit of {limit!r} keys is wrong: give a whole number of 1 or more"
         raise InvalidInput(message)
     names = (yield from namespaces_plan()) if namespace is None else (checked_namespace(namespace),)
-    seen_max = limit + 1 if state is None else LOOKED_AT_MAX
+    is_whole_list = state is None and task is None
+    seen_max = limit + 1 if is_whole_list else LOOKED_AT_MAX
     found: list[HeldKey] = []
     is_complete = True
     for name in names:
         asked = tuple(ListClaims(name, partition, seen_max) for partition in range(ONCE_PARTITIONS))
         pages = yield from batch(asked)
         claims = sorted((claim for page in pages for claim in page), key=_end_of)
-        is_cut = any(len(page) == seen_max for page in pages) or (state is None and len(claims) > seen_max)
+        is_cut = any(len(page) == seen_max for page in pages) or (is_whole_list and len(claims) > seen_max)
         is_complete = is_complete and not is_cut
-        found += yield from _read(name, claims[:seen_max] if state is None else claims)
-    wanted = sorted((one for one in found if state in {None, one.state}), key=_end_of)
+        found += yield from _read(name, claims[:seen_max] if is_whole_list else claims)
+    wanted = sorted((one for one in found if state in {None, one.state} and task in {None, one.task}), key=_end_of)
     return HeldKeys(tuple(wanted[:limit]), is_complete=is_complete and len(wanted) <= limit)
 
 
@@ -127,10 +132,15 @@ def find_plan(
 
 
 def list_keys(
-    store: Store, namespace: str | None = None, *, state: State | None = None, limit: int = LIMIT
+    store: Store,
+    namespace: str | None = None,
+    *,
+    state: State | None = None,
+    task: str | None = None,
+    limit: int = LIMIT,
 ) -> HeldKeys:
     """Return the held keys, at most `limit`. They are read one by one, so this is not a snapshot of one moment."""
-    return run_sync(list_plan(namespace, state=state, limit=limit), store)
+    return run_sync(list_plan(namespace, state=state, task=task, limit=limit), store)
 
 
 def find(
@@ -223,10 +233,11 @@ def _holders(namespace: str, key: str, state: RecordState) -> Iterable[HeldKey]:
         word: State = "unknown" if run.is_unknown else "running" if is_live else "lapsed"
         ends = None if run.is_unknown else run.ends_in_ms
         start = run.holder_id[:HOLDER_SHOWN]
-        yield HeldKey(namespace, key, word, state.task, run.message, run.attempt, start, ends)
+        yield HeldKey(namespace, key, word, state.task, run.message, run.attempt, start, ends, run.begun_ago_ms)
     if seat is not None:
         word = "waiting" if seat.ends_in_ms > 0 else "lapsed"
-        yield HeldKey(namespace, key, word, state.task, seat.message, seat.attempt, "", seat.ends_in_ms)
+        ends, age_ms = seat.ends_in_ms, seat.sent_ago_ms
+        yield HeldKey(namespace, key, word, state.task, seat.message, seat.attempt, "", ends, age_ms)
 
 
 def _end_of(held: Claim | HeldKey) -> tuple[float, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
@@ -12,11 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from segmented.clock import SystemClock
 from segmented.dedup.sql_record_rows import checked_operation, create, forget_stale, perform
 from segmented.errors import InvalidInput, SegmentedError, TransactionConflict
+from segmented.imports import needs
 from segmented.locks.sql_edge import translated
 from segmented.orders.engine import shown
 from segmented.plans.store_kinds import NotPickled
 from segmented.process import THIS
-from segmented.stores.memory.model import engine as lua
 from segmented.stores.one_by_one import async_one_by_one, one_by_one
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 
@@ -70,7 +71,10 @@ def checked_engine(given: object, kind: type, who: str) -> str:
     if name == "sqlite" and not engine.url.database:
         message = f"{who} needs a SQLite file: a database in memory is another one in each thread"
         raise InvalidInput(message)
-    lua()
+    try:
+        import_module("lupa.lua51")  # the scripts run in it
+    except ModuleNotFoundError as error:
+        raise InvalidInput(needs(who, "lupa", "sql-records")) from error
     return DIALECTS[name]
 
 

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery.app.utils import find_app
 
+from segmented.dedup.celery.settings import OnceSettings
 from segmented.dedup.celery.task import Once
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from celery import Celery
+
     from segmented.models.dedup import RecordName
+    from segmented.plans.drivers import Store
 
 NAMED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
@@ -29,11 +33,7 @@ def task_named(name: str, app: str | None = None) -> Once:
     if not module:
         message = f"task {name!r} does not name its module: give the module of its Celery app with --app"
         raise InvalidInput(message)
-    try:
-        found = find_app(module)
-    except (ImportError, AttributeError) as error:
-        message = f"there is no Celery app in {module!r}: give its module with --app, and run this where it is imported"
-        raise InvalidInput(message) from error
+    found = _app_named(module)
     found.loader.import_default_modules()
     found.finalize()
     task = found.tasks.get(name)
@@ -44,6 +44,20 @@ def task_named(name: str, app: str | None = None) -> Once:
         message = f"app {module!r} has no task {name!r} with base=Once; it has: {known or 'none'}"
         raise InvalidInput(message)
     return task
+
+
+def store_of_app(module: str) -> Store:
+    """Return the store of the records of an app. Raises InvalidInput if there is no such app, or it names no store."""
+    return OnceSettings(_app_named(module)).get().store
+
+
+def _app_named(module: str) -> Celery:
+    try:
+        found: Celery = find_app(module)
+    except (ImportError, AttributeError) as error:
+        message = f"there is no Celery app in {module!r}: give its module with --app, and run this where it is imported"
+        raise InvalidInput(message) from error
+    return found
 
 
 def record_of_call(task: Once, words: Sequence[str], *, message: str = "") -> RecordName:

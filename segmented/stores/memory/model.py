@@ -50,7 +50,7 @@ class Engine:
         try:
             lua = import_module("lupa.lua51")  # the Lua of Redis and Valkey
         except ModuleNotFoundError as error:
-            raise InvalidInput(needs("a store in memory or in SQL", "lupa")) from error
+            raise InvalidInput(needs("a store in memory", "lupa")) from error
         self._lua: Any = lua.LuaRuntime(
             encoding=None, unpack_returned_tuples=True, register_eval=False, register_builtins=False
         )

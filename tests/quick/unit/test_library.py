@@ -14,11 +14,13 @@ import valkey
 from redis import asyncio as redis_asyncio
 from redis.exceptions import ResponseError
 from redis.sentinel import Sentinel
+from sqlalchemy import create_engine
 from valkey import asyncio as valkey_asyncio
 
 import segmented
 from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks, stock
 from segmented.clock import ManualClock
+from segmented.dedup import SqlRecords
 from segmented.locks import (
     AsyncFairLock,
     AsyncGetSetLock,
@@ -167,6 +169,11 @@ def test_without_lua_a_store_in_memory_says_what_to_install(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "lupa.lua51", None)
     with pytest.raises(InvalidInput, match=r"needs the package lupa: pip install '\.\[testing\]' in the checkout"):
         Engine()
+    with pytest.raises(InvalidInput) as caught:
+        SqlRecords(create_engine("sqlite:///records.db"))
+    assert str(caught.value).startswith(
+        "SqlRecords needs the package lupa: pip install '.[sql-records]' in the checkout"
+    )
 
 
 @pytest.mark.parametrize("text", ["found = 1", "return found"], ids=["written", "read"])

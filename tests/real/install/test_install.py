@@ -22,6 +22,10 @@ BLOCK: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IMPORTS: Final = {
     "orders": "from segmented.orders import Gate, connect; Gate(connect('sqlite:///orders.sqlite')).create()",
     "postgres": "from segmented.orders import connect; import psycopg, sqlalchemy.ext.asyncio",
+    "sql-records": "from segmented.dedup import Dedup, SqlRecords; import psycopg\n"
+    "from sqlalchemy import create_engine\n"
+    "records = SqlRecords(create_engine('sqlite:///records.db')); records.create()\n"
+    "assert [Dedup(records, 'shop', keep=60).call('o-7', lambda: n) for n in (1, 2)] == [1, 1]",
     "mysql": "from segmented.locks import SqlRowLock; import pymysql, asyncmy",
     "zookeeper": "from segmented.locks import ZooKeeperLock; import kazoo.client",
     "fast": "import hiredis, uvloop, redis.utils; assert redis.utils.HIREDIS_AVAILABLE",

@@ -95,6 +95,7 @@ def test_the_list_says_who_holds_each_key_and_for_how_much_longer(commands: Dedu
     done = commands.ran("list")
     assert (done.code, done.err) == (0, "")
     first, second, third = done.rows
+    assert all(re.fullmatch(r"[0-9]{1,2}\.[0-9]{3} s", row.pop(1)) for row in (first, second, third)), "the ages"
     assert re.fullmatch(r"2[0-9]{2}\.[0-9]{3} s|300\.000 s", first.pop(1))
     assert re.fullmatch(r"[56][0-9]{2}\.[0-9]{3} s", second.pop(1))
     assert first == ["running", "shop.send", "m-k1", "2", "01234567", "tasks", "k1"]
@@ -109,14 +110,19 @@ def test_the_list_is_narrowed(commands: DedupCommands) -> None:
     commands.claim("k2")
     commands.begin("k3", 1)
     commands.begin("k4", namespace="others", on_lapse="again")
+    commands.store.execute(op.ClaimKey(RecordName("tasks", "k5"), "m-k5", "", "shop.other", 2 * LONG_MS, DAY_MS))
     commands.wait_until_lapsed("k3")
     for words, keys in (
         (["--state", "running", "--namespace", "tasks"], ["k1"]),
-        (["--state", "waiting"], ["k2"]),
+        (["--state", "waiting"], ["k2", "k5"]),
         (["--state", "lapsed"], ["k3"]),
         (["--namespace", "others"], ["k4"]),
         (["--namespace", "nobody"], []),
-        (["--state", "all", "--namespace", "tasks"], ["k3", "k1", "k2"]),
+        (["--state", "all", "--namespace", "tasks"], ["k3", "k1", "k2", "k5"]),
+        (["--task", "shop.send", "--limit", "1"], ["k3"]),
+        (["--task", "shop.other"], ["k5"]),
+        (["--task", "shop.other", "--state", "running"], []),
+        (["--task", "shop"], []),
     ):
         assert [row[-1] for row in commands.ran("list", *words).rows] == keys
 
@@ -339,6 +345,15 @@ def test_a_call_of_a_task_is_explained_and_freed_by_its_arguments(commands: Dedu
         f"freed: it was done, message {first.id}\n"
     )
     assert not shop.charge.delay("o-7", 2).is_repeat
+
+
+def test_the_keys_of_an_app_are_listed_wherever_its_records_are(commands: DedupCommands, module: str) -> None:
+    commands.begin("k1")
+    elsewhere = DedupCommands(commands.store, "redis://127.0.0.1:1/0")
+    assert [row[-1] for row in elsewhere.ran("list", "--app", module).rows] == ["k1"]
+    refused = elsewhere.ran("list", "--app", "no_such_shop", "--task", "shop.send")
+    assert (refused.code, refused.out) == (2, "")
+    assert "there is no Celery app in 'no_such_shop': give its module with --app" in refused.err
 
 
 @pytest.mark.parametrize(
