@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.core.exceptions import RequestDataTooBig
@@ -76,6 +76,7 @@ class DjangoExchange:
         self._dedup, self._guard, self._request = dedup, guard, request
         self._key = ""
         self._is_over = False
+        self._is_streaming = False
         if guard is None and request.method in UNSAFE:
             # A kept answer is for clients that read no encoding, too.
             request.META.pop("HTTP_ACCEPT_ENCODING", None)
@@ -94,7 +95,8 @@ class DjangoExchange:
         try:
             yield
         finally:
-            self._end(None)
+            if not self._is_streaming:
+                self._end(None)
 
     def turned(self, route: Idempotent) -> HttpResponse | None:
         """Begin the run of a view. Returns the response if it must not run."""
@@ -134,14 +136,81 @@ class DjangoExchange:
             if guard.options.keeps(status):
                 is_large = response.streaming or len(response.content) > guard.options.answer_max
                 outcome = Unkept(status) if is_large else Answer(status, tuple(response.items()), response.content)
-            self._end(outcome)
+            if response.streaming and outcome is not None:
+                kind = AsyncContent if response.is_async else Content
+                response.streaming_content = kind(response.streaming_content, self, outcome)
+                self._is_streaming = True
+            else:
+                self._end(outcome)
         return response
+
+    def streamed(self, outcome: Answer | Unkept) -> None:
+        """End the run with its stream, also for a client that disconnected early."""
+        self._end(outcome)
+
+    def broken(self, error: BaseException) -> None:
+        """End the run of a stream that raised: a repeat runs again, or gets the failure."""
+        self._end(None if self._guard is None else self._guard.crashed(error))
 
     def _end(self, outcome: Answer | Unkept | None) -> None:
         """End the run once: one whose answer the store could not keep is not given up, but kept when the store can."""
         if not self._is_over and self.run is not None and self._guard is not None:
             self._is_over = True
             self._guard.end(self.run, self._key, outcome)
+
+
+class Content:
+    """The content of a streaming response. The run ends with it, since a generator is a part of the view."""
+
+    def __init__(self, items: Any, exchange: DjangoExchange, outcome: Answer | Unkept) -> None:  # noqa: ANN401  # any iterator
+        """Wrap `items`; at their end the run has this outcome."""
+        self._items, self._exchange, self._outcome = items, exchange, outcome
+
+    def __iter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401  # bytes or text
+        """Return the next part."""
+        try:
+            return next(self._items)
+        except StopIteration:
+            self.close()
+            raise
+        except BaseException as error:
+            self._exchange.broken(error)
+            raise
+
+    def close(self) -> None:
+        """End the run. Called by Django when the response is closed, whether or not it was sent as a whole."""
+        self._exchange.streamed(self._outcome)
+
+
+class AsyncContent:
+    """The same, of an asynchronous response."""
+
+    def __init__(self, items: Any, exchange: DjangoExchange, outcome: Answer | Unkept) -> None:  # noqa: ANN401  # any iterator
+        """Wrap `items`; at their end the run has this outcome."""
+        self._items, self._exchange, self._outcome = items, exchange, outcome
+
+    def __aiter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> Any:  # noqa: ANN401  # bytes or text
+        """Return the next part."""
+        try:
+            return await anext(self._items)
+        except StopAsyncIteration:
+            await sync_to_async(self.close)()
+            raise
+        except BaseException as error:
+            await sync_to_async(self._exchange.broken)(error)
+            raise
+
+    def close(self) -> None:
+        """End the run; see `Content`."""
+        self._exchange.streamed(self._outcome)
 
 
 def _seen(request: HttpRequest) -> WebRequest:

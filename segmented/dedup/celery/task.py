@@ -31,7 +31,24 @@ _log = logging.getLogger("segmented.dedup")
 _guard = Guard()
 
 
-class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which the class itself is not
+def _bound_already(name: object) -> str:
+    return (
+        f"task {name!r} was made with another rule, or none: give it where the task is made, as in "
+        '@app.task(base=Once, once=unique("{order_id}"))'
+    )
+
+
+class OnceType(type):
+    """Refuses a rule for a task class that Celery has bound, as `Once` does for a task."""
+
+    def __setattr__(cls, name: str, value: object) -> None:
+        """Refuse it: messages of the task would not be found under their keys."""
+        if name == "once" and vars(cls).get("__bound__"):
+            raise InvalidInput(_bound_already(vars(cls)["name"]))
+        super().__setattr__(name, value)
+
+
+class Once(Task, metaclass=OnceType):  # type: ignore[type-arg]  # its stubs make it generic, which the class itself is not
     """A task that runs once per key, however often it is published or delivered.
 
     ```python
@@ -61,11 +78,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse a rule for a task that was made without it: its messages would not be found under their keys."""
         if name == "once":
-            message = (
-                f"task {self.name!r} was made with another rule, or none: give it where the task is made, as in "
-                '@app.task(base=Once, once=unique("{order_id}"))'
-            )
-            raise InvalidInput(message)
+            raise InvalidInput(_bound_already(self.name))
         super().__setattr__(name, value)
 
     @classmethod
@@ -100,7 +113,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
                 name = str(cls.name)
                 rule = checked_rule(name, cls.once)
                 plan = cls._made_plan = OncePlan(app, name, body_of(cls), rule)
-                cls.once = rule  # so that the task's `once` shows its keys
+                type.__setattr__(cls, "once", rule)  # so that the task's `once` shows its keys
             return plan
 
     @classmethod

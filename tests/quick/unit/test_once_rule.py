@@ -199,6 +199,8 @@ def test_a_rule_for_a_task_that_is_made_already_is_refused_with_the_cure(app: Ce
     task = app.task(base=Once, once=once, name="made", lazy=False, shared=False)(work)
     with pytest.raises(InvalidInput, match=r"^task 'made' was made with another rule, or none: give it where the task"):
         task.once = unique("{order_id}", keep=60)  # type: ignore[misc]  # as a user might
+    with pytest.raises(InvalidInput, match=r"^task 'made' was made with another rule, or none: give it where the task"):
+        type(task).once = unique("{order_id}", keep=60)
 
 
 def test_a_task_of_the_base_without_a_rule_is_refused_with_its_name_and_the_option(app: Celery) -> None:

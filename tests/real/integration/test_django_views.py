@@ -20,6 +20,7 @@ import sys
 
 import django
 import redis
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection, connections, transaction
@@ -110,6 +111,29 @@ def large(request):
     return StreamingHttpResponse([b"x"] * 3)
 
 
+def parts(number):
+    yield b"x"
+    if number == 1:
+        raise ValueError("in the middle")
+    yield b"y"
+
+
+async def async_parts(number):
+    for part in parts(number):
+        yield part
+
+
+@once
+def broken(request):
+    return StreamingHttpResponse(parts(worked("broken")["run"]))
+
+
+@transaction.non_atomic_requests
+@once
+async def async_broken(request):
+    return StreamingHttpResponse(async_parts(worked("async_broken")["run"]))
+
+
 @once
 def stored(request):
     number = len(ran) + 1
@@ -144,6 +168,8 @@ urlpatterns = [
     path("form", form),
     path("failing", failing),
     path("large", large),
+    path("broken", broken),
+    path("async_broken", async_broken),
 ]
 client = Client(raise_request_exception=False)
 said = {}
@@ -209,6 +235,32 @@ with connections["default"].cursor() as cursor:
     free(store(), RecordName("django", cursor.fetchone()[0]))  # Redis forgets, the database does not
 said["forgotten"] = [post("stored").status_code, rows(), len(ran)]
 said["streamed"] = [b"".join(post("large")).decode(), post("large").json()["code"]]
+
+
+def whole(content):
+    try:
+        return b"".join(content).decode()
+    except ValueError as error:
+        return str(error)
+
+
+async def async_whole():
+    headers = {"Idempotency-Key": "b", "Tenant": "ann"}
+    answer = await asynchronous.post("/async_broken", {"cents": 5}, "application/json", headers=headers)
+    if not answer.streaming:
+        return answer.json()["code"]
+    try:
+        return b"".join([part async for part in answer.streaming_content]).decode()
+    except ValueError as error:
+        return str(error)
+    finally:
+        await sync_to_async(answer.close)()
+
+
+ran.clear()
+said["broken"] = [whole(post("broken")), whole(post("broken")), post("broken").json()["code"], len(ran)]
+ran.clear()
+said["async_broken"] = [*(asyncio.run(async_whole()) for _ in range(3)), len(ran)]
 ran.clear()
 answers = [post("unrecorded")]
 while answers[-1].status_code == 409 or len(answers) == 1:
@@ -242,5 +294,7 @@ def test_views_of_every_kind_run_once(tmp_path: Path, valkey: ValkeyServer) -> N
     assert said["stored"] == [500, [0, 0], 200, [1, 1]]
     assert said["forgotten"] == [500, [1, 1], 1]  # the row and the effect are one commit
     assert said["streamed"] == ["xxx", "answer_not_kept"]
+    again = ["in the middle", "xy", "answer_not_kept", 2]  # what a stream does is a part of the work
+    assert (said["broken"], said["async_broken"]) == (again, again)
     assert said["unrecorded"] == [200, "true", 1]  # its answer is kept when the server can
     assert said["missing"].startswith("POST /plain needs the header Idempotency-Key: send the same value")
