@@ -6,8 +6,8 @@ and its one value would cost as much as the driver's. Its pool, its transactions
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sqlalchemy import Integer, String, Text, any_, bindparam, collate, column, func, insert, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, insert as insert_on_conflict
@@ -56,11 +56,11 @@ class PostgresStatements:
 
     def __init__(self) -> None:
         """Build the texts."""
-        self._confirm_fenced = _text(_confirm(fenced=True))
-        self._confirm = _text(_confirm(fenced=False))
-        self._store_many = _text(_store_many())
-        self._has_order = _text(SELECT_HAS_ORDER)
-        self._void = _text(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
+        self._confirm_fenced = text_of(_confirm(fenced=True))
+        self._confirm = text_of(_confirm(fenced=False))
+        self._store_many = text_of(_store_many())
+        self._has_order = text_of(SELECT_HAS_ORDER)
+        self._void = text_of(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
 
     @contextmanager
     def creating(self, connection: Connection) -> Iterator[None]:
@@ -151,6 +151,27 @@ def known_options() -> set[str]:
     return {option.keyword.decode() for option in Conninfo.get_defaults()}
 
 
+def one_trip(connection: Connection, texts: Sequence[str], values: dict[str, Any]) -> Any:  # noqa: ANN401  # a row, or None
+    """Run ready statements as one transaction in one round trip; return the last one's first row.
+
+    After an error of the driver, which is raised as `first_value` raises it, the transaction is rolled back.
+    """
+    driver: Any = connection.connection.driver_connection
+    try:
+        with driver.pipeline() if connection.dialect.loaded_dbapi.Pipeline.is_supported() else nullcontext():
+            driver.execute(PostgresStatements.begin)
+            cursors = [driver.execute(text, values) for text in texts]
+            driver.execute("COMMIT")
+        return cursors[-1].fetchone()
+    except connection.dialect.loaded_dbapi.Error as error:
+        with suppress(connection.dialect.loaded_dbapi.Error):
+            driver.rollback()
+        _raise(connection, texts[-1], values, error)
+    except BaseException as error:  # as in `first_value`
+        connection.invalidate(error)
+        raise
+
+
 def first_value(connection: Connection, text: str, values: dict[str, Any]) -> int | None:
     """Run a ready statement by the driver itself; return the first value of its first row, or None if it has no row.
 
@@ -160,12 +181,7 @@ def first_value(connection: Connection, text: str, values: dict[str, Any]) -> in
     try:
         row = driver.execute(text, values).fetchone()
     except connection.dialect.loaded_dbapi.Error as error:
-        try:
-            connection.exec_driver_sql(text, values, execution_options={FAILED: error})
-        except DBAPIError as known:
-            known.orig = error  # of a closed connection SQLAlchemy learns only that it is closed
-            raise
-        raise
+        _raise(connection, text, values, error)
     except BaseException as error:  # of a signal handler, or the end of a greenlet: the reply may still come
         connection.invalidate(error)
         raise
@@ -250,5 +266,15 @@ _LOCK_THESE: Final = SELECT_SEGMENTS.where(
 _THESE_ORDERS: Final = select_orders(orders.c.order_id == any_(_given_array("order_ids", orders.c.order_id)))
 
 
-def _text(statement: ClauseElement) -> str:
+def _raise(connection: Connection, text: str, values: dict[str, Any], error: Exception) -> NoReturn:
+    try:
+        connection.exec_driver_sql(text, values, execution_options={FAILED: error})
+    except DBAPIError as known:
+        known.orig = error  # of a closed connection SQLAlchemy learns only that it is closed
+        raise
+    raise error
+
+
+def text_of(statement: ClauseElement) -> str:
+    """Compile a statement for `first_value` and `one_trip`."""
     return str(statement.compile(dialect=PGDialect_psycopg()))  # type: ignore[no-untyped-call]  # SQLAlchemy left its types out

@@ -4,13 +4,16 @@ One worker's periodic tasks run in this process, each in its own period, as beat
 """
 
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, get_args
 
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import Engine, create_engine, make_url
 
 from segmented import Gate, Order, Outbox, Pool, RedisStore, protocol as op
 from segmented.celery import chores, connections as opening, current, due
@@ -33,6 +36,9 @@ ABANDONED: Final = 5_000
 BACK_SECONDS_MAX: Final = 2.0
 AUDITED: Final = 20_000
 FAR: Final = 4e12
+ROUNDS: Final = 300
+RETURN_MAX: Final = 2.0
+"""It is 1.5 at most where nothing else runs: four round trips instead of three."""
 
 
 @pytest.fixture
@@ -163,3 +169,34 @@ def test_how_fast_a_pool_is_compared_with_its_database(store: RedisStore, postgr
         seconds, used = time.monotonic() - began, time.process_time() - cpu
     tell(f"audit of {AUDITED:,} orders against PostgreSQL", f"{AUDITED / used:,.0f} orders/s of CPU, {seconds:.1f} s")
     assert (report.is_clean, report.pool_count) == (True, AUDITED)
+
+
+def test_what_a_return_costs_beside_a_confirm(store: RedisStore, postgres_database: str) -> None:
+    engine = create_engine(make_url(postgres_database).set(drivername="postgresql+psycopg"))
+    took: dict[str, list[float]] = {"confirm": [], "return": [], "within": []}
+
+    def timed(name: str, run: Callable[[], object]) -> None:
+        began = time.perf_counter()
+        run()
+        took[name].append(time.perf_counter() - began)
+
+    with Gate(postgres_database) as gate:
+        pool = Pool(store, "sale", gate=gate)
+        pool.open(stock=4 * ROUNDS, segments=4)
+        for number in range(ROUNDS):  # in turns, so that a load of the machine meets each of them
+            one, other = f"a-{number}", f"b-{number}"
+            pool.reserve_many([Order(one, 2), Order(other, 2)])
+            timed("confirm", partial(pool.confirm, one))
+            timed("return", partial(pool.return_units, one, 1, return_id=one))
+            timed("within", partial(confirm_within, pool, engine, other))
+    engine.dispose()
+    medians = {name: statistics.median(each) for name, each in took.items()}
+    returned, within = (medians[name] / medians["confirm"] for name in ("return", "within"))
+    tell("a gated confirm", f"{medians['confirm'] * 1_000:.2f} ms; a return {returned:.2f}, within= {within:.2f} times")
+    assert returned <= RETURN_MAX
+
+
+def confirm_within(pool: Pool, engine: Engine, order_id: str) -> None:
+    with engine.begin() as connection:
+        sold = pool.confirm(order_id, within=connection)
+    sold.tell()

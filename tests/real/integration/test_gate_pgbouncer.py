@@ -11,6 +11,8 @@ from segmented.errors import InvalidInput
 from segmented.locks.dead_letters import Work
 from segmented.locks.dead_letters_sql import SqlDeadLetters
 from segmented.orders import Gate, connect
+from segmented.orders.answers import Return
+from segmented.orders.return_rows import ReturnStored
 from tests.fixtures.pgbouncer import PgBouncer
 from tests.support.pools.gating import NEW, claim
 
@@ -43,6 +45,12 @@ def test_a_pooler_that_drops_the_settings_is_refused_until_the_role_has_them(
         with gate.transaction(**(claim("one more") | {"sku": "cup"})) as connection:
             assert connection.execute(text("SELECT 1")).scalar_one() == 1
         assert (gate.confirmed_units("mug"), gate.confirmed_units("cup")) == (ORDERS, 1)
+        returns = [Return("mug", f"o-{number}", 1, f"r-{number}") for number in range(ORDERS)]
+        with ThreadPoolExecutor(THREADS) as threads:
+            found = list(threads.map(gate.returns.begin, returns))
+            list(threads.map(lambda one: gate.returns.finish(one, 1, 1), returns))
+        assert found == [ReturnStored(1, "begun", None, 0)] * ORDERS
+        assert (gate.confirmed_units("mug"), gate.returns.begun("mug")) == (0, ())
 
 
 def test_dead_letters_of_two_processes_share_the_connection_of_a_pooler(

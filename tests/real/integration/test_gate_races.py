@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from segmented.orders import Gate, connect
-from segmented.orders.answers import AlreadyConfirmed, Opened, SoldOut, Voided
+from segmented.orders.answers import AlreadyConfirmed, Opened, Return, SoldOut, Voided
+from segmented.orders.return_rows import NotReturned, ReturnStored
 from tests.support.pools.engines import engine_of
 from tests.support.pools.gating import NEW, confirm, each_server, watch_errors
 
@@ -48,6 +49,18 @@ def test_however_close_confirm_and_void_race_one_of_them_wins(gate: Gate) -> Non
     assert won + lost == 60
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == won
     assert Counter(row.state for row in gate.each_order("mug")) == +Counter(confirmed=won, void=lost)
+
+
+@each_server
+def test_of_eight_threads_that_return_with_one_id_one_lowers_the_rows(gate: Gate) -> None:
+    gate.open("mug", [60, 60])
+    for number in range(20):
+        confirm(gate, f"o-{number}", quantity=3)
+        found = at_once([partial(gate.returns.begin, Return("mug", f"o-{number}", 2, f"r-{number}"))] * THREADS)
+        assert found == [ReturnStored(1, "begun", None, 1)] * THREADS
+    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 20
+    assert gate.returns.units("mug") == 40
+    assert gate.returns.begin(Return("mug", "o-1", 2, "other")) == NotReturned(1)
 
 
 @each_server
