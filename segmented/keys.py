@@ -371,6 +371,10 @@ def due_keys() -> list[str]:
     return [due_key(duty) for duty in get_args(Duty)]
 
 
+REPORTS: Final = "seg:{reports}"
+"""Hash with PX: a process that reports -> server ms, a tab, and its report."""
+
+
 @dataclass(frozen=True, slots=True)
 class BeatKeys:
     """Keys of a schedule of periodic tasks; none expires."""

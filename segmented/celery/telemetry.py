@@ -7,13 +7,21 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
-from celery.signals import after_setup_logger, after_setup_task_logger, worker_process_shutdown
+from celery.signals import (
+    after_setup_logger,
+    after_setup_task_logger,
+    task_postrun,
+    task_prerun,
+    worker_process_init,
+    worker_process_shutdown,
+)
 
 from segmented import events
 from segmented.celery.current import settings
 from segmented.errors import InvalidInput
 from segmented.events import traces
 from segmented.events.logs import write_json
+from segmented.watch.reports import ReportSink
 
 if TYPE_CHECKING:
     import logging
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
     from segmented.events import Sink
 
+SKU_SHOWN: Final = 60
 SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
 """prometheus-client's own variable: the folder in which processes keep their numbers for the one that shows them."""
 
@@ -35,19 +44,41 @@ def begin(said: WorkerSettings, *, is_prefork: bool) -> None:
     if is_prefork and "prometheus" in said.events:
         _share()
     try:
-        sinks = tuple(_sink(name) for name in said.events)
+        sinks = tuple(_sink(name, said) for name in said.events)
     except ModuleNotFoundError as error:
         message = f"SEGMENTED_EVENTS: {error}"
         raise InvalidInput(message) from None
     events.install(*sinks)
+    for sink in sinks:
+        if isinstance(sink, ReportSink):
+            _report_tasks(sink, is_prefork=is_prefork)
     if "opentelemetry" in said.events:
         traces.install()
     if said.metrics_address is not None:
         _serve(said.metrics_address)
 
 
-def _sink(name: str) -> Sink:
+def _sink(name: str, said: WorkerSettings) -> Sink:
+    if name == "watch":
+        return ReportSink(said.url.get_secret_value())
     return events.PrometheusSink() if name == "prometheus" else events.OpenTelemetrySink()
+
+
+def _report_tasks(sink: ReportSink, *, is_prefork: bool) -> None:
+    """Report what runs in the processes that take messages: those of the pool, or this one."""
+
+    def begun(task_id: str, task: Any, args: Any, **_: object) -> None:  # noqa: ANN401  # Celery's signature
+        name = task.name.removeprefix("segmented.")
+        body = args[0] if args else None
+        sku = body.get("sku") if isinstance(body, dict) else body
+        sink.begin(task_id, f"{name} {sku[:SKU_SHOWN]}" if isinstance(sku, str) else name)
+
+    task_prerun.connect(begun, weak=False)
+    task_postrun.connect(lambda task_id, **_: sink.end(task_id), weak=False)
+    if is_prefork:
+        worker_process_init.connect(lambda **_: sink.work(), weak=False)
+    else:
+        sink.work()
 
 
 def _share() -> None:

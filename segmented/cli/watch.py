@@ -21,7 +21,17 @@ from segmented.plans import run_sync
 from segmented.process import tell
 from segmented.stores.redis import RedisStore
 from segmented.watch.doctor import OVERDUE_OUTBOX_MS
-from segmented.watch.reading import NOT_OPEN, POOLS_MAX, PoolReading, as_json, known_plan, readings_plan, waiting_line
+from segmented.watch.reading import (
+    NOT_OPEN,
+    POOLS_MAX,
+    PoolReading,
+    Readings,
+    as_json,
+    known_plan,
+    readings_plan,
+    waiting_line,
+    worker_json,
+)
 
 EVERY_MIN: Final = 0.1
 EVERY_MAX: Final = 3_600.0
@@ -64,7 +74,7 @@ def watch(
     password: PasswordOption = None,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
-    """Watch pools while they sell, until Ctrl-C: units and locks of each segment, rate, waiting, holds, outbox.
+    """Watch pools while they sell, until Ctrl-C: units, locks, rate, refusals, waiting, holds, outbox and workers.
 
     Changes nothing. In a pipe, it prints one JSON object per reading and line. A server that is away is said, and
     watched again when it is back.
@@ -122,13 +132,13 @@ def exporter(
 
 
 def looks(
-    read: Callable[[], list[PoolReading]],
+    read: Callable[[], Readings],
     *,
     every: float,
     seconds: float | None,
     clock: Clock,
     end: threading.Event,
-) -> Iterator[list[PoolReading] | StoreUnavailable]:
+) -> Iterator[Readings | StoreUnavailable]:
     """Read at intervals, for a number of seconds or until `end` is set; yield a server's failure instead of raising."""
     began = clock.now()
     while not end.is_set():
@@ -151,7 +161,7 @@ def _checked(skus: Sequence[str] | None) -> tuple[str, ...]:
     return named
 
 
-def _read(store: RedisStore, named: Sequence[str], similar: dict[str, tuple[str, ...]]) -> list[PoolReading]:
+def _read(store: RedisStore, named: Sequence[str], similar: dict[str, tuple[str, ...]]) -> Readings:
     return run_sync(readings_plan(named or run_sync(known_plan(), store), similar), store)
 
 
@@ -168,7 +178,7 @@ def _ended_by_signals() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def _output() -> Iterator[Callable[[list[PoolReading] | StoreUnavailable], None]]:
+def _output() -> Iterator[Callable[[Readings | StoreUnavailable], None]]:
     before: dict[str, PoolReading] = {}
     if not sys.stdout.isatty():
         yield lambda found: _print_line(found, before)
@@ -181,33 +191,32 @@ def _output() -> Iterator[Callable[[list[PoolReading] | StoreUnavailable], None]
     console = Console()
     is_plain = "utf" not in console.encoding.lower()
     with Live(console=console, auto_refresh=False, screen=True) as live:
-        last: list[PoolReading] = []
+        last = [Readings((), ())]
 
-        def draw(found: list[PoolReading] | StoreUnavailable) -> None:
-            is_away = isinstance(found, StoreUnavailable)
-            note = str(found) if is_away else "" if found else "no pool was opened yet"
+        def draw(found: Readings | StoreUnavailable) -> None:
+            now, note = (last[0], str(found)) if isinstance(found, StoreUnavailable) else (found, "")
             width, height = console.size
-            now = last if isinstance(found, StoreUnavailable) else found
             drawn = screen(now, before, width=width, height=height, note=note, is_plain=is_plain)
             live.update(drawn, refresh=True)
-            if not is_away:
-                last[:] = now
-                before.update({one.sku: one for one in now})
+            if not note:
+                last[0] = now
+                before.update({one.sku: one for one in now.pools})
 
         yield draw
 
 
-def _print_line(found: list[PoolReading] | StoreUnavailable, before: dict[str, PoolReading]) -> None:
+def _print_line(found: Readings | StoreUnavailable, before: dict[str, PoolReading]) -> None:
     if isinstance(found, StoreUnavailable):
         tell(str(found))
         return
     line: dict[str, Any] = {
         "at": datetime.fromtimestamp(WallClock().now(), UTC).isoformat(timespec="milliseconds"),
-        "pools": [as_json(one, before.get(one.sku)) for one in found],
+        "pools": [as_json(one, before.get(one.sku)) for one in found.pools],
+        "workers": [worker_json(one) for one in found.workers],
     }
-    for one in found:
+    for one in found.pools:
         if one.note == NOT_OPEN and one.sku not in before:
             tell(f"pool {one.sku!r} is {waiting_line(one)}")
-    before.update({one.sku: one for one in found})
+    before.update({one.sku: one for one in found.pools})
     typer.echo(json.dumps(line))
     sys.stdout.flush()

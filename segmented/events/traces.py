@@ -6,7 +6,7 @@
 
 The message of an envelope carries the contexts (W3C traceparent) in which its orders were submitted, in a header that
 workers without traces ignore. The worker's span has them as links, or as its parent if there is only one. By default
-nothing is carried. An order that a sweep publishes again has lost its context: the pool does not keep it.
+nothing is carried. The outbox keeps the context of its orders, for a sweep that publishes them again.
 """
 
 from __future__ import annotations
@@ -35,6 +35,13 @@ class Traces:
 
     def note(self, sku: str, order_ids: Sequence[str]) -> None:
         """Remember the caller's context for these orders, which are about to be published."""
+
+    def context(self) -> str:
+        """Return the caller's context as text; "" if it is in no trace."""
+        return ""
+
+    def restore(self, sku: str, contexts: Mapping[str, str]) -> None:
+        """Remember the contexts of orders, by id, that are about to be published again."""
 
     def headers(self, sku: str, order_ids: Sequence[str]) -> dict[str, Any] | None:  # noqa: ARG002  # of those that carry
         """Return the headers of a message with these orders; None if there are none to add."""
@@ -70,11 +77,21 @@ class CarriedTraces(Traces):
 
     def note(self, sku: str, order_ids: Sequence[str]) -> None:
         """Remember the caller's context for these orders, if it is in a trace."""
-        for found in self.here().get(HEADER, ()):
-            with self._guard.lock:
-                self._waiting.update(((sku, order_id), found) for order_id in order_ids)
-                while len(self._waiting) > WAITING_MAX:
-                    self._waiting.popitem(last=False)
+        if found := self.context():
+            self.restore(sku, dict.fromkeys(order_ids, found))
+
+    def context(self) -> str:
+        """Return the caller's context as text; "" if it is in no trace."""
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier)
+        return carrier.get("traceparent", "")
+
+    def restore(self, sku: str, contexts: Mapping[str, str]) -> None:
+        """Remember the contexts of orders, by id."""
+        with self._guard.lock:
+            self._waiting.update(((sku, order_id), found) for order_id, found in contexts.items())
+            while len(self._waiting) > WAITING_MAX:
+                self._waiting.popitem(last=False)
 
     def headers(self, sku: str, order_ids: Sequence[str]) -> dict[str, Any] | None:
         """Return the contexts of these orders, each once."""
@@ -84,9 +101,8 @@ class CarriedTraces(Traces):
 
     def here(self) -> dict[str, Any]:
         """Return the caller's context, if it is in a trace."""
-        carrier: dict[str, str] = {}
-        self._propagator.inject(carrier)
-        return {HEADER: [carrier["traceparent"]]} if "traceparent" in carrier else {}
+        found = self.context()
+        return {HEADER: [found]} if found else {}
 
     def working(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented.models.orders import Busy, Closed, Decided, LimitReached, Order, Part, Reserved, Settled, SoldOut
@@ -96,6 +96,8 @@ class Swept:
     """Order id, and how often a worker has begun it."""
     buried: tuple[str, ...]
     is_more_due: bool
+    traces: dict[str, str] = field(default_factory=dict)
+    """Order id -> the trace context in which it was submitted."""
 
 
 @dataclass(frozen=True, slots=True)

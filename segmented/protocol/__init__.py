@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from segmented.protocol.pool.standing import *
     from segmented.protocol.read_write import *
     from segmented.protocol.reentrant import *
+    from segmented.protocol.reports import *
     from segmented.protocol.semaphore import *
     from segmented.protocol.sequencer import *
     from segmented.protocol.shards import *
@@ -59,8 +60,8 @@ LATE: Final = from_modules(
         "segmented.protocol.lock": "AcquireLock AdoptLock LeaveLine ReleaseLock RenameHolder RenewLock",
         "segmented.protocol.operator": "ListLocks ListMasters RevokeLock ShowLock SlotRanges",
         "segmented.protocol.outbox": (
-            "DropMessage KeepMessage ListDead ListMessages ListOutboxes PutOff QueueOrders ReadOutbox "
-            "ReadSubmitted RenewWork ReplayDead SweepOutbox TakeOrders"
+            "DropMessage KeepMessage ListDead ListMessages ListOutboxes NoteTraces PutOff QueueOrders "
+            "ReadOutbox ReadSubmitted RenewWork ReplayDead SweepOutbox TakeOrders"
         ),
         "segmented.protocol.audit": (
             "InspectOrders KeepAudit MendLedger MendNumber MendRecord ReadAudit ReadCustomers ReadLedgerStart "
@@ -78,6 +79,7 @@ LATE: Final = from_modules(
         "segmented.protocol.vote": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",
         "segmented.protocol.reentrant": "AcquireReentrant ReleaseReentrant RenewReentrant",
+        "segmented.protocol.reports": "ProcessReport ReadReports ReportProcess",
         "segmented.protocol.semaphore": "AcquirePermit ReleasePermit RenewPermit",
         "segmented.protocol.sequencer": "CheckSequencer FencedSet",
         "segmented.protocol.shards": (

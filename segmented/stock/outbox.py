@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError, StoreError, StoreUnavailable
+from segmented.events.traces import CURRENT
 from segmented.locks.durations import milliseconds
 from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.orders import Reserved
@@ -195,13 +196,24 @@ def submit_plan(
     if not noted.is_fresh:
         yield from perform(op.NotePool(operation.sku, sweep_ms=outbox.publish_after_ms, submits=True))
         noted.note()
-    if outbox.decides == "at acceptance":
-        return list((yield from reserve_many_marked(mark, operation)))
     answers: list[Accepted | SegmentedError] = []
-    for first in range(0, len(operation.orders), op.BATCH_MAX):
-        page = operation.orders[first : first + op.BATCH_MAX]
-        answers += yield from perform(op.QueueOrders(operation.sku, page, outbox.publish_after_ms))
+    if outbox.decides == "at acceptance":
+        answers += yield from reserve_many_marked(mark, operation)
+    else:
+        for first in range(0, len(operation.orders), op.BATCH_MAX):
+            page = operation.orders[first : first + op.BATCH_MAX]
+            answers += yield from perform(op.QueueOrders(operation.sku, page, outbox.publish_after_ms))
+    if trace := CURRENT.traces.context():
+        yield from _traced(operation.sku, answers, trace)
     return answers
+
+
+def _traced(sku: str, answers: Iterable[Accepted | SegmentedError], trace: str) -> Plan[None]:
+    """Keep the trace in which orders were accepted, for a sweep. They are accepted: a failure only loses the trace."""
+    ids = [order_id for each in to_publish(answers).values() for order_id in each]
+    for first in range(0, len(ids), op.BATCH_MAX):
+        with suppress(SegmentedError):
+            yield from perform(op.NoteTraces(sku, tuple(ids[first : first + op.BATCH_MAX]), trace))
 
 
 def to_publish(answers: Iterable[Accepted | SegmentedError]) -> dict[int | None, list[str]]:
@@ -295,6 +307,7 @@ def sweep(
         if isinstance(answer, SweepSuperseded):
             return SweepReport(published, sent, tuple(buried), is_more_due=True, is_superseded=True)
         buried += answer.buried
+        CURRENT.traces.restore(sku, answer.traces)
         for envelope in envelopes_of(answer.due):
             try:
                 sender.send(sku, envelope)

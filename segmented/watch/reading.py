@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
@@ -46,10 +47,22 @@ class PoolReading:
     similar: tuple[str, ...] = ()
     """Pools of the server with similar names, if this one is not open."""
 
+    refused: dict[str, int] | None = None
+    """Orders that the processes which report now have refused, by reason; None: none reports."""
+
     @property
     def held(self) -> tuple[bool, ...]:
         """Whether each segment's lock is held, in the order of the state's `stock`."""
         return tuple(held for one in self.activities for held in one.held)
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Pools at one moment, and the workers that report."""
+
+    pools: tuple[PoolReading, ...]
+    workers: tuple[op.ProcessReport, ...]
+    """Sorted by process."""
 
 
 def reading_plan(sku: str) -> Plan[PoolReading]:
@@ -76,17 +89,21 @@ def reading_plan(sku: str) -> Plan[PoolReading]:
     return PoolReading(sku, at, states[0] if directory is None else summed(directory, states), activities)
 
 
-def readings_plan(skus: Sequence[str], similar: dict[str, tuple[str, ...]]) -> Plan[list[PoolReading]]:
+def readings_plan(skus: Sequence[str], similar: dict[str, tuple[str, ...]]) -> Plan[Readings]:
     """Read pools, one after the other. `similar` remembers the names that are like those of pools that are not open."""
     found: dict[str, PoolReading] = {}
+    reports = yield from perform(op.ReadReports())
     for sku in skus:
         reading = yield from reading_plan(sku)
         if reading.note == NOT_OPEN:
             if sku not in similar:
                 similar[sku] = yield from similar_plan(sku)
             reading = replace(reading, similar=similar[sku])
-        found[sku] = reading
-    return list(found.values())
+        refused: Counter[str] = Counter()
+        for one in reports:
+            refused.update(one.refused.get(sku, {}))
+        found[sku] = replace(reading, refused=dict(refused.most_common()) if reports else None)
+    return Readings(tuple(found.values()), tuple(one for one in reports if one.is_worker))
 
 
 def similar_plan(sku: str) -> Plan[tuple[str, ...]]:
@@ -110,6 +127,21 @@ def pace(before: PoolReading | None, now: PoolReading) -> dict[str, float] | Non
         "orders": round((now.state.order_count - before.state.order_count) / seconds, 1),
         "units": round((now.state.confirmed - before.state.confirmed) / seconds, 1),
     }
+
+
+def worker_json(one: op.ProcessReport) -> dict[str, Any]:
+    """Return what a worker reports; `taken_ago_ms` is null if it has taken no message."""
+    return {"process": one.process, "doing": list(one.doing), "taken": one.taken, "taken_ago_ms": one.taken_ago_ms}
+
+
+def workers_line(workers: Sequence[op.ProcessReport]) -> str:
+    """Return a line about all workers: how many, how many work now, and when one took a message last."""
+    if not workers:
+        return "none reports (SEGMENTED_EVENTS=watch)"
+    busy = sum(bool(one.doing) for one in workers)
+    ages = [one.taken_ago_ms for one in workers if one.taken_ago_ms is not None]
+    last = f"last message {min(ages) / 1_000:,.0f} s ago" if ages else "no message yet"
+    return f"{len(workers)} alive, {busy} busy, {last}"
 
 
 def as_json(now: PoolReading, before: PoolReading | None = None) -> dict[str, Any]:
@@ -140,6 +172,7 @@ def as_json(now: PoolReading, before: PoolReading | None = None) -> dict[str, An
         "holds_due_soon": sum(one.due_soon for one in now.activities),
         "outbox": outbox,
         "per_second": pace(before, now),
+        "refused": now.refused,
     }
 
 

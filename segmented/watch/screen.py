@@ -1,31 +1,35 @@
-"""Draw readings for a terminal of any width: one block of six lines a pool, whatever its number of segments."""
+"""Draw readings for a terminal of any width: one block of up to seven lines a pool, whatever its number of segments."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rich.text import Text
 
-from segmented.models.ids import plural, visible
-from segmented.watch.reading import NOT_OPEN, SOON_MS, pace, waiting_line
+from segmented.models.ids import counted, plural, visible
+from segmented.watch.reading import NOT_OPEN, SOON_MS, pace, waiting_line, workers_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from segmented.watch.reading import PoolReading
+    from segmented.watch.reading import PoolReading, Readings
 
 PartT = TypeVar("PartT")
 
-LABEL: Final = 7
+LABEL: Final = 8
 """Columns of the words before a row of segments."""
 LEVELS: Final = " ▁▂▃▄▅▆▇█"
 PLAIN_LEVELS: Final = " .:-=+*#@"
 BLOCK_LINES: Final = 7
-"""Lines of a pool's block, with the empty one below."""
+"""Lines of a pool's block, with the empty one below; one more where refusals are reported."""
+REASONS_MAX: Final = 4
+WIDTH_MAX: Final = 4
+"""Columns of a segment, with the gap."""
 
 
 def screen(
-    readings: Sequence[PoolReading],
+    now: Readings,
     before: Mapping[str, PoolReading],
     *,
     width: int,
@@ -33,17 +37,22 @@ def screen(
     note: str = "",
     is_plain: bool = False,
 ) -> Text:
-    """Draw as many pools as fit; the last line says how to end, and how many pools are not shown.
+    """Draw as many pools as fit, then the workers; the last line says how to end, and how many pools are not shown.
 
     `is_plain` is for a terminal whose encoding has no block characters. `note` is why the numbers are old.
     """
-    fit = max(1, (height - 2) // BLOCK_LINES)
-    lines: list[Text] = []
-    for reading in readings[:fit]:
+    size = BLOCK_LINES + any(one.refused for one in now.pools)
+    fit = max(1, (height - 3) // size)
+    lines = [] if now.pools or note else [Text("no pool was opened yet", style="yellow")]
+    for reading in now.pools[:fit]:
         lines += [*_block(reading, before.get(reading.sku), width, is_plain=is_plain), Text("")]
     if note:
         lines.append(Text(visible(note), style="red"))
-    left = len(readings) - fit
+    lines.append(Text(f"{'workers':<{LABEL}}{workers_line(now.workers)}"))
+    busy = [one for one in now.workers if one.doing]
+    for worker in busy[: max(0, height - len(lines) - 1)]:
+        lines.append(Text(visible(f"{'':<{LABEL}}{worker.process}  {', '.join(worker.doing)}")))
+    left = len(now.pools) - fit
     more = f"{left} more {plural(left, 'pool')}: name the ones to watch. " if left > 0 else ""
     lines.append(Text(f"{more}Ctrl-C ends this.", style="dim"))
     for line in lines:
@@ -66,15 +75,22 @@ def _block(now: PoolReading, before: PoolReading | None, width: int, *, is_plain
     )
     levels = PLAIN_LEVELS if is_plain else LEVELS
     columns = max(1, min(len(state.stock), width - LABEL))
-    yield Text("units".ljust(LABEL) + bars(state.stock, columns, levels))
+    full = state.stocked / len(state.stock)
+    yield Text("units".ljust(LABEL) + widened(bars(state.stock, columns, levels, full=full), width - LABEL))
     held = marks(now.held, columns, "#" if is_plain else "■", "." if is_plain else "·")
-    yield Text.assemble("locks".ljust(LABEL), (held, "cyan"))
+    yield Text.assemble("locks".ljust(LABEL), (widened(held, width - LABEL), "cyan"))
     speed = pace(before, now)
     rate = "-" if speed is None else f"{speed['orders']:,.1f} orders a second, {speed['units']:,.1f} units confirmed"
     yield Text(f"{'rate':<{LABEL}}{rate}")
+    if now.refused:
+        reasons = ", ".join(
+            f"{number:,} {reason.replace('_', ' ')}" for reason, number in [*now.refused.items()][:REASONS_MAX]
+        )
+        yield Text(f"{'refused':<{LABEL}}{reasons}")
     waiting = sum(one.waiting for one in now.activities)
+    beside = ", where one lock would hold 1" if len(now.held) > 1 else ""
     yield Text(
-        f"{'held':<{LABEL}}{sum(now.held)} of {len(now.held)} segments, where one lock would hold 1; "
+        f"{'held':<{LABEL}}{sum(now.held)} of {counted(len(now.held), 'segment')}{beside}; "
         f"{waiting} {'process' if waiting == 1 else 'processes'} waiting"
     )
     outbox, due = sum(one.outbox for one in now.activities), sum(one.outbox_due for one in now.activities)
@@ -87,14 +103,21 @@ def _block(now: PoolReading, before: PoolReading | None, width: int, *, is_plain
     )
 
 
-def bars(units: Sequence[int], columns: int, levels: str = LEVELS) -> str:
+def bars(units: Sequence[int], columns: int, levels: str = LEVELS, *, full: float = 0.0) -> str:
     """Return a character for each segment, or for each range of them if there are more than `columns`.
 
-    The highest is the fullest column; a column with any unit left is never blank.
+    The highest is a segment with `full` units, or the fullest column; a column with any unit left is never blank.
     """
-    sums = [sum(part) for part in _parts(units, columns)]
-    most, steps = max(1, *sums), len(levels) - 1
+    parts = [*_parts(units, columns)]
+    sums = [sum(part) for part in parts]
+    most, steps = max(1, math.ceil(full * len(parts[0])), *sums), len(levels) - 1
     return "".join(levels[-(-max(0, one) * steps // most)] for one in sums)
+
+
+def widened(drawn: str, columns: int) -> str:
+    """Return the characters as columns of up to three with a gap, if there is room."""
+    size = min(WIDTH_MAX, columns // len(drawn))
+    return drawn if size == 1 else "".join(one * (size - 1) + " " for one in drawn).rstrip()
 
 
 def marks(held: Sequence[bool], columns: int, yes: str, no: str) -> str:

@@ -26,7 +26,7 @@ from segmented.plans import run_async
 from segmented.stores.redis import AsyncRedisStore
 from segmented.watch.doctor import OVERDUE_OUTBOX_MS
 from segmented.watch.metrics import CONTENT_TYPE, exposition
-from segmented.watch.reading import as_json, known_plan, readings_plan
+from segmented.watch.reading import as_json, known_plan, readings_plan, worker_json, workers_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -65,7 +65,7 @@ class Watcher:
         self._read_at = float("-inf")
         self._before: dict[str, PoolReading] = {}
         self._similar: dict[str, tuple[str, ...]] = {}
-        self.readings: list[PoolReading] | None = None
+        self.readings: tuple[PoolReading, ...] | None = None
         """The last reading; None if the server did not answer."""
         self.event = "{}"
         """The last reading as JSON, with rates since the one before."""
@@ -81,9 +81,11 @@ class Watcher:
                     skus = self._named or await run_async(known_plan(), self._store)
                     found = await run_async(readings_plan(skus, self._similar), self._store)
                 before = self._before if now < self._read_at + PACE_READINGS * self.every else {}
-                self.event = json.dumps({"pools": [as_json(one, before.get(one.sku)) for one in found]})
-                self._before = {one.sku: one for one in found}
-                self.readings = found
+                pools = [as_json(one, before.get(one.sku)) for one in found.pools]
+                workers = {"line": workers_line(found.workers), "each": [worker_json(one) for one in found.workers]}
+                self.event = json.dumps({"pools": pools, "workers": workers})
+                self._before = {one.sku: one for one in found.pools}
+                self.readings = found.pools
             except (StoreUnavailable, TimeoutError):
                 self.readings = None
                 self.event = json.dumps({"error": AWAY})

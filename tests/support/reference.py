@@ -44,6 +44,7 @@ MODULES: Final = (
     "segmented.stores.quorum",
     "segmented.compat",
     "segmented.advise",
+    "segmented.watch.reports",
     "segmented.servers",
     "segmented.testing",
 )

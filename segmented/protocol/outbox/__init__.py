@@ -225,7 +225,28 @@ class SweepOutbox(Operation[Swept | SweepSuperseded]):
             return SweepSuperseded(int(reply[1]))
         flat = [text(part) for part in reply[2]]
         due = tuple((flat[index], int(flat[index + 1])) for index in range(0, len(flat), 2))
-        return Swept(due, tuple(text(order_id) for order_id in reply[3]), is_more_due=text(reply[1]) == "1")
+        traced = [readable(part) for part in reply[4]]
+        return Swept(
+            due,
+            tuple(text(order_id) for order_id in reply[3]),
+            is_more_due=text(reply[1]) == "1",
+            traces=dict(zip(traced[::2], traced[1::2], strict=True)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NoteTraces(Operation[int]):
+    """Keep the trace context of up to 1,000 submitted orders while they are in the outbox; returns of how many."""
+
+    sku: str
+    order_ids: tuple[str, ...]
+    trace: str
+
+    def call(self) -> Call:
+        return script_call("note_traces", keys_of(self.sku), self.trace, *self.order_ids)
+
+    def answer(self, reply: Reply) -> int:
+        return int(reply[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@
 --          5 hold_ms (of buried orders)   6 begun_max   7 queue and 8 step of the workers ("" for none)
 -- answers  {"elsewhere", queue, step}   the pool names these for its orders, and the workers have another queue or step
 --          {"superseded", fence}   a sweeper with a later fence has swept since
---          {"swept", more ("1": more are due), {order_id, begun, ...}, {order_id buried, ...}}
+--          {"swept", more ("1": more are due), {order_id, begun, ...}, {order_id buried, ...},
+--          {order_id, trace context, ...}}   of published ones that were submitted in a trace
 local limit, base_ms, most_ms = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local hold_until, begun_max = digits(now_ms + tonumber(ARGV[5])), tonumber(ARGV[6])
 local refusal = assigned_elsewhere(ARGV[7], ARGV[8])
@@ -26,7 +27,7 @@ end
 local due = redis.call('ZRANGE', OUTBOX, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit + 1)
 local is_more_due = #due > limit
 due[limit + 1] = nil
-local published, buried, left = {}, {}, {}
+local published, buried, left, traced = {}, {}, {}, {}
 if #due > 0 then
   local raws, entries = redis.call('HMGET', ORDERS, unpack(due)), redis.call('HMGET', ENTRIES, unpack(due))
   local places, notes = {}, {}
@@ -44,6 +45,9 @@ if #due > 0 then
       places[#places + 1], places[#places + 2] = digits(now_ms + wait_ms), id
       notes[#notes + 1], notes[#notes + 2] = id, packed_entry(entry)
       published[#published + 1], published[#published + 2] = id, digits(entry.begun)
+      if entry.trace ~= '' then
+        traced[#traced + 1], traced[#traced + 2] = id, entry.trace
+      end
     end
   end
   write_buried()
@@ -59,4 +63,4 @@ end
 if ARGV[2] ~= '' then
   redis.call('HSET', META, 'swept_under', ARGV[2])
 end
-return { 'swept', is_more_due and '1' or '0', published, buried }
+return { 'swept', is_more_due and '1' or '0', published, buried, traced }

@@ -2,20 +2,20 @@
 redis.call('HLEN', DEAD)
 
 local function entry_of(raw)
-  local begun, published, quantity, customer, reason, until_ms, worker, by =
-    string.match(raw or '0\t0', '^(%d+)\t(%d+)\t?(%d*)\t?([^\t]*)\t?([^\t]*)\t?(%d*)\t?([^\t]*)\t?(.*)$')
+  local begun, published, quantity, customer, reason, until_ms, worker, by, trace =
+    string.match(raw or '0\t0', '^(%d+)\t(%d+)\t?(%d*)\t?([^\t]*)\t?([^\t]*)\t?(%d*)\t?([^\t]*)\t?([^\t]*)\t?(.*)$')
   if not begun or #begun > 15 or #published > 15 or #quantity > 15 or #until_ms > 15 then
     error(DRIFTED)
   end
   return { begun = tonumber(begun), published = tonumber(published), quantity = tonumber(quantity),
     customer = customer, reason = reason, until_ms = tonumber(until_ms) or 0, worker = worker,
-    by = by }
+    by = by, trace = trace }
 end
 
 local function packed_entry(entry)
   return joined({ digits(entry.begun), digits(entry.published),
     entry.quantity and digits(entry.quantity) or '', entry.customer, entry.reason,
-    entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker, entry.by })
+    entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker, entry.by, entry.trace })
 end
 
 -- Note that no worker has the order.

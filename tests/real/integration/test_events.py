@@ -31,6 +31,9 @@ from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, PoolFrozen
 from segmented.events.table import METRICS, OTHER, VALUES_MAX, Bounded, prometheus_name
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Order, SoldOut
+from segmented.plans import run_sync
+from segmented.watch.reading import readings_plan
+from segmented.watch.reports import ReportSink
 from tests.support.paths import ROOT
 from tests.support.reference import metrics_page
 from tests.support.workers.selling import until
@@ -349,3 +352,19 @@ def test_a_failing_sink_that_cannot_be_hashed_stops_no_other(registry: Collector
     events.count("segmented.store.retries")
     assert value(counted, "segmented_store_retries_total") == 1
     assert value(registry, "segmented_store_retries_total") == 0
+
+
+def test_a_process_reports_what_it_refuses_by_reason(valkey: ValkeyServer) -> None:
+    sink = ReportSink(valkey.url)
+    events.install(sink)
+    try:
+        with RedisStore.from_url(valkey.url) as store:
+            pool = Pool(store, SKU)
+            pool.open(stock=1, segments=1)
+            assert [type(pool.reserve(f"order-{number}", quantity=2)) for number in range(3)] == [SoldOut] * 3
+            events.flush()
+            assert sink.report().refused == {SKU: {"sold_out": 3}}
+            until(lambda: run_sync(readings_plan([SKU], {}), store).pools[0].refused == {"sold_out": 3})
+    finally:
+        events.install()
+    assert repr(sink).startswith("<ReportSink to ")

@@ -107,6 +107,7 @@ def test_a_watch_in_a_pipe_prints_the_pool_as_a_line_of_json(pool: Pool, valkey:
     assert (sum(found["segments"]), len(found["segments"]), len(found["held"])) == (94, 4, 1)
     assert (found["orders"], found["condition"], found["processes_waiting"]) == (3, "open", 0)
     assert found["outbox"] == {"orders": 0, "due": 0, "due_since_ms": 0, "dead": 0}
+    assert (found["refused"], json.loads(done.stdout)["workers"]) == (None, [])
 
 
 def test_ctrl_c_ends_a_watch_with_exit_code_zero(pool: Pool, valkey: ValkeyServer) -> None:

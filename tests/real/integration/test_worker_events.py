@@ -7,7 +7,10 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from segmented.plans import run_sync
+from segmented.protocol import ProcessReport
 from segmented.testing.worker_process import WorkerTrouble
+from segmented.watch.reading import readings_plan
 from tests.fixtures.order_floors import OrderSystemFactory
 from tests.support.servers.nodes import free_ports
 from tests.support.workers.order_floor import STEP_IN_WORKER, WITH_STEP
@@ -33,6 +36,22 @@ def test_all_processes_of_a_worker_count_behind_one_address(open_system: OrderSy
     confirmed = ("segmented_order_answers_total", "", "confirmed", system.pool.sku)
     until(lambda: scraped(port).get(confirmed) == 20, seconds=20)
     assert scraped(port)["segmented_order_units_total", "confirmed", system.pool.sku] == 20
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_reports_its_messages_to_those_who_watch(open_system: OrderSystemFactory, pool: str) -> None:
+    system = open_system(WITH_STEP, environment={"SEGMENTED_EVENTS": "watch"})
+    system.worker(pool=pool, concurrency=2)
+    system.submit([(f"o{number}", 1) for number in range(20)])
+    system.until_decided()
+    store = system.pool.store
+
+    def workers() -> tuple[ProcessReport, ...]:
+        return run_sync(readings_plan([system.pool.sku], {}), store).workers
+
+    until(lambda: len(workers()) == (2 if pool == "prefork" else 1), seconds=20)
+    until(lambda: sum(one.taken for one in workers()) > 0 and not any(one.doing for one in workers()), seconds=20)
+    assert {one.taken_ago_ms is None for one in workers() if one.taken} == {False}
 
 
 def test_an_address_in_use_ends_the_worker_with_one_sentence(open_system: OrderSystemFactory) -> None:

@@ -143,8 +143,10 @@ POOL: Final[Story] = (
 OUTBOX: Final[Story] = (
     op.OpenPool("poster", 40, 4, gated=False, limit_per_customer=20),
     op.NotePool("poster", submits=True),
+    op.ReportProcess(op.ProcessReport("shop:1")),
     op.ReserveMany("poster", (Order("a", 2, "ann"), Order("b", 17, "bob")), LONG, publish_after_ms=0),
     op.QueueOrders("poster", (Order("q", 2, "ann"), Order("large", 50, "bob")), 0),
+    op.NoteTraces("poster", ("a", "q"), "00-1-2-01"),
     op.SweepOutbox("poster", 10, None, 0, 0, LONG, 5),
     op.TakeOrders("poster", ("a", "q", "large"), "h", LONG, LONG, LONG, 5),
     op.RenewWork("poster", ("a", "q"), "h", LONG, LONG, LONG),

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool, ShardedPool
 from segmented.stores.memory import MemoryStore
 from segmented.watch.metrics import exposition
 from segmented.watch.reading import as_json, known_plan, pace, readings_plan, waiting_line
-from segmented.watch.screen import bars, marks, screen
+from segmented.watch.screen import bars, marks, screen, widened
 
 if TYPE_CHECKING:
     from segmented.watch.reading import PoolReading
 
 
-def read(store: MemoryStore, *skus: str) -> list[PoolReading]:
-    return run_sync(readings_plan(skus, {}), store)
+def read(store: MemoryStore, *skus: str) -> tuple[PoolReading, ...]:
+    return run_sync(readings_plan(skus, {}), store).pools
 
 
 def test_a_reading_counts_held_segments_ended_holds_and_submitted_orders() -> None:
@@ -65,6 +66,39 @@ def test_a_pool_that_is_not_open_is_waited_for_and_similar_names_are_said() -> N
     assert as_json(typo)["similar"] == ["Concert"]
 
 
+REPORT: Final = op.ProcessReport(
+    "shop:1", {"poster": {"busy": 2, "sold_out": 1_204}}, is_worker=True, doing=("take_order poster",), taken=9
+)
+
+
+def test_refusals_and_workers_that_processes_report_are_shown() -> None:
+    store = MemoryStore()
+    Pool(store, "poster").open(stock=10, segments=3)
+    assert as_json(*read(store, "poster"))["refused"] is None
+    assert store.execute(op.ReportProcess(REPORT))
+    assert store.execute(op.ReportProcess(op.ProcessReport("shop:2", {"poster": {"busy": 1}})))
+    found = run_sync(readings_plan(["poster"], {}), store)
+    assert as_json(found.pools[0])["refused"] == {"sold_out": 1_204, "busy": 3}
+    assert found.workers == (REPORT,)
+    lines = screen(found, {}, width=80, height=24).plain.splitlines()
+    assert lines[4] == "refused 1,204 sold out, 3 busy"
+    assert lines[-3:-1] == ["workers 1 alive, 1 busy, no message yet", "        shop:1  take_order poster"]
+
+
+def test_up_to_two_hundred_processes_report_and_silent_ones_make_room() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    first, *others = [op.ReportProcess(op.ProcessReport(f"shop:{number}")) for number in range(201)]
+    assert [store.execute(one) for one in (first, *others)] == [True] * 200 + [False]
+    clock.advance(6.0)
+    assert [store.execute(one) for one in others] == [True] * 199 + [False]
+    clock.advance(6.0)
+    assert [store.execute(others[0]), store.execute(others[-1])] == [True, True]
+    assert [one.process for one in store.execute(op.ReadReports())][:2] == ["shop:1", "shop:10"]
+    clock.advance(11.0)
+    assert store.execute(op.ReadReports()) == ()
+
+
 def test_a_rate_is_per_second_since_the_reading_before() -> None:
     store = MemoryStore(clock=ManualClock())
     pool = Pool(store, "poster")
@@ -96,6 +130,9 @@ def test_a_metric_has_the_pool_as_its_label() -> None:
 def test_four_thousand_segments_fit_on_a_line() -> None:
     assert bars((1,) * 4_096, 73) == "█" * 71 + "▇"
     assert bars((0, 1, 50, 100), 73) == " ▁▄█"
+    assert bars((100, 50, 0), 73, full=200) == "▄▂ "
+    assert widened("█▄ ", 80) == "███ ▄▄▄"
+    assert widened("█▄", 3) == "█▄"
     assert marks((False, True, False, False), 2, "#", ".") == "#."
 
 
@@ -104,7 +141,7 @@ def test_pools_that_do_not_fit_on_the_screen_are_counted() -> None:
     skus = [f"sku-{number}" for number in range(5)]
     for sku in skus:
         Pool(store, sku).open(stock=10, segments=64)
-    drawn = screen(read(store, *skus), {}, width=80, height=24).plain.splitlines()
+    drawn = screen(run_sync(readings_plan(skus, {}), store), {}, width=80, height=24).plain.splitlines()
     assert len(drawn) <= 24
     assert max(map(len, drawn)) <= 80
     assert drawn[-1] == "2 more pools: name the ones to watch. Ctrl-C ends this."

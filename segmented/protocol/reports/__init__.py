@@ -1,0 +1,68 @@
+"""What processes report of themselves every two seconds, for `segmented watch`: refusals, and what a worker does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from segmented.keys import REPORTS
+from segmented.protocol.base import Operation
+from segmented.protocol.wire import Call, pairs_in, plain_call, readable, script_call
+
+if TYPE_CHECKING:
+    from segmented.protocol.wire import Reply
+
+LIFE_MS: Final = 10_000
+"""Time after which a process that does not report again is not shown any more."""
+PROCESSES_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReport:
+    """What a process has done since its start."""
+
+    process: str
+    """Host and process id."""
+    refused: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Orders that were refused: sku -> reason -> how many."""
+    is_worker: bool = False
+    doing: tuple[str, ...] = ()
+    """Tasks that run in it."""
+    taken: int = 0
+    """Messages that the worker has taken."""
+    taken_ago_ms: int | None = None
+    """Age of the last one when the process reported; None: it has taken none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportProcess(Operation[bool]):
+    """Replace the report of a process; returns False if too many processes report."""
+
+    report: ProcessReport
+
+    def call(self) -> Call:
+        said = self.report
+        content = [said.refused, said.is_worker, said.doing, said.taken, said.taken_ago_ms]
+        return script_call("report_process", [REPORTS], said.process, json.dumps(content), LIFE_MS, PROCESSES_MAX)
+
+    def answer(self, reply: Reply) -> bool:
+        return int(reply) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReports(Operation[tuple[ProcessReport, ...]]):
+    """Read the reports of the processes that are alive, sorted by process."""
+
+    def call(self) -> Call:
+        return plain_call("HGETALL", REPORTS)
+
+    def answer(self, reply: Reply) -> tuple[ProcessReport, ...]:
+        found = {readable(process): readable(content).partition("\t") for process, content in pairs_in(reply)}
+        newest = max((int(at) for at, _, _ in found.values()), default=0)
+        reports = []
+        for process, (at, _, content) in sorted(found.items()):
+            if newest - int(at) <= LIFE_MS:
+                refused, is_worker, doing, taken, taken_ago_ms = json.loads(content)
+                reports.append(ProcessReport(process, refused, is_worker, tuple(doing), taken, taken_ago_ms))
+        return tuple(reports)
