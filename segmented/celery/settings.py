@@ -105,7 +105,7 @@ class WorkerSettings(BaseSettings):
     """Server that holds the stock, with `maxmemory-policy noeviction`: `redis://`, `rediss://`, `unix://`,
     `redis+sentinel://` or `redis+cluster://`."""
     database: SecretStr = Field(default_factory=_local_database)
-    """Order database: `postgresql://` or `sqlite:///path`."""
+    """Order database: `postgresql://`, `mysql://` or `sqlite:///path`."""
     broker: SecretStr | None = None
     """Celery's broker, on another server than the stock; a socket as `unix:///path?db=1`."""
     broker_on_stock_server: bool = False

@@ -23,6 +23,7 @@ from segmented.dedup.terms import checked_namespace
 from segmented.dedup.web.options import WebOptions
 from segmented.errors import InvalidInput
 from segmented.orders import Gate
+from segmented.orders.mysql import OPTIONS as MYSQL_OPTIONS
 from segmented.process import Guard, after_fork_in_child
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import parse_address
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 DEFAULTS: Final[Mapping[str, Any]] = {"URL": "", "DATABASE": "default", "NAMESPACE": "django", "IDEMPOTENCY": None}
 EXAMPLE: Final = 'SEGMENTED = {"URL": "redis://localhost:6379/0"}'
+SOCKETS: Final = {"postgresql": "host", "mysql": "unix_socket"}
+"""The option for a HOST that is a path, by the engine."""
 _guard = Guard()
 _opened: dict[str, Any] = {}
 """Stores and gates of this process, by URL: a test changes the settings, and Django the name of its database."""
@@ -91,13 +94,17 @@ def gate_url() -> URL:
     engine, name = str(found["ENGINE"]).rpartition(".")[2], str(found["NAME"] or "")
     if engine == "sqlite3" and name and not name.startswith(("file:", ":")):
         return URL.create("sqlite", database=name)
-    if engine == "postgresql":
+    if engine in SOCKETS:
         host = str(found["HOST"] or "")
-        query = {str(one): str(value) for one, value in found["OPTIONS"].items() if isinstance(value, str | int)}
+        options = dict(found["OPTIONS"])
+        if engine == "mysql":  # its other options are of its own driver
+            given = {**options, **{f"ssl_{one}": value for one, value in dict(options.get("ssl") or {}).items()}}
+            options = {one: value for one, value in given.items() if one in MYSQL_OPTIONS}
+        query = {str(one): str(value) for one, value in options.items() if isinstance(value, str | int)}
         if host.startswith("/"):
-            host, query = "", {**query, "host": host}
+            host, query = "", {**query, SOCKETS[engine]: host}
         return URL.create(
-            "postgresql",
+            engine,
             found["USER"] or None,
             found["PASSWORD"] or None,
             host or None,
@@ -106,7 +113,8 @@ def gate_url() -> URL:
             query,
         )
     message = (
-        f"the database {alias!r} is {found['ENGINE']} {name!r}, and a gate needs PostgreSQL, or SQLite in a file: name "
+        f"the database {alias!r} is {found['ENGINE']} {name!r}, and a gate needs PostgreSQL, MySQL, MariaDB, or "
+        "SQLite in a file: name "
         'another one in SEGMENTED["DATABASE"], or None for no gate'
     )
     raise InvalidInput(message)

@@ -44,7 +44,7 @@ class GateTables(Operation):
         if found != self.before and not schema_editor.collect_sql:
             message = f"the gate's tables in database {connection.alias!r} have revision {found}: {CURE}"
             raise InvalidInput(message)
-        for statement in revisions_as_sql(connection.vendor, self.before, self.after):
+        for statement in revisions_as_sql(_dialect(connection), self.before, self.after):
             schema_editor.execute(statement, None)
 
     def describe(self) -> str:
@@ -66,7 +66,7 @@ class OnceTables(Operation):
         if connection.alias != gate_alias():
             return
         there = () if schema_editor.collect_sql else connection.introspection.table_names()
-        dialect = make_url(f"{connection.vendor}://").get_dialect()()
+        dialect = make_url(f"{_dialect(connection)}://").get_dialect()()
         for table in (once, forgotten):
             if table.name not in there:
                 schema_editor.execute(str(CreateTable(table).compile(dialect=dialect)).strip(), None)
@@ -74,6 +74,11 @@ class OnceTables(Operation):
     def describe(self) -> str:
         """Return the sentence that `manage.py migrate --plan` shows."""
         return f"Make the tables {once.name} and {forgotten.name}"
+
+
+def _dialect(connection: Any) -> str:  # noqa: ANN401  # Django's connection
+    """Return SQLAlchemy's name: MariaDB's exact collation has another one than MySQL's."""
+    return "mariadb" if getattr(connection, "mysql_is_mariadb", False) else str(connection.vendor)
 
 
 def _revision(connection: Any) -> str | None:  # noqa: ANN401  # Django's connection

@@ -283,7 +283,7 @@ def _check_pooled(where: str, role: str, found: Mapping[str, str], wanted: Mappi
 
 
 def _prepare_mysql(engine: Engine, deadlines: Deadlines) -> None:
-    mysql.prepare(engine, deadlines, shown(engine.url))
+    mysql.prepare(engine, shown(engine.url), statement=deadlines.statement, lock=deadlines.lock, reply=deadlines.reply)
 
 
 def _prepare_sqlite(engine: Engine, deadlines: Deadlines) -> None:

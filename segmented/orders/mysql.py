@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from segmented.orders.answers import Confirmed, SegmentRow
     from segmented.orders.deciding import Decision, StoredOrder
-    from segmented.orders.engine import Deadlines
     from segmented.orders.standing import Claim
 
 DRIVER: Final = "mysql+pymysql"
@@ -221,14 +220,14 @@ def _text(statement: ClauseElement) -> str:
 # --- connections ---
 
 
-def prepare(engine: Engine, deadlines: Deadlines, where: str) -> None:
-    """Set every connection's deadlines, READ COMMITTED and strict values, and check each server."""
+def prepare(engine: Engine, where: str, *, statement: float, lock: float, reply: float) -> None:
+    """Set every connection's deadlines, in seconds, READ COMMITTED and strict values, and check each server."""
     from pymysql.constants import CLIENT  # noqa: PLC0415  # it is optional
 
     defaults: dict[str, Any] = {
-        "connect_timeout": max(1, ceil(deadlines.lock)),
-        "read_timeout": deadlines.reply,
-        "write_timeout": deadlines.reply,
+        "connect_timeout": max(1, ceil(lock)),
+        "read_timeout": reply,
+        "write_timeout": reply,
     }
 
     @event.listens_for(engine, "do_connect")
@@ -250,22 +249,21 @@ def prepare(engine: Engine, deadlines: Deadlines, where: str) -> None:
                 message = f"the order database {where} has binlog_format=STATEMENT, which would copy other orders to "
                 raise InvalidInput(message + "replicas than were sold; set it to ROW or MIXED")
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            named = _settings(kind, deadlines)
+            named = _settings(kind, statement=statement, lock=max(1, ceil(lock)), reply=ceil(reply))
             cursor.execute("SET SESSION " + ", ".join(f"{name} = {value}" for name, value in named.items()))
 
 
-def _settings(kind: str, deadlines: Deadlines) -> dict[str, str]:
-    lock, reply = str(max(1, ceil(deadlines.lock))), str(ceil(deadlines.reply))
-    common = {
+def _settings(kind: str, *, statement: float, lock: int, reply: int) -> dict[str, object]:
+    common: dict[str, object] = {
         "innodb_lock_wait_timeout": lock,
         "lock_wait_timeout": lock,
         "sql_mode": "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
         "default_storage_engine": "InnoDB",
     }
     if kind == "MariaDB":
-        return common | {"max_statement_time": f"{deadlines.statement:.3f}", "idle_transaction_timeout": reply}
+        return common | {"max_statement_time": f"{statement:.3f}", "idle_transaction_timeout": reply}
     # MySQL has no bound for statements that write, nor for idle transactions alone: those of locks and replies hold.
-    return common | {"max_execution_time": f"{deadlines.statement * 1_000:.0f}", "wait_timeout": reply}
+    return common | {"max_execution_time": f"{statement * 1_000:.0f}", "wait_timeout": reply}
 
 
 def _check(where: str, kind: str, version: str, *, flushed: int, read_only: int) -> None:

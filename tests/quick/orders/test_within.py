@@ -358,8 +358,14 @@ def test_concurrent_webhooks_of_an_order_sell_it_once(
 
 
 @pytest.mark.real
-def test_asyncio_confirms_within_its_own_session_and_connection(postgres_database: str, valkey: ValkeyServer) -> None:
-    url = make_url(postgres_database).set(drivername="postgresql+psycopg")
+@pytest.mark.parametrize(
+    ("database", "driver"), [("postgres_database", "postgresql+psycopg"), ("mariadb_database", "mysql+asyncmy")]
+)
+def test_asyncio_confirms_within_its_own_session_and_connection(
+    request: pytest.FixtureRequest, valkey: ValkeyServer, database: str, driver: str
+) -> None:
+    given = request.getfixturevalue(database)
+    url = make_url(given).set(drivername=driver)
 
     async def main() -> list[tuple[bool, bool]]:
         engine = create_async_engine(url)
@@ -383,7 +389,7 @@ def test_asyncio_confirms_within_its_own_session_and_connection(postgres_databas
         return [(bool(sold), sold.replay) for sold in answers]
 
     assert asyncio.run(main()) == [(True, False), (True, True), (True, False)]
-    assert judged(valkey.url, postgres_database) == (8, 5, 3)
+    assert judged(valkey.url, given) == (8, 5, 3)
 
 
 def test_a_webhook_for_an_order_of_another_sku_sells_neither(

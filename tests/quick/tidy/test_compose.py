@@ -186,7 +186,7 @@ def test_the_order_database_waits_for_its_disk() -> None:
     assert "synchronous_commit=on" in command
 
 
-def test_each_server_keeps_its_data_in_a_volume_of_its_own_and_none_is_left_over() -> None:
+def test_each_database_keeps_its_data_in_a_volume_of_its_own_and_none_is_left_over() -> None:
     kept = {name: [volume.split(":")[0] for volume in SERVICES[name]["volumes"]] for name in SERVERS}
     assert kept == {name: [name] for name in SERVERS}
     assert set(COMPOSE["volumes"]) == set(SERVERS)

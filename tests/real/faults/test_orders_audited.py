@@ -11,7 +11,7 @@ from tests.support.workers.selling import until
 
 
 def test_a_worker_reports_an_order_that_the_database_lost(open_system: OrderSystemFactory, tmp_path: Path) -> None:
-    system = open_system(GATED, sqlite=True)
+    system = open_system(GATED, database="sqlite_url")
     assert system.gate is not None
     take_order(system.pool, system.gate, Order("bought", 1), timeout=60)
     with sqlite3.connect(tmp_path / "orders.sqlite") as database:

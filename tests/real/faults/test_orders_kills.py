@@ -25,10 +25,20 @@ TWICE: Final = "before:SettleMany"
 TOO_MANY: Final = 5_000
 
 
-@pytest.mark.parametrize("mode", [GATED, *in_the_long_run(WITH_STEP, GATED_AT_ONCE)], ids=str)
-def test_f1_f2_orders_are_decided_once_wherever_their_worker_dies(open_system: OrderSystemFactory, mode: Mode) -> None:
+@pytest.mark.parametrize(
+    ("mode", "database"),
+    [
+        (GATED, "segmented_database"),
+        (GATED, "mariadb_database"),
+        *in_the_long_run((WITH_STEP, "segmented_database"), (GATED_AT_ONCE, "segmented_database")),
+    ],
+    ids=str,
+)
+def test_f1_f2_orders_are_decided_once_wherever_their_worker_dies(
+    open_system: OrderSystemFactory, mode: Mode, database: str
+) -> None:
     """Each worker finishes the orders of the one before it, and dies itself at the next point."""
-    system = open_system(mode)
+    system = open_system(mode, database=database)
     worker = system.worker()
     refused: list[str] = []
     ran: dict[str, int] = {}

@@ -75,7 +75,7 @@ class Fleets:
 
 
 def opened(open_system: OrderSystemFactory) -> Fleets:
-    system = open_system(AT_ONCE, publish_after=WORK_SECONDS, sqlite=True)
+    system = open_system(AT_ONCE, publish_after=WORK_SECONDS, database="sqlite_url")
     system.pool.assign(queue="concerts", step=STEP)
     outbox = Outbox(None, AT_ONCE.decides, PUBLISH_AFTER)
     concert, mug = (Pool(system.pool.store, sku, outbox=outbox) for sku in (system.pool.sku, "mug"))

@@ -16,6 +16,7 @@ from segmented.servers import ValkeyServer
 from segmented.stock import Carts, ShardedPool
 from tests.support.command_line import ran
 from tests.support.pools.gated_shop import everything
+from tests.support.pools.gating import each_database
 
 ALICE: Final = "alice@example.org"
 
@@ -63,6 +64,7 @@ def names_her(store: RedisStore, database: str) -> list[str]:
     return named + [name for name, found in rows.items() if ALICE in str(found)]
 
 
+@each_database
 def test_nothing_names_the_customer_afterwards_and_all_audits_are_clean(
     pools: dict[str, Pool | ShardedPool], store: RedisStore, gate: Gate, order_database: str, valkey: ValkeyServer
 ) -> None:

@@ -18,6 +18,7 @@ from segmented.orders.tables import orders
 from segmented.servers import ValkeyServer
 from segmented.stock import delete
 from tests.support.command_line import ran
+from tests.support.pools.gating import each_database
 
 SKU: Final = "mug"
 DATE: Final = "2026-01-01"
@@ -79,6 +80,7 @@ def is_clean(pool: Pool, gate: Gate) -> bool:
     return audit_both(pool.plain, gate).is_clean and pool.audit().is_clean
 
 
+@each_database
 def test_what_an_open_pool_has_forgotten_goes_and_both_audits_stay_clean(
     pool: Pool, gate: Gate, order_database: str, valkey: ValkeyServer
 ) -> None:

@@ -22,6 +22,8 @@ SETTINGS: Final = """
 import json
 import os
 
+import pymysql
+
 SECRET_KEY = "of a test"
 ALLOWED_HOSTS = ["*"]
 ROOT_URLCONF = "urls"
@@ -42,6 +44,7 @@ TEMPLATES = [
     }
 ]
 vars().update(json.loads(os.environ["CHANGED"]))
+pymysql.install_as_MySQLdb()
 """
 URLS: Final = """
 from django.contrib import admin
@@ -104,6 +107,9 @@ def database(url: URL) -> dict[str, Any]:
     """Return the entry of DATABASES."""
     if url.drivername == "sqlite":
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": url.database}
+    if url.get_backend_name() == "mysql":
+        place = url.query["unix_socket"]
+        return {"ENGINE": "django.db.backends.mysql", "NAME": url.database, "USER": url.username, "HOST": place}
     host = url.host or url.query.get("host")
     return {
         "ENGINE": "django.db.backends.postgresql",
@@ -129,18 +135,19 @@ def tables(url: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"])
 def test_the_migration_makes_the_tables_that_alembic_makes(
     project: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
     one = f"sqlite:///{project}/alembic.sqlite"
-    if kind == "postgresql":
-        one = request.getfixturevalue("postgres_database").replace("postgresql://", "postgresql+psycopg://")
+    if kind != "sqlite":
+        one = request.getfixturevalue("postgres_database" if kind == "postgresql" else "mariadb_database")
+        one = one.replace("postgresql://", "postgresql+psycopg://")
     engine = connect(one)
     migrate(engine)
     OnceTable().create(engine)
     wanted = tables(one)
-    if kind == "postgresql":
+    if kind != "sqlite":
         with engine.begin() as connection:
             for name in wanted:
                 connection.exec_driver_sql(f"DROP TABLE {name}")

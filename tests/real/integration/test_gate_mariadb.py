@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from segmented import Pool, RedisStore
 from segmented.errors import InvalidInput, StoreRefused
 from segmented.orders import Gate, Migrated, connect, migrate
+from segmented.orders.answers import Confirmed
 from segmented.orders.versions import HEAD
 from segmented.servers import ValkeyServer
 from tests.fixtures.mariadb import MariaDbServer
@@ -101,6 +102,15 @@ def test_ids_and_customers_that_differ_in_a_blank_or_a_case_are_others(gate: Gat
     assert gate.pruning.delete(SKU, ["a", "A"]) == (2, 2)
     assert gate.pruning.delete(SKU, ["a "]) == (1, 1)
     assert (gate.pruning.units(SKU), gate.confirmed_units(SKU)) == (3, 4)
+
+
+def test_rows_of_a_later_epoch_have_no_sequence(gate: Gate) -> None:
+    """MariaDB sets the columns of an UPDATE one after the other."""
+    gate.open(SKU, [9])
+    assert confirm(gate, "a", sequence=7) == Confirmed(replay=False, sequence=7)
+    totals = gate.stocking.raise_epoch(SKU, 1, epoch=2, opened=None)
+    assert totals is not None
+    assert [(row.epoch, row.sold, row.sequence) for row in totals.segments] == [(2, 1, 0)]
 
 
 def test_a_connection_that_the_server_has_ended_is_replaced(

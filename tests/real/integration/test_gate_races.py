@@ -14,7 +14,7 @@ from segmented.orders import Gate, connect
 from segmented.orders.answers import AlreadyConfirmed, Opened, Return, SoldOut, Voided
 from segmented.orders.return_rows import NotReturned, ReturnStored
 from tests.support.pools.engines import engine_of
-from tests.support.pools.gating import NEW, confirm, each_server, watch_errors
+from tests.support.pools.gating import NEW, confirm, each_database, watch_errors
 
 THREADS = 8
 TIMEOUT = 120.0
@@ -38,7 +38,7 @@ def at_once(work: Sequence[Callable[[], object]]) -> list[object]:
         return list(threads.map(start, work))
 
 
-@each_server
+@each_database
 def test_however_close_confirm_and_void_race_one_of_them_wins(gate: Gate) -> None:
     gate.open("mug", [60, 60])
     outcomes: Counter[tuple[object, ...]] = Counter()
@@ -51,7 +51,7 @@ def test_however_close_confirm_and_void_race_one_of_them_wins(gate: Gate) -> Non
     assert Counter(row.state for row in gate.each_order("mug")) == +Counter(confirmed=won, void=lost)
 
 
-@each_server
+@each_database
 def test_of_eight_threads_that_return_with_one_id_one_lowers_the_rows(gate: Gate) -> None:
     gate.open("mug", [60, 60])
     for number in range(20):
@@ -63,7 +63,7 @@ def test_of_eight_threads_that_return_with_one_id_one_lowers_the_rows(gate: Gate
     assert gate.returns.begin(Return("mug", "o-1", 2, "other")) == NotReturned(1)
 
 
-@each_server
+@each_database
 def test_eight_threads_sell_all_units_from_two_full_segments_without_a_deadlock(gate: Gate) -> None:
     """320 orders for 200 units, nearly all of them in other segments than the two that are asked."""
     gate.open("mug", [10] * 20)
@@ -118,7 +118,7 @@ def deadlocks(gate: Gate) -> int:
         return int(found.scalar_one())
 
 
-@each_server
+@each_database
 def test_tables_are_created_once_however_often_and_by_how_many_at_once(order_database: str) -> None:
     gates = [Gate(connect(order_database, pool_size=1, timeout=TIMEOUT)) for _ in range(6)]
     with ThreadPoolExecutor(len(gates)) as threads:

@@ -42,4 +42,5 @@ def everything(store: RedisStore, database: str) -> tuple[dict[str, object], dic
 
 
 def driver(database: str) -> str:
-    return "sqlite+pysqlite" if database.startswith("sqlite") else "postgresql+psycopg"
+    drivers = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+    return drivers[make_url(database).get_backend_name()]

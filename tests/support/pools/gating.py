@@ -16,8 +16,8 @@ from tests.support.pools.engines import engine_of
 NEW: Final = Confirmed(replay=False)
 REPLAY: Final = Confirmed(replay=True)
 REAL: Final = [pytest.param(kind, marks=pytest.mark.real) for kind in ("postgresql", "mariadb")]
-each_server: Final = pytest.mark.parametrize("order_database", ["postgresql", "mariadb"], indirect=True)
-"""Runs a test of `order_database` on these two, where transactions really run at once."""
+each_database: Final = pytest.mark.parametrize("order_database", ["postgresql", "sqlite", "mariadb"], indirect=True)
+"""Runs a test of `order_database` on MariaDB, too."""
 on_mariadb_too: Final = pytest.mark.parametrize("every_database", ["sqlite", *REAL], indirect=True)
 """Runs a test of `every_database` on three of them: one for each way in which their statements differ."""
 
