@@ -74,8 +74,7 @@ class ManualClock:
         """Move forward. Raises InvalidInput for a step back."""
         seconds = in_seconds(seconds)
         if seconds < 0:
-            message = "a monotonic clock does not go back"
-            raise InvalidInput(message)
+            raise InvalidInput("a monotonic clock does not go back")
         self._now += seconds
 
 
@@ -100,11 +99,10 @@ class Stillness:
             self._clock.advance(max(0.0, until - now))
             return True
         if now == self._began and self._real.now() - self._really_began >= self._seconds:
-            message = (
+            raise InvalidInput(
                 f"a wait of {self._seconds:g} s does not end, because the store's clock does not move: create it as "
                 "ManualClock(auto=True), or move it from another thread or task with clock.advance(seconds)"
             )
-            raise InvalidInput(message)
         return False
 
 

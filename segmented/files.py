@@ -20,7 +20,7 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from segmented.errors import InvalidInput
 from segmented.masking import MASK
@@ -28,7 +28,6 @@ from segmented.masking import MASK
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from io import BufferedReader
-    from typing import Protocol, TextIO
 
     class Lines(Protocol):
         """A binary file, or what unpacks one."""
@@ -74,11 +73,9 @@ def bounded_lines(
     for number, line in enumerate(iter(lambda: raw.readline(line_max + 1), b""), start=1):
         left -= len(line)
         if len(line) > line_max:
-            message = f"{path}, line {number}: it is longer than {line_max:,} bytes: is this a file of {of}?"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{path}, line {number}: it is longer than {line_max:,} bytes: is this a file of {of}?")
         if left < 0:
-            message = f"{path}, line {number}: the file is larger than {size_max:,} MiB{cure}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{path}, line {number}: the file is larger than {size_max:,} MiB{cure}")
         yield number, line
 
 
@@ -105,26 +102,22 @@ def check_writable(file: Path, option: str) -> None:
     try:
         mode = _mode(file)
         if stat.S_ISDIR(mode):
-            message = f"{option} {file} is a folder, not a file"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{option} {file} is a folder, not a file")
         if not stat.S_ISDIR(_mode(file.absolute().parent)):
-            message = f"{option} {file}: there is no folder {file.absolute().parent}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{option} {file}: there is no folder {file.absolute().parent}")
         if mode and not stat.S_ISREG(mode):
             return  # a pipe or a device is written directly
         descriptor, trial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:NAME_SHOWN]}.")
         os.close(descriptor)
         Path(trial).unlink()
     except OSError as error:
-        message = f"{option} {file} cannot be written: {error.strerror}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{option} {file} cannot be written: {error.strerror}") from error
 
 
 def check_kept(file: Path | None, option: str) -> None:
     """Raise InvalidInput if `option` does not name a writable file that can be read again. Changes nothing."""
     if file == STDOUT:
-        message = f"{option} {file} is standard output, which cannot be read again: name a file"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{option} {file} is standard output, which cannot be read again: name a file")
     if file is not None:
         check_writable(file, option)
 
@@ -135,8 +128,7 @@ def check_apart(files: dict[str, Path | None]) -> None:
     for index, (option, file) in enumerate(given):
         for other, earlier in given[:index]:
             if _is_same(file, earlier):
-                message = f"{option} {file} is the file of {other}: name another file"
-                raise InvalidInput(message)
+                raise InvalidInput(f"{option} {file} is the file of {other}: name another file")
 
 
 @contextmanager
@@ -168,8 +160,7 @@ def whole_file(file: Path, *, is_secret: bool = False) -> Iterator[TextIO]:
             beside.unlink()
             raise
     except OSError as error:
-        message = f"{file} cannot be written: {error.strerror or error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{file} cannot be written: {error.strerror or error}") from error
 
 
 def write_whole(file: Path, text: str, *, is_secret: bool = False) -> None:
@@ -213,8 +204,7 @@ def said_elsewhere(text: str, environment: Mapping[str, str] = os.environ) -> st
     name = text.removeprefix(FROM_VARIABLE)
     if not environment.get(name):
         shown = repr(name) if not name or VARIABLE.fullmatch(name) else MASK
-        message = f"the variable {shown} that {FROM_VARIABLE} names is not set, or is empty"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the variable {shown} that {FROM_VARIABLE} names is not set, or is empty")
     return environment[name]
 
 
@@ -225,14 +215,11 @@ def _one_line(file: str, who: str, what: str) -> str:
         written = _content(file)
         lines = written.decode().splitlines()
     except OSError as error:
-        message = f"{who}: {shown} cannot be read: {error.strerror}"
-        raise InvalidInput(message) from None
+        raise InvalidInput(f"{who}: {shown} cannot be read: {error.strerror}") from None
     except ValueError:  # the error would contain its text; or its name has a NUL
-        message = f"{who}: {shown} is not valid UTF-8"
-        raise InvalidInput(message) from None
+        raise InvalidInput(f"{who}: {shown} is not valid UTF-8") from None
     if len(lines) != 1 or not lines[0].strip() or len(written) > BYTES_MAX:
-        message = f"{who}: {shown} should hold one line, {what}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{who}: {shown} should hold one line, {what}")
     return lines[0].strip()
 
 
@@ -269,13 +256,11 @@ def said_in_file(
     if not file:
         return None
     if said.get(name):
-        message = f"{name} and {variable} are both set: set one of them"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{name} and {variable} are both set: set one of them")
     value = _one_line(file, variable, f"the value of {name}")
     if check is not None:
         try:
             check(value)
         except InvalidInput:  # it may quote the line
-            message = f"{variable}: {file} should hold {FORMS[name]} ({RULES})"
-            raise InvalidInput(message) from None
+            raise InvalidInput(f"{variable}: {file} should hold {FORMS[name]} ({RULES})") from None
     return value

@@ -12,14 +12,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from segmented.models.orders import OrderRecord, ended_as
+from segmented.models.orders import OrderRecord, OrderState, ended_as
 from segmented.models.pools import LedgerEntry, LedgerStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from segmented.models import Part
-    from segmented.models.orders import OrderState
 
 NO_DIGEST: Final = "0" * 16
 """The digest before the first entry."""

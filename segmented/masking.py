@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MASK: Final = "***"
 NUMBERS: Final = frozenset(

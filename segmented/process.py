@@ -6,12 +6,10 @@ import errno
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final
 
 EXIT_INVALID_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130
@@ -115,7 +113,6 @@ class Guard(BeginsAnew):
     """
 
     def __init__(self) -> None:
-        """Create a lock that is free."""
         self._start_anew()
 
     def _start_anew(self) -> None:

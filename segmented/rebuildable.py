@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import Signature, signature
-from typing import TYPE_CHECKING, Any, ClassVar, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, ClassVar, Self
 
 
 class RebuildableError(Exception):

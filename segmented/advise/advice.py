@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from segmented.advise.prediction import Prediction, predict, predict_lock_free
+from segmented.advise.prediction import Prediction, Workload, predict, predict_lock_free
 from segmented.models import SEGMENT_COUNT_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.advise.prediction import Workload
 
 ALIKE: Final = 1 - 1e-9
 """Share of the best throughput; a smaller difference is rounding."""

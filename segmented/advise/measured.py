@@ -72,8 +72,7 @@ def _sell(pool: Pool, order_id: str) -> tuple[float, float]:
     now = pool.store.clock.now
     began, grant, granted = now(), pool.grant(order_id, timeout=0), now()
     if not isinstance(grant, Grant):
-        message = f"the pool made for measuring refused an order: {grant.describe()}"
-        raise StoreRefused(message)
+        raise StoreRefused(f"the pool made for measuring refused an order: {grant.describe()}")
     grant.confirm()
     return granted - began, now() - granted
 

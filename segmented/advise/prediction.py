@@ -76,7 +76,6 @@ class Workload:
     """Whether two orders may do the slow work at the same time, so that no lock is needed; None: unknown."""
 
     def __post_init__(self) -> None:
-        """Check all numbers. Raises InvalidInput."""
         _check("hold", self.hold, 0, HOLD_MAX, " s")
         _check("round trip", self.round_trip, 1e-6, HOLD_MAX, " s")
         _check("server time", self.server_time, 1e-9, HOLD_MAX, " s")
@@ -84,18 +83,15 @@ class Workload:
         counts = {"workers": self.workers, "stock": self.stock, "servers": self.servers, "quantity": least}
         for what, count in (*counts.items(), ("quantity", most)):
             if type(count) is not int:
-                message = f"{what} {count!r} is not a whole number"
-                raise InvalidInput(message)
+                raise InvalidInput(f"{what} {count!r} is not a whole number")
             _check(what, count, 1, COUNTS_MAX[what])
         for what, rate in (("row rate", self.row_rate), ("arrivals", self.arrivals)):
             if rate is not None:
                 _check(what, rate, 1e-3, RATE_MAX, " a second")
         if least > most:
-            message = f"quantity {least}-{most}: the smallest order comes first"
-            raise InvalidInput(message)
+            raise InvalidInput(f"quantity {least}-{most}: the smallest order comes first")
         if most > self.stock:
-            message = f"quantity {least}-{most}: the largest order does not fit into a stock of {self.stock}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"quantity {least}-{most}: the largest order does not fit into a stock of {self.stock}")
 
     @property
     def orders(self) -> float:
@@ -121,8 +117,7 @@ class Workload:
 def _check(what: str, value: float, least: float, most: float, unit: str = "") -> None:
     is_number = type(value) in {int, float} and isfinite(value)
     if not is_number or not least <= value <= most:
-        message = f"{what} {value!r} must be between {least:,} and {most:,}{unit}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} {value!r} must be between {least:,} and {most:,}{unit}")
 
 
 @dataclass(frozen=True, slots=True)

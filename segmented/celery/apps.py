@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from celery import Celery
 
 from segmented.celery import current
 from segmented.celery.celery_settings import celery_settings, schedule
 from segmented.celery.current import ending_a_command
-from segmented.celery.settings import check_apart
+from segmented.celery.settings import WorkerSettings, check_apart
 from segmented.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from segmented.celery.settings import WorkerSettings
 
 TASK_MODULES: Final = ("segmented.celery.tasks", "segmented.celery.chores")
 LIFETIME: Final = "segmented.celery.lifetime"
@@ -31,8 +28,7 @@ def add_tasks(app: Celery, settings: WorkerSettings | None = None) -> None:
     command ends with the sentence instead.
     """
     if not isinstance(app, Celery):
-        message = f"add_tasks takes a Celery app, not {type(app).__name__}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"add_tasks takes a Celery app, not {type(app).__name__}")
     if settings is not None:
         current.use(settings)
     if getattr(app, "configured", False):  # celery-types lacks it

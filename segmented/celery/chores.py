@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from celery import shared_task
+from celery import Celery, Task, shared_task
 
 from segmented import events, protocol as op
 from segmented.celery.assignments import assignment_of
@@ -22,14 +22,7 @@ from segmented.celery.messages import TASK
 from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.celery.sweeping import sweep_pool
 from segmented.celery.tasks import on_outcome
-from segmented.errors import (
-    PoolFrozen,
-    PoolMissing,
-    PoolUnverified,
-    StoreError,
-    StoreRefused,
-    StoreUnavailable,
-)
+from segmented.errors import PoolFrozen, PoolMissing, PoolUnverified, StoreError, StoreRefused, StoreUnavailable
 from segmented.events.table import sku_label
 from segmented.locks import Lock
 from segmented.locks.durations import OwnName
@@ -44,8 +37,6 @@ from segmented.stock import Carts, Pool, ShardedPool, find_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from celery import Celery, Task
 
     from segmented.keys import Duty
     from segmented.locks import Lease

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from celery.worker.consumer import Consumer
 from vine import promise
@@ -29,9 +30,6 @@ from segmented.celery.messages import keep_unreadable
 from segmented.celery.readable import Unreadable, check_message, drop
 from segmented.errors.base import FOREIGN
 from segmented.models import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 PREFORK: Final = "celery.concurrency.prefork"
 READER: Final = "BRPOP"
@@ -144,7 +142,6 @@ class NotAMessage(ValueError):
     """An item that is JSON, but not a message."""
 
     def __init__(self, item: object, wrong: str) -> None:
-        """Keep the item as text."""
         super().__init__(wrong)
         self.doc = json.dumps(item)
         """The item, under the name that JSONDecodeError has for it."""

@@ -6,15 +6,13 @@ A worker whose settings are wrong exits with one sentence on standard error, and
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.process import tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EXIT_WRONG: Final = 2
 """The configuration is wrong: a restart cannot help."""

@@ -8,17 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
 from segmented.celery.current import settings
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import ORDER_ID_BYTES_MAX, checked_id, checked_pool_name, shortened
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TASK: Final = "segmented.take_envelope"
 VERSION: Final = 1
@@ -54,8 +52,7 @@ def read_envelope(parts: Sequence[object], named: dict[str, object]) -> Envelope
         raise InvalidInput(message)
     version, orders = body.get("v"), body.get("orders")
     if type(version) is not int or version < 1:
-        message = f"the envelope has no version: {shortened(body)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the envelope has no version: {shortened(body)}")
     if version > VERSION:
         message = f"the envelope has version {version}, and this worker reads up to {VERSION}: upgrade workers first"
         raise InvalidInput(message)
@@ -63,8 +60,7 @@ def read_envelope(parts: Sequence[object], named: dict[str, object]) -> Envelope
         message = f"the envelope must have {', '.join(sorted(FIELDS))}, and orders in a list: {shortened(body)}"
         raise InvalidInput(message)
     if not 1 <= len(orders) <= ORDERS_MAX:
-        message = f"the envelope has {len(orders):,} orders: 1 to {ORDERS_MAX:,} are possible"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the envelope has {len(orders):,} orders: 1 to {ORDERS_MAX:,} are possible")
     sku = checked_pool_name(body["sku"])
     readable, wrong = [], ""
     for order_id in orders:

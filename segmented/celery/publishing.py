@@ -54,8 +54,7 @@ def publisher(app: Celery | None = None) -> EnvelopePublisher:
             headers = CURRENT.traces.headers(sku, order_ids)
             app.send_task(TASK, args=(body,), ignore_result=True, headers=headers)
         except AWAY as error:
-            message = f"the broker did not take a message: {error}"
-            raise StoreUnavailable(message) from error
+            raise StoreUnavailable(f"the broker did not take a message: {error}") from error
 
     def room() -> int:
         return max(1, BACKLOG_MAX - waiting(app, TASK))
@@ -85,6 +84,5 @@ def waiting(app: Celery, task: str) -> int:
         except connection.channel_errors:  # on a Redis broker an empty queue does not exist
             return 0
         except (*AWAY, *connection.connection_errors) as error:
-            message = f"the broker did not say how many messages wait: {error}"
-            raise StoreUnavailable(message) from error
+            raise StoreUnavailable(f"the broker did not say how many messages wait: {error}") from error
     return int(count or 0)

@@ -76,12 +76,10 @@ def check_message(message: Any, task: Task[Any, Any] | None = None) -> None:  # 
     try:
         body = message.payload
     except Exception as error:  # a decoder may raise anything for a foreign body
-        reason = f"it cannot be decoded: {shortened(str(error) or type(error).__name__)}"
-        raise Unreadable(reason) from error
+        raise Unreadable(f"it cannot be decoded: {shortened(str(error) or type(error).__name__)}") from error
     headers = message.headers
     if _is_deep([body, headers, message.properties]):
-        reason = f"it has more than {DEPTH_MAX} lists and objects inside one another"
-        raise Unreadable(reason)
+        raise Unreadable(f"it has more than {DEPTH_MAX} lists and objects inside one another")
     if isinstance(body, dict) and "args" in body and isinstance(headers, dict):  # protocol 1: all is in the body
         fields = {**body, **headers}
         parts, named, rest = body["args"], body.get("kwargs", {}), None
@@ -89,12 +87,10 @@ def check_message(message: Any, task: Task[Any, Any] | None = None) -> None:  # 
         fields = headers
         parts, named, rest = body
     else:
-        reason = f"its body is of type {type(body).__name__}, and not what Celery sends"
-        raise Unreadable(reason)
+        raise Unreadable(f"its body is of type {type(body).__name__}, and not what Celery sends")
     _check_fields(fields)
     if not isinstance(parts, list | tuple) or not isinstance(named, dict):
-        reason = f"its body must have a list of arguments and an object of named ones: {shortened(body)}"
-        raise Unreadable(reason)
+        raise Unreadable(f"its body must have a list of arguments and an object of named ones: {shortened(body)}")
     if rest is not None and not (isinstance(rest, dict) and rest.keys() <= LINKS.keys()):
         reason = f"the third part of its body is {shortened(rest)}: an object with {', '.join(LINKS)} is possible"
         raise Unreadable(reason)
@@ -116,16 +112,13 @@ def _is_deep(level: list[Any]) -> bool:
 def _check_fields(fields: dict[str, Any], required: tuple[str, ...] = ("task", "id")) -> None:
     for name in required:
         if name not in fields:
-            reason = f"it has no header {name!r}"
-            raise Unreadable(reason)
+            raise Unreadable(f"it has no header {name!r}")
     for name, value in fields.items():
         if name in SHADOWING:
-            reason = f"its header {name!r} has a name that Celery uses for itself"
-            raise Unreadable(reason)
+            raise Unreadable(f"its header {name!r} has a name that Celery uses for itself")
         is_right, wanted = RULES.get(name, ANYTHING)
         if not is_right(value):
-            reason = f"its header {name!r} is {shortened(value)}: it must be {wanted}"
-            raise Unreadable(reason)
+            raise Unreadable(f"its header {name!r} is {shortened(value)}: it must be {wanted}")
 
 
 def _check_own(task: Task[Any, Any], fields: dict[str, Any], parts: Any, named: dict[str, Any]) -> None:  # noqa: ANN401  # as JSON has it
@@ -134,23 +127,19 @@ def _check_own(task: Task[Any, Any], fields: dict[str, Any], parts: Any, named: 
     if any(limits) and any(
         given and given < min(least or LIMIT_MIN, LIMIT_MIN) for given, least in zip(limits, own, strict=True)
     ):
-        reason = f"it sets a time limit of {shortened(limits)}: {LIMIT_MIN:g} s is the least"
-        raise Unreadable(reason)
+        raise Unreadable(f"it sets a time limit of {shortened(limits)}: {LIMIT_MIN:g} s is the least")
     if (fields.get("retries") or 0) > (task.max_retries or 0):
-        reason = f"it has {fields['retries']:,} retries: {task.name} has up to {task.max_retries or 0}"
-        raise Unreadable(reason)
+        raise Unreadable(f"it has {fields['retries']:,} retries: {task.name} has up to {task.max_retries or 0}")
     eta = fields.get("eta")
     if eta is not None and _timestamp(eta) - WALL.now() > ETA_SECONDS_MAX:
-        reason = f"its time is {shortened(eta)}: {task.name} waits up to {ETA_SECONDS_MAX:,g} s"
-        raise Unreadable(reason)
+        raise Unreadable(f"its time is {shortened(eta)}: {task.name} waits up to {ETA_SECONDS_MAX:,g} s")
     signature = _signature_of(task)
     if signature is None:
         return
     try:
         signature.bind(*parts, **named)
     except TypeError as error:
-        reason = f"its arguments are not those of {task.name}: {error}"
-        raise Unreadable(reason) from error
+        raise Unreadable(f"its arguments are not those of {task.name}: {error}") from error
 
 
 @cache

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from segmented.process import Guard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 log = logging.getLogger(__name__)
 EVERY_SECONDS: Final = 10.0
@@ -25,7 +23,6 @@ class RepeatedLines:
     """Counts what was logged of each pool and reason; thread-safe."""
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
-        """Remember nothing yet."""
         self._now = now
         self._known: dict[tuple[str, str], tuple[float, int]] = {}
         self._guard = Guard()

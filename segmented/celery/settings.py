@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from celery.app.defaults import SETTING_KEYS
-from pydantic import (
-    Field,
-    SecretStr,
-    ValidationError,
-    field_validator,
-)
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from segmented.celery.settings_rules import (
@@ -94,11 +89,7 @@ class WorkerSettings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        env_ignore_empty=True,
-        frozen=True,
-        hide_input_in_errors=True,
-        use_attribute_docstrings=True,
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
     )
 
     url: SecretStr = Field(default_factory=lambda: SecretStr(_local_url()))
@@ -252,21 +243,18 @@ def check_settings(settings: WorkerSettings) -> None:
     _check_times(settings)
     _check_queue_type(settings)
     if settings.metrics_address is not None and "prometheus" not in settings.events:
-        message = "SEGMENTED_METRICS_ADDRESS is set: set SEGMENTED_EVENTS to prometheus, too"
-        raise InvalidInput(message)
+        raise InvalidInput("SEGMENTED_METRICS_ADDRESS is set: set SEGMENTED_EVENTS to prometheus, too")
     for sku in settings.skus:
         checked_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
     for name in ("step", "store_with", "on_outcome"):
         named = getattr(settings, name)
         if named is not None and not is_step(named):
-            message = f"SEGMENTED_{name.upper()} is {shortened(named)}: it should be module:function"
-            raise InvalidInput(message)
+            raise InvalidInput(f"SEGMENTED_{name.upper()} is {shortened(named)}: it should be module:function")
     if settings.on_outcome is not None and not ("database" in settings.model_fields_set and settings.relay_every):
-        message = (
+        raise InvalidInput(
             "SEGMENTED_ON_OUTCOME needs SEGMENTED_DATABASE, and SEGMENTED_RELAY_EVERY above 0: the worker reads the "
             "outcomes in the ledger that it relays there"
         )
-        raise InvalidInput(message)
 
 
 def broker_is_said(settings: WorkerSettings) -> bool:
@@ -295,8 +283,7 @@ def check_apart(settings: WorkerSettings, broker: str, named: str) -> None:
     """Raise InvalidInput if a broker, called `named` in the sentence, is not separate from the stock."""
     stock, servers = stock_servers(settings.url.get_secret_value()), broker_servers(broker)
     if not set(stock).isdisjoint(servers):
-        message = f"{named} names the database of SEGMENTED_URL: stock and messages must not share one"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{named} names the database of SEGMENTED_URL: stock and messages must not share one")
     if settings.broker_on_stock_server or not broker_is_said(settings):
         return
     if not {one.endpoint for one in stock}.isdisjoint(one.endpoint for one in servers):
@@ -317,8 +304,7 @@ def _check_addresses(settings: WorkerSettings) -> None:
             if said is not None:
                 check(said.get_secret_value())
         except InvalidInput as error:
-            message = f"SEGMENTED_{field.upper()} cannot be used: {error}"
-            raise InvalidInput(message) from None
+            raise InvalidInput(f"SEGMENTED_{field.upper()} cannot be used: {error}") from None
 
 
 def _check_queue_type(settings: WorkerSettings) -> None:
@@ -329,27 +315,23 @@ def _check_queue_type(settings: WorkerSettings) -> None:
         message = f"{said}: it should be classic, since only RabbitMQ has other queues, and its broker is amqp://"
         raise InvalidInput(message)
     if QUORUM_SETTING not in SETTING_KEYS:
-        message = f"{said}: it needs Celery 5.5 or newer, and {version('celery')} is installed"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{said}: it needs Celery 5.5 or newer, and {version('celery')} is installed")
 
 
 def _check_times(settings: WorkerSettings) -> None:
     limit = settings.task_time_limit
     if settings.visibility_timeout < LIMITS_IN_VISIBILITY * limit:
-        message = (
+        raise InvalidInput(
             f"SEGMENTED_VISIBILITY_TIMEOUT is {settings.visibility_timeout:g} s: it should be at least twice "
             f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
         )
-        raise InvalidInput(message)
     if settings.segment_timeout >= limit:
-        message = (
+        raise InvalidInput(
             f"SEGMENTED_SEGMENT_TIMEOUT is {settings.segment_timeout:g} s: it should be less than "
             f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
         )
-        raise InvalidInput(message)
     for name, seconds in (("SEGMENT_TTL", settings.segment_ttl), ("PUBLISH_AFTER", settings.publish_after)):
         if settings.hold < seconds:
-            message = (
+            raise InvalidInput(
                 f"SEGMENTED_HOLD is {settings.hold:g} s: it should be at least SEGMENTED_{name}, which is {seconds:g} s"
             )
-            raise InvalidInput(message)

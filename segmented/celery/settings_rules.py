@@ -58,8 +58,7 @@ def broker_beside(url: str) -> str:
     """Return the next numbered database of the stock's own server, so that the two never share a key."""
     parts = urlsplit(url)
     if parts.scheme not in SOCKET_SCHEMES | TCP_SCHEMES:
-        message = f"no broker can be derived from a stock server at {parts.scheme}://; name one"
-        raise InvalidInput(message)
+        raise InvalidInput(f"no broker can be derived from a stock server at {parts.scheme}://; name one")
     options = [(name, value) for name, value in parse_qsl(parts.query) if name in TLS_OPTIONS]
     return _with_database(parts, options, _database(parts) + 1)
 
@@ -110,8 +109,7 @@ def check_url(url: str) -> None:
         try:
             parse_url(url)
         except ValueError:  # it may quote part of the password
-            message = f"{masked(url)!r} is not a Redis URL, as redis://:PASSWORD@HOST:6379/0 is"
-            raise InvalidInput(message) from None
+            raise InvalidInput(f"{masked(url)!r} is not a Redis URL, as redis://:PASSWORD@HOST:6379/0 is") from None
 
 
 def check_broker(url: str) -> None:
@@ -119,11 +117,9 @@ def check_broker(url: str) -> None:
     broker = kombu_url(url)
     scheme, _, rest = broker.partition("://")
     if "://" not in broker or scheme.partition("+")[0] not in {*TRANSPORT_ALIASES, *SOCKET_SCHEMES, *TCP_SCHEMES}:
-        message = f"{masked(url)} is not a broker that Celery knows"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{masked(url)} is not a broker that Celery knows")
     if not all(map(is_readable, url.split(";"))):
-        message = f"{masked(url)} cannot be read as an address: {ENCODE}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{masked(url)} cannot be read as an address: {ENCODE}")
     named = {name for name, _ in parse_qsl(rest.partition("?")[2], keep_blank_values=True)}
     wrong = named - SOCKET_OPTIONS if scheme in SOCKET_SCHEMES else set()
     try:
@@ -131,11 +127,9 @@ def check_broker(url: str) -> None:
     except TypeError as error:
         wrong = {name for name in named if repr(name) in str(error)} or {"that is meant"}
     except ValueError:  # it may quote part of the password
-        message = f"{masked(url)} cannot be read as an address: {ENCODE}"
-        raise InvalidInput(message) from None
+        raise InvalidInput(f"{masked(url)} cannot be read as an address: {ENCODE}") from None
     except ImportError as error:
-        message = f"{masked(url)} needs the package {error.name}, which is not installed"
-        raise InvalidInput(message) from None
+        raise InvalidInput(f"{masked(url)} needs the package {error.name}, which is not installed") from None
     if wrong:
         message = f"{masked(url)} is not a broker that Celery can use: {unknown('option', min(wrong), BROKER_OPTIONS)}"
         raise InvalidInput(message)
@@ -203,8 +197,7 @@ def refuse_unknown(environment: Iterable[str], known: Sequence[str]) -> None:
         is_ours = name.upper().startswith(PREFIX)
         if is_ours and name.upper() not in known and not SERVICE_LINK.fullmatch(name.upper()):
             (nearest,) = get_close_matches(name.upper(), known, n=1, cutoff=0.0)
-            message = f"{shortened(name)[1:-1]} is not a worker setting: did you mean {nearest}?"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{shortened(name)[1:-1]} is not a worker setting: did you mean {nearest}?")
 
 
 def sentence_of(error: ValidationError, settings: Iterable[str]) -> str:

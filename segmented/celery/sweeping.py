@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.orders.verifying import when_verified
-from segmented.stock.outbox import SweepTerms, sweep
+from segmented.stock.outbox import Sender, SweepReport, SweepTerms, sweep
 
 if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from segmented.orders import Gate
     from segmented.protocol import SweepOutbox
     from segmented.stock import Pool
-    from segmented.stock.outbox import Sender, SweepReport
 
 RETRY_MOST: Final = 12
 """The time until an order is published again doubles, up to this many times the first."""

@@ -8,14 +8,14 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from celery import shared_task
+from celery import Celery, Task, shared_task
 
 from segmented import protocol as op
 from segmented.celery.assignments import APPS_MAX, assignment_of, refuse
 from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
-from segmented.celery.messages import TASK, keep, read_envelope, text_of
+from segmented.celery.messages import TASK, Envelope, keep, read_envelope, text_of
 from segmented.celery.repeated import repeated
 from segmented.errors import (
     AnotherDatabase,
@@ -34,7 +34,7 @@ from segmented.errors import (
 from segmented.events.table import sku_label
 from segmented.events.traces import CURRENT, HEADER
 from segmented.models import Busy, Decided, Order, Settled, checked_pool_name
-from segmented.models.submitted import one_line
+from segmented.models.submitted import BegunOrder, one_line
 from segmented.orders import WorkTerms, envelopes, sale
 from segmented.orders.work_terms import checked_step
 
@@ -42,11 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from celery import Celery, Task
-
-    from segmented.celery.messages import Envelope
     from segmented.models import Refusal
-    from segmented.models.submitted import BegunOrder
     from segmented.orders.confirming import StoreWith
     from segmented.orders.outcomes import OnOutcome
 
@@ -207,13 +203,10 @@ def _function(variable: str, named: str | None) -> Any:  # noqa: ANN401  # what 
     try:
         found = getattr(import_module(module), name) if module and name else None
     except (ImportError, AttributeError) as error:
-        message = f"{variable} is {named!r}: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{variable} is {named!r}: {error}") from error
     except Exception as error:  # a user's module may raise anything on import; Celery would log it and continue
-        message = f"{variable} is {named!r}: its module cannot be loaded: {one_line(repr(error))}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{variable} is {named!r}: its module cannot be loaded: {one_line(repr(error))}") from error
     if not callable(found):
-        message = f"{variable} is {named!r}: it must name a function, as module:function"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{variable} is {named!r}: it must name a function, as module:function")
     checked_step(found)
     return found

@@ -46,8 +46,7 @@ def begin(said: WorkerSettings, *, is_prefork: bool) -> None:
     try:
         sinks = tuple(_sink(name, said) for name in said.events)
     except ModuleNotFoundError as error:
-        message = f"SEGMENTED_EVENTS: {error}"
-        raise InvalidInput(message) from None
+        raise InvalidInput(f"SEGMENTED_EVENTS: {error}") from None
     events.install(*sinks)
     for sink in sinks:
         if isinstance(sink, ReportSink):

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
-from segmented.advise import Workload, advise as advised, measure
+from segmented.advise import Advice, Measured, Workload, advise as advised, measure
 from segmented.advise.advice import duration
 from segmented.advise.prediction import ROUND_TRIP
 from segmented.cli.output import DEFAULT_URL, JsonOption, UrlOption, print_table, write_json
 from segmented.errors import InvalidInput
 from segmented.models.ids import counted
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from segmented.advise import Advice, Measured
 
 UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 DURATION: Final = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?P<unit>us|ms|s|min)")
@@ -111,16 +108,14 @@ def advise(  # noqa: PLR0913  # an option each
 def _duration(written: str, option: str) -> float:
     found = DURATION.fullmatch(written.strip())
     if found is None:
-        message = f"{option} {written!r} is not a time such as 20ms, 1.5s or 300us"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{option} {written!r} is not a time such as 20ms, 1.5s or 300us")
     return float(found["number"]) * UNITS[found["unit"]]
 
 
 def _quantity(written: str) -> tuple[int, int]:
     found = RANGE.fullmatch(written.strip())
     if found is None:
-        message = f"--quantity {written!r} is not a number of units, or a range such as 1-5"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--quantity {written!r} is not a number of units, or a range such as 1-5")
     return int(found["least"]), int(found["most"] or found["least"])
 
 

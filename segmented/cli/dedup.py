@@ -227,8 +227,7 @@ def _record(  # each is an option of its own
 
 def _result(done: str | None, *, not_done: bool) -> Any:  # noqa: ANN401  # any JSON
     if (done is None) != not_done:
-        message = "settle needs either --done with a result in JSON, or --not-done"
-        raise InvalidInput(message)
+        raise InvalidInput("settle needs either --done with a result in JSON, or --not-done")
     if done is None:
         return None
     try:
@@ -237,8 +236,7 @@ def _result(done: str | None, *, not_done: bool) -> Any:  # noqa: ANN401  # any 
         message = f"--done is not valid JSON: {error.msg} at character {error.pos + 1}; a string needs quotes"
         raise InvalidInput(message) from error
     except (ValueError, RecursionError) as error:
-        message = f"--done is JSON that cannot be read here: {str(error).partition(';')[0]}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"--done is JSON that cannot be read here: {str(error).partition(';')[0]}") from error
 
 
 def _is_wanted(store: Store, record: RecordName, message: str, question: str) -> bool:

@@ -81,11 +81,7 @@ def show(name: NameArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOpt
 
 @lock.command()
 def revoke(
-    name: NameArgument,
-    *,
-    url: UrlOption = DEFAULT_URL,
-    yes: YesOption = False,
-    json_file: JsonOption = None,
+    name: NameArgument, *, url: UrlOption = DEFAULT_URL, yes: YesOption = False, json_file: JsonOption = None
 ) -> None:
     """End every lease on a lock and wake its waiters. Asks for confirmation; without a terminal, --yes is required.
 

@@ -60,8 +60,7 @@ def run(
     """
     command = command[1:] if command[0] == "--" else command
     if not command:
-        message = f"there is no command after the name: segmented lock run {name} -- COMMAND"
-        raise InvalidInput(message)
+        raise InvalidInput(f"there is no command after the name: segmented lock run {name} -- COMMAND")
     with RedisStore.from_url(url) as store:
         try:
             lease = Lock(store, name, ttl=ttl, renew=True, renew_max=RENEW_MAX).acquire(timeout=timeout)

@@ -138,8 +138,7 @@ def build(*asked: str) -> typer.Typer:
             application.command(name)(command)
     for name in asked:
         if name in missing:
-            message = f"{NAME} {name} cannot run: {_lacks(name, missing[name])}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{NAME} {name} cannot run: {_lacks(name, missing[name])}")
     notes = [f"Not available: {name} ({_lacks(name, error)})." for name, error in missing.items()]
     application.callback(invoke_without_command=True, epilog="\n\n".join(notes))(_root)
     return application
@@ -166,18 +165,15 @@ def _check_known(name: str) -> None:
     if name in known:
         return
     if name in MEASURING:
-        message = (
+        raise InvalidInput(
             f"{NAME} {name} measures the library, and comes with its checkout, not with the installed package: "
             "clone the repository, run `make setup` there, and use .venv/bin/segmented"
         )
-        raise InvalidInput(message)
     if name in GUESSES:
-        message = f"there is no command {name!r}: use {GUESSES[name]}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"there is no command {name!r}: use {GUESSES[name]}")
     near = get_close_matches(name, known, n=1)
     meant = f"; did you mean {near[0]!r}?" if near else f": see {NAME} --help"
-    message = f"there is no command {name!r}{meant}"
-    raise InvalidInput(message)
+    raise InvalidInput(f"there is no command {name!r}{meant}")
 
 
 def _is_group(command: object, name: str) -> bool:

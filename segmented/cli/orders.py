@@ -130,8 +130,7 @@ def show(
 @orders.command()
 def dead(
     sku: Annotated[
-        str | None,
-        typer.Argument(metavar="SKU", help="Pool whose dead orders are listed. [default: all]"),
+        str | None, typer.Argument(metavar="SKU", help="Pool whose dead orders are listed. [default: all]")
     ] = None,
     *,
     queue: QueueOption = QUEUE,
@@ -170,8 +169,7 @@ def replay(  # an option each
     """
     ids = [checked_id(order_id, "order id") for order_id in order_ids or []]
     if all_orders == bool(ids):
-        message = "replay needs either ids of orders, or --all"
-        raise InvalidInput(message)
+        raise InvalidInput("replay needs either ids of orders, or --all")
     is_asked = all_orders and require_somebody("replay --all", yes=yes)
     with _opened(url) as store:
         if all_orders:
@@ -193,11 +191,7 @@ def replay(  # an option each
 
 @orders.command("show-message")
 def show_message(
-    digest: DigestArgument,
-    *,
-    queue: QueueOption = QUEUE,
-    url: UrlOption = DEFAULT_URL,
-    json_file: JsonOption = None,
+    digest: DigestArgument, *, queue: QueueOption = QUEUE, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None
 ) -> None:
     """Print the stored text of a message that no worker could read.
 
@@ -241,8 +235,7 @@ def migrate(*, database: DatabaseOption = None, json_file: JsonOption = None) ->
     Upgrade all processes afterwards: a release refuses tables of another version. Safe to run twice, and concurrently.
     """
     if database is None:
-        message = "migrate needs --database URL: the order database whose tables are brought up to date"
-        raise InvalidInput(message)
+        raise InvalidInput("migrate needs --database URL: the order database whose tables are brought up to date")
     from segmented.orders import connect, migrate as migrate_tables  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     engine = connect(database, pool_size=1)

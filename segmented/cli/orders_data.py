@@ -57,8 +57,7 @@ def prune(
     interrupted run. The sold units stay as a sum, so that audits stay clean.
     """
     if database is None:
-        message = "prune needs --database URL: the order database whose old rows are deleted"
-        raise InvalidInput(message)
+        raise InvalidInput("prune needs --database URL: the order database whose old rows are deleted")
     is_asked = not dry_run and require_somebody("prune", yes=yes)
     from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
     from segmented.orders import prune as prune_rows  # noqa: PLC0415  # SQLAlchemy, for those who need it

@@ -35,8 +35,7 @@ def output_file(text: str | Path) -> Path:
     """Check an option that names an output file, before anything changes. Raises typer.BadParameter."""
     file = Path(text)
     if not str(text).strip():
-        message = "it names no file"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("it names no file")
     try:
         check_writable(file, "the file")
     except InvalidInput as error:
@@ -47,8 +46,7 @@ def output_file(text: str | Path) -> Path:
 def data_folder(text: str) -> Path:
     """Check an option that names a folder. Raises typer.BadParameter."""
     if not text.strip():
-        message = "it names no folder"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("it names no folder")
     return Path(text)
 
 
@@ -142,8 +140,7 @@ def is_terminal() -> bool:
 def require_somebody(what: str, *, yes: bool) -> bool:
     """Return whether to ask for confirmation of `what`; raises InvalidInput without --yes and without a terminal."""
     if not (yes or is_terminal()):
-        message = f"{what} needs --yes without a terminal"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} needs --yes without a terminal")
     return not yes
 
 

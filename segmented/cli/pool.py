@@ -118,10 +118,9 @@ def _its_carts(home: Pool, context: typer.Context, database: str | None) -> Iter
         yield Carts(home.store)
         return
     if database is None:
-        message = (
+        raise InvalidInput(
             f"pool {home.sku!r} is gated: finish its carts with --database URL, because its order database decides"
         )
-        raise InvalidInput(message)
     from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     with gated_pool(home, database) as both:
@@ -203,8 +202,7 @@ def open_pool(  # noqa: PLR0913  # an option each
         message = f"{'--create-tables' if create_tables else '--database'} is for a pool that is opened with --gated"
         raise InvalidInput(message)
     if gated and database is None:
-        message = f"--gated needs --database URL: the order database that decides the orders of {sku!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--gated needs --database URL: the order database that decides the orders of {sku!r}")
     options: dict[str, Any] = {"stock": stock, "segments": segments, "epoch": epoch, "profile": profile}
     options |= {"limit_per_customer": limit_per_customer, "queue": queue, "step": step}
     opening = Opening(**options, gated=gated, shards=shards)
@@ -232,8 +230,7 @@ def _opened_ungated(pool: Pool, **options: Any) -> Opened | AlreadyOpen:  # noqa
     try:
         return pool.open(**options)
     except ChangeGated as error:
-        message = f"pool {pool.sku!r} is gated: open it with --gated and --database URL"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"pool {pool.sku!r} is gated: open it with --gated and --database URL") from error
 
 
 def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, differing: list[str]) -> None:
@@ -251,12 +248,7 @@ def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, differing
         raise typer.Exit(EXIT_REFUSED)
 
 
-def show(
-    sku: SkuArgument,
-    *,
-    url: UrlOption = DEFAULT_URL,
-    json_file: JsonOption = None,
-) -> None:
+def show(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
     """Show a pool's totals and the free units of its segments, read in one step, or in one step per shard.
 
     More than 24 segments are shown as ranges; --json has each. `segmented watch` shows a pool while it sells.

@@ -33,8 +33,7 @@ OneSkuArgument = Annotated[
 def one_of(sku: str | None, *, all_pools: bool) -> str:
     """Return the sku, "" for all pools. Raises InvalidInput unless exactly one of both was given."""
     if (sku is None) != all_pools:
-        message = "name one pool, or give --all for every pool"
-        raise InvalidInput(message)
+        raise InvalidInput("name one pool, or give --all for every pool")
     return sku or ""
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -24,14 +25,9 @@ from segmented.errors import InvalidInput
 from segmented.files import check_kept
 from segmented.models.ids import counted
 from segmented.stock import find_pool
-from segmented.stock.archiving import FileArchive, archive as archive_pool
+from segmented.stock.archiving import ArchiveTarget, FileArchive, Progress, archive as archive_pool
 from segmented.stock.archiving.checking import check_archive
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.stock.archiving import ArchiveTarget, Progress
 
 EXIT_REFUSED: Final = 1
 
@@ -98,14 +94,12 @@ def verify_archive(
     Exit code 2, with the reason, if it is not.
     """
     if (sku is None) != (database is None):
-        message = "--database and --sku belong together: name the database and the pool whose archive it has"
-        raise InvalidInput(message)
+        raise InvalidInput("--database and --sku belong together: name the database and the pool whose archive it has")
     with _target(file, database, may_be_new=False) as target:
         if sku is not None:
             epoch = _epoch(target, sku, epoch)
         elif not target.exists("", 0):
-            message = f"there is no archive {target.name}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"there is no archive {target.name}")
         checked = check_archive(target.lines(sku or "", epoch or 0), target.name)
     if not write_json(json_file, {"is_complete": True} | asdict(checked)):
         typer.echo(
@@ -118,8 +112,7 @@ def verify_archive(
 @contextmanager
 def _target(file: Path | None, database: str | None, *, may_be_new: bool) -> Iterator[ArchiveTarget]:
     if (file is None) == (database is None):
-        message = "name one place for the archive: a file, or --database URL"
-        raise InvalidInput(message)
+        raise InvalidInput("name one place for the archive: a file, or --database URL")
     if database is None:
         yield FileArchive(file or "")
         return

@@ -79,9 +79,6 @@ def _print_one(report: BothReport, place: str) -> None:
         *([("of them in earlier epochs, unknown to the pool", str(report.earlier))] if report.earlier else []),
         ("unsettled orders", str(report.unsettled)),
         *((kind, str(count)) for kind, count in sorted(report.by_kind.items())),
-        (
-            f"{place}both sides",
-            f"{judgment}, {orders} compared",
-        ),
+        (f"{place}both sides", f"{judgment}, {orders} compared"),
     ]
     print_table(("", ""), rows)

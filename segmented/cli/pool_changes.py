@@ -37,13 +37,11 @@ EXIT_REFUSED: Final = 1
 
 UnitsArgument = Annotated[int, typer.Argument(metavar="UNITS", help="Number of units.")]
 IdOption = Annotated[
-    str,
-    typer.Option("--id", metavar="ID", help="Id of this change; a repeat with the same id has no further effect."),
+    str, typer.Option("--id", metavar="ID", help="Id of this change; a repeat with the same id has no further effect.")
 ]
 
 QueueOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Queue of the workers that take submitted orders  [default: any]"),
+    str | None, typer.Option(metavar="NAME", help="Queue of the workers that take submitted orders  [default: any]")
 ]
 StepOption = Annotated[
     str | None,
@@ -203,10 +201,9 @@ def _changeable(
         yield pool
         return
     if database is None:
-        message = (
+        raise InvalidInput(
             f"pool {pool.sku!r} is gated: {verb} it with --database URL, because its order database must be changed too"
         )
-        raise InvalidInput(message)
     from segmented.cli.pool_gate import gated_pool, gated_shards  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     with gated_shards(pool, database) if isinstance(pool, ShardedPool) else gated_pool(pool, database) as both:
@@ -223,8 +220,7 @@ def _write(file: Path | None, content: dict[str, Any], said: str) -> bool:
     try:
         return write_json(file, content)
     except InvalidInput as error:
-        message = f"{error}; {said}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{error}; {said}") from error
 
 
 def _resized(count: int, *, was_so: bool) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,9 +17,6 @@ from segmented.models.ids import counted, plural
 from segmented.process import tell
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def forget(
@@ -38,8 +36,7 @@ def forget(
     pool waits 10 seconds, until every process that sells knows. Safe to run twice, and to interrupt.
     """
     if database is None:
-        message = f"forget needs --database URL: the order database that answers repeats of orders of {sku!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"forget needs --database URL: the order database that answers repeats of orders of {sku!r}")
     from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
     from segmented.orders import forget as forget_orders  # noqa: PLC0415  # SQLAlchemy, for those who need it
 

@@ -126,11 +126,10 @@ def open_both(pool: Pool, database: str, asked: Opening, *, creates_tables: bool
             rows = gate.totals(pool.sku)
             check_sale(gate, there, rows)
             if not rows.segments:
-                message = (
+                raise InvalidInput(
                     f"pool {pool.sku!r} is open already, and the order database {_where(database)} has no rows for it: "
                     "name the one that it was opened with"
                 )
-                raise InvalidInput(message)
             if (there.opened, there.segment_count, there.epoch) != (asked.stock, asked.segments, asked.epoch):
                 return AlreadyOpen(there)
         return open_rows(pool, gate, asked)
@@ -158,12 +157,7 @@ def open_shards(pool: ShardedPool, database: str, asked: Opening, *, creates_tab
 
 @contextmanager
 def _gate_to_open(
-    pool: Pool | ShardedPool,
-    there: PoolState | None,
-    database: str,
-    asked: Opening,
-    *,
-    creates_tables: bool,
+    pool: Pool | ShardedPool, there: PoolState | None, database: str, asked: Opening, *, creates_tables: bool
 ) -> Iterator[Gate]:
     """Connect to the order database of a pool that is opened, or is `there`; create its tables if asked to."""
     settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
@@ -171,8 +165,7 @@ def _gate_to_open(
     if asked.shards != 1:
         settings.shard_count(asked.shards, asked.stock, asked.segments)
     if there is not None and not there.gated:
-        message = f"pool {pool.sku!r} is open already, and {UNGATED}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"pool {pool.sku!r} is open already, and {UNGATED}")
     is_new = there is None
     advice = "--create-tables makes it" if is_new else ITS_OWN
     with _connected(database, advice, may_be_new=is_new and creates_tables) as gate:
@@ -188,8 +181,7 @@ def _connected(database: str, advice: str, *, may_be_new: bool = False) -> Itera
     parsed = parse(database)
     is_file = parsed.get_backend_name() == "sqlite" and not parsed.query
     if is_file and not may_be_new and not Path(parsed.database or "").exists():  # connecting would create it
-        message = f"the order database {shown(parsed)} cannot be used: the file does not exist; {advice}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the order database {shown(parsed)} cannot be used: the file does not exist; {advice}")
     with Gate(connect(database, pool_size=1)) as gate:
         yield gate
 
@@ -198,8 +190,7 @@ def _check_tables(gate: Gate, database: str, advice: str) -> None:
     missing = gate.missing_tables()
     if missing:
         what = f"table{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-        message = f"the order database {_where(database)} has no {what}: {advice}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the order database {_where(database)} has no {what}: {advice}")
 
 
 def _where(database: str) -> str:

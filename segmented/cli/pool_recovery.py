@@ -192,8 +192,7 @@ def thaw(
 def _gone(database: str | None, url: str) -> list[str]:
     """List the sales of an order database that the stock server does not know, without shards."""
     if database is None:
-        message = "reopen needs --database URL: the order database that has the sales"
-        raise InvalidInput(message)
+        raise InvalidInput("reopen needs --database URL: the order database that has the sales")
     from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     names: list[str] = []
@@ -215,8 +214,7 @@ def _gone(database: str | None, url: str) -> list[str]:
 def _gated(command: str, sku: str, database: str | None, url: str, shard: int | None = None) -> Iterator[GatedPool]:
     """Connect to a pool, or a shard, and its order database. A pool for which the command is wrong is bad input."""
     if database is None:
-        message = f"{command} needs --database URL: the order database that decides the orders of {sku!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{command} needs --database URL: the order database that decides the orders of {sku!r}")
     from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     with RedisStore.from_url(url) as store, gated_pool(_named(command, store, sku, shard), database) as both:
@@ -250,8 +248,7 @@ def _named(command: str, store: RedisStore, sku: str, shard: int | None) -> Pool
 def _one_of(pool: Pool | ShardedPool, shard: int | None) -> Pool:
     if isinstance(pool, Pool):
         if shard is not None:
-            message = f"pool {pool.sku!r} is not sharded: leave --shard out"
-            raise InvalidInput(message)
+            raise InvalidInput(f"pool {pool.sku!r} is not sharded: leave --shard out")
         return pool
     if shard is None or not 0 <= shard < len(pool.shards):
         message = f"pool {pool.sku!r} is sharded: give --shard 0 to {len(pool.shards) - 1}, the one that is frozen"

@@ -56,11 +56,9 @@ def relay(
     line.
     """
     if database is None:
-        message = f"relay needs --database URL: the order database that gets the ledger of {sku!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"relay needs --database URL: the order database that gets the ledger of {sku!r}")
     if not EVERY_MIN <= every <= EVERY_MAX:
-        message = f"--every {every:g} must be between {EVERY_MIN:g} and {EVERY_MAX:,.0f} s"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--every {every:g} must be between {EVERY_MIN:g} and {EVERY_MAX:,.0f} s")
     from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
     from segmented.orders import relay as relay_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
@@ -156,11 +154,7 @@ def _tell(report: RelayReport, json_file: Path | None, *, is_line: bool = False)
 
 
 def _as_json(report: RelayReport) -> dict[str, Any]:
-    sums = {
-        "copied": report.copied,
-        "entries_behind": report.entries_behind,
-        "seconds_behind": report.seconds_behind,
-    }
+    sums = {"copied": report.copied, "entries_behind": report.entries_behind, "seconds_behind": report.seconds_behind}
     return {"sku": report.sku} | sums | {"shards": [asdict(one) for one in report.shards]}
 
 

@@ -29,8 +29,7 @@ def required_no_database(pool: Pool | ShardedPool, *, is_said: bool) -> None:
     """Raise InvalidInput if an order database is given for a pool that has none."""
     if is_said:
         what = "in shards" if isinstance(pool, ShardedPool) else "not gated"
-        message = f"pool {pool.sku!r} is {what}: it has no order database, so leave --database out"
-        raise InvalidInput(message)
+        raise InvalidInput(f"pool {pool.sku!r} is {what}: it has no order database, so leave --database out")
 
 
 def required_in_one_piece(store: RedisStore, sku: str) -> None:
@@ -78,8 +77,7 @@ def ledgers(
     """
     if isinstance(pool, Pool):
         if shard is not None:
-            message = f"pool {pool.sku!r} is not in shards, so --shard {shard} cannot be given"
-            raise InvalidInput(message)
+            raise InvalidInput(f"pool {pool.sku!r} is not in shards, so --shard {shard} cannot be given")
         return False, ((None, entry) for entry in pool.read_ledger(after=after))
     shards = pool.shards
     if shard is None and after:

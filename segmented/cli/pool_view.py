@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import typer
 
 from segmented.cli.output import Row, print_table, shown, span, write_json
 from segmented.cli.pool_shards import SHARD_HEADS, shard_rows, shards_json
 from segmented.models import PoolState, ShardedState
-
-if TYPE_CHECKING:
-    pass
 
 ROWS_MAX: Final = 24
 """Maximum number of segment rows; more segments are combined into ranges."""
@@ -77,13 +74,7 @@ def segment_rows(
     size = -(-len(stock) // rows_max)
     ranges = [(first, stock[first : first + size]) for first in range(0, len(stock), size)]
     return FOLDED_HEADS, [
-        (
-            f"{first}-{first + len(part) - 1}",
-            str(sum(part)),
-            str(min(part)),
-            str(max(part)),
-            str(part.count(0)),
-        )
+        (f"{first}-{first + len(part) - 1}", str(sum(part)), str(min(part)), str(max(part)), str(part.count(0)))
         for first, part in ranges
     ]
 

@@ -98,8 +98,7 @@ SheetOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Sheet of an Excel file. [default: its only one]")
 ]
 SizeOption = Annotated[
-    int,
-    typer.Option("--size-max", metavar="MIB", min=1, help="Refuse a larger file, measured unpacked."),
+    int, typer.Option("--size-max", metavar="MIB", min=1, help="Refuse a larger file, measured unpacked.")
 ]
 WorkersOption = Annotated[int, typer.Option(metavar="W", help="Number of worker processes.")]
 UrlOption = Annotated[
@@ -135,10 +134,7 @@ DataOption = Annotated[
 ]
 RepublishOption = Annotated[
     float,
-    typer.Option(
-        metavar="SECONDS",
-        help="Publish an order again if it is still undecided after this many seconds.",
-    ),
+    typer.Option(metavar="SECONDS", help="Publish an order again if it is still undecided after this many seconds."),
 ]
 ResultsOption = Annotated[
     Path | None,
@@ -234,8 +230,7 @@ def sell(  # noqa: PLR0913  # an option each
 def _required(number: int | None, option: str) -> int:
     """Return a number that only a sale needs. Raises InvalidInput if the option was not given."""
     if number is None:
-        message = f"{option} is missing: it is needed for a sale, not for --check"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{option} is missing: it is needed for a sale, not for --check")
     return number
 
 

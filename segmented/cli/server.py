@@ -35,9 +35,7 @@ def server(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR",
-            parser=data_folder,
-            help="Folder for the servers' data. [default: nothing is kept]",
+            metavar="DIR", parser=data_folder, help="Folder for the servers' data. [default: nothing is kept]"
         ),
     ] = None,
     port: Annotated[
@@ -57,8 +55,7 @@ def server(
         ),
     ] = False,
     max_connections: Annotated[
-        int,
-        typer.Option(metavar="N", help="Maximum number of PostgreSQL connections, over all programs."),
+        int, typer.Option(metavar="N", help="Maximum number of PostgreSQL connections, over all programs.")
     ] = CONNECTIONS,
     json_file: Annotated[
         Path | None,
@@ -126,8 +123,7 @@ def _watch(*servers: ValkeyServer | PostgresServer) -> None:
         for running in servers:
             if running.wait(LOOK_SECONDS):
                 last = "".join(f": {line}" for line in running.log_tail(1))
-                message = f"{running.name} (process {running.pid}) has stopped by itself{last}"
-                raise SegmentedError(message)
+                raise SegmentedError(f"{running.name} (process {running.pid}) has stopped by itself{last}")
 
 
 def chosen_port(asked: int | None) -> int:
@@ -140,8 +136,7 @@ def chosen_port(asked: int | None) -> int:
     if _is_free(asked or PORT):
         return asked or PORT
     if asked is not None:
-        message = f"port {asked} of localhost is taken: choose another --port, or leave it out for a free one"
-        raise InvalidInput(message)
+        raise InvalidInput(f"port {asked} of localhost is taken: choose another --port, or leave it out for a free one")
     with socket.create_server(("127.0.0.1", 0)) as trial:
         return int(trial.getsockname()[1])
 

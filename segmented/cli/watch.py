@@ -156,8 +156,7 @@ def looks(
 def _checked(skus: Sequence[str] | None) -> tuple[str, ...]:
     named = tuple(dict.fromkeys(checked_id(sku, "sku", bytes_max=SKU_BYTES_MAX) for sku in skus or ()))
     if len(named) > POOLS_MAX:
-        message = f"{len(named)} pools cannot be watched at once: name up to {POOLS_MAX}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{len(named)} pools cannot be watched at once: name up to {POOLS_MAX}")
     return named
 
 

@@ -10,7 +10,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 from segmented.compat.stores import Client, check_client, store_of
 from segmented.compat.terms import ENDLESS, NOT_ACQUIRED, Terms, Token, as_text, named_plan
 from segmented.errors import AcquireTimeout, LockUnreachable
-from segmented.locks.handle import adopt_plan
+from segmented.locks.handle import Found, adopt_plan
 from segmented.locks.keeper import release_later
 from segmented.locks.lease import Lease
 from segmented.locks.lease_state import Renewal
@@ -20,7 +20,6 @@ from segmented.plans import run_sync
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from segmented.locks.handle import Found
     from segmented.locks.lock import LockClaim
     from segmented.stores.redis import RedisStore
 

@@ -20,7 +20,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from segmented.compat.stores import ClientT
+from segmented.compat.stores import AsyncClient, Client, ClientT
 from segmented.errors import InvalidInput, LeaseLost, StoreError, StoreUnavailable
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import TTL_MS_MAX, milliseconds
@@ -34,7 +34,6 @@ from segmented.stores.redis.edge import is_password_refused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.compat.stores import AsyncClient, Client
     from segmented.locks.lease_state import LeaseState
 
 Name = str | bytes | memoryview
@@ -77,7 +76,6 @@ class HeldByThread(Generic[LeaseT]):
     """The same, separate for each thread, or for each greenlet once gevent has patched `threading`."""
 
     def __init__(self) -> None:
-        """Hold nothing in any thread."""
         self._threads = threading.local()
 
     @property
@@ -157,11 +155,10 @@ class Terms(ABC, Generic[LeaseT, ClientT]):
         except UnicodeEncodeError:
             is_same = False
         if not is_same:
-            message = (
+            raise InvalidInput(
                 f"the lock name {name!r} is another key in the client's encoding {encoding!r} than here, in utf-8: "
                 "take a name in ASCII, or a client with encoding='utf-8'"
             )
-            raise InvalidInput(message)
         return name
 
     def _owned_token(self, message: str) -> str:
@@ -171,8 +168,7 @@ class Terms(ABC, Generic[LeaseT, ClientT]):
 
     def _require_timeout(self, what: str) -> float:
         if self.timeout is None:
-            message = f"Cannot {what} a lock with no timeout"
-            raise LockError(message, lock_name=self._lock_name())
+            raise LockError(f"Cannot {what} a lock with no timeout", lock_name=self._lock_name())
         return self.timeout
 
     def _lock_name(self) -> str:
@@ -203,15 +199,13 @@ class Terms(ABC, Generic[LeaseT, ClientT]):
 def as_text(value: Name, what: str) -> str:
     """Return a name or token, which redis-py also accepts as bytes, as text. Raises InvalidInput unless it is UTF-8."""
     if not value:
-        message = f"the {what} of a lock is empty"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the {what} of a lock is empty")
     if isinstance(value, str):
         return str.__str__(value)  # not the name of an enumeration's member
     try:
         return bytes(value).decode()
     except UnicodeDecodeError as error:
-        message = f"the {what} of a lock is text or UTF-8, not {bytes(value)!r}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"the {what} of a lock is text or UTF-8, not {bytes(value)!r}") from error
 
 
 def named_plan(claim: LockClaim, token: str | None, timeout: float | None) -> Plan[tuple[LockClaim, Found]]:

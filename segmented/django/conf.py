@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core import checks
@@ -28,9 +29,6 @@ from segmented.process import Guard, after_fork_in_child
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import parse_address
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 DEFAULTS: Final[Mapping[str, Any]] = {"URL": "", "DATABASE": "default", "NAMESPACE": "django", "IDEMPOTENCY": None}
 EXAMPLE: Final = 'SEGMENTED = {"URL": "redis://localhost:6379/0"}'
 SOCKETS: Final = {"postgresql": "host", "mysql": "unix_socket"}
@@ -44,14 +42,12 @@ def setting(name: str) -> Any:  # noqa: ANN401  # any setting
     """Return a setting. Raises InvalidInput, naming the cure, if `SEGMENTED` is wrong."""
     found: Any = getattr(settings, "SEGMENTED", None)
     if not isinstance(found, dict):
-        message = f"the settings lack SEGMENTED: add {EXAMPLE}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the settings lack SEGMENTED: add {EXAMPLE}")
     unknown = [str(one) for one in found if one not in DEFAULTS]
     if unknown:
         near = get_close_matches(unknown[0].upper(), DEFAULTS, n=1)
         cure = f"write {near[0]!r}" if near else f"it may have {', '.join(map(repr, DEFAULTS))}"
-        message = f"SEGMENTED has {unknown[0]!r}, which is not a setting: {cure}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"SEGMENTED has {unknown[0]!r}, which is not a setting: {cure}")
     return found.get(name, DEFAULTS[name])
 
 
@@ -85,8 +81,7 @@ def gate_url() -> URL:
     """Return the address of the gate's database. Raises InvalidInput for one that no gate can use."""
     alias = gate_alias()
     if alias is None:
-        message = 'SEGMENTED["DATABASE"] is None, so there is no gate: name a database of DATABASES'
-        raise InvalidInput(message)
+        raise InvalidInput('SEGMENTED["DATABASE"] is None, so there is no gate: name a database of DATABASES')
     if alias not in settings.DATABASES:
         message = f'SEGMENTED["DATABASE"] is {alias!r}, which DATABASES lacks: name one of {sorted(settings.DATABASES)}'
         raise InvalidInput(message)
@@ -112,12 +107,11 @@ def gate_url() -> URL:
             name or None,
             query,
         )
-    message = (
+    raise InvalidInput(
         f"the database {alias!r} is {found['ENGINE']} {name!r}, and a gate needs PostgreSQL, MySQL, MariaDB, or "
         "SQLite in a file: name "
         'another one in SEGMENTED["DATABASE"], or None for no gate'
     )
-    raise InvalidInput(message)
 
 
 def gate_alias() -> str | None:
@@ -141,8 +135,7 @@ def check(**_: object) -> list[checks.CheckMessage]:
 def _url() -> str:
     url = setting("URL")
     if not isinstance(url, str) or not url:
-        message = f'SEGMENTED has no "URL" of a Redis server: add it, as in {EXAMPLE}'
-        raise InvalidInput(message)
+        raise InvalidInput(f'SEGMENTED has no "URL" of a Redis server: add it, as in {EXAMPLE}')
     parse_address(url)
     return url
 

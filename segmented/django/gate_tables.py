@@ -42,8 +42,7 @@ class GateTables(Operation):
         if found is not None and found >= self.after:
             return
         if found != self.before and not schema_editor.collect_sql:
-            message = f"the gate's tables in database {connection.alias!r} have revision {found}: {CURE}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the gate's tables in database {connection.alias!r} have revision {found}: {CURE}")
         for statement in revisions_as_sql(_dialect(connection), self.before, self.after):
             schema_editor.execute(statement, None)
 

@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.core.exceptions import RequestDataTooBig
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 
 from segmented.dedup import Dedup
 from segmented.dedup.web.guard import Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
 from segmented.dedup.web.options import MEBIBYTE
-from segmented.dedup.web.route import UNSAFE, serving
+from segmented.dedup.web.route import UNSAFE, Idempotent, serving
 from segmented.django.conf import setting, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django.http import HttpRequest
-
     from segmented.dedup.run import Run
-    from segmented.dedup.web.route import Idempotent
 
 
 class IdempotencyMiddleware:
@@ -39,7 +36,6 @@ class IdempotencyMiddleware:
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
-        """Create the middleware from the settings. Raises InvalidInput if they are wrong."""
         self._get_response = get_response
         self._dedup = Dedup(store, setting("NAMESPACE"))
         options = setting("IDEMPOTENCY")

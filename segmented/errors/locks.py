@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from segmented.errors.base import InvalidInput, SegmentedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class LeaseError(SegmentedError):
@@ -23,13 +20,7 @@ class LeaseLost(LeaseError):
     Cure: Stop the work; choose a longer `ttl` or `renew=True`, and check fencing tokens where you write.
     """
 
-    def __init__(
-        self,
-        name: str,
-        holder_id: str,
-        *,
-        is_released: bool = False,
-    ) -> None:
+    def __init__(self, name: str, holder_id: str, *, is_released: bool = False) -> None:
         why = "was released, so it protects nothing any more" if is_released else "is lost: it lapsed or was taken away"
         super().__init__(f"lease on {name!r} {why}")
         self.name, self.holder_id = name, holder_id
@@ -41,14 +32,7 @@ class AcquireTimeout(LeaseError, TimeoutError):
     Cure: Try again later, wait longer, or use `try_acquire` for an answer instead of an error.
     """
 
-    def __init__(
-        self,
-        name: str,
-        timeout: float,
-        *,
-        is_delayed: bool = False,
-        is_held_here: bool = False,
-    ) -> None:
+    def __init__(self, name: str, timeout: float, *, is_delayed: bool = False, is_held_here: bool = False) -> None:
         """Create the error with the lock and the seconds waited.
 
         `is_delayed` if only a lock-delay kept it closed; `is_held_here` if it may have waited for a lease of its own.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import ascii_lowercase
-from typing import TYPE_CHECKING
 
 from segmented.errors.base import InvalidInput, SegmentedError
 from segmented.errors.stores import StoreRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class StockError(SegmentedError):
@@ -58,13 +55,7 @@ class PoolArchived(PoolMissing):
     """
 
     def __init__(
-        self,
-        sku: str,
-        epoch: int = 0,
-        digest: str = "",
-        target: str = "",
-        *,
-        is_removed: bool = False,
+        self, sku: str, epoch: int = 0, digest: str = "", target: str = "", *, is_removed: bool = False
     ) -> None:
         """Create the error with the pool; its last epoch, and digest and place of its archive, once it is removed.
 
@@ -92,12 +83,7 @@ class PoolInShards(StockError):
     Cure: Use `find_pool`, or the class with which the pool was opened.
     """
 
-    def __init__(
-        self,
-        sku: str,
-        *,
-        is_in_shards: bool = True,
-    ) -> None:
+    def __init__(self, sku: str, *, is_in_shards: bool = True) -> None:
         kind, other = ("shards", "Pool") if is_in_shards else ("one hash slot", "ShardedPool")
         super().__init__(f"{sku!r} is sold in {kind} already: opening a {other} beside would sell its units twice")
         self.sku = sku

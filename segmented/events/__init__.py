@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from segmented.events.table import Labels as Labels
 
 LATE: Final = from_modules(
-    {
-        "segmented.events.opentelemetry": "OpenTelemetrySink",
-        "segmented.events.prometheus": "PrometheusSink",
-    }
+    {"segmented.events.opentelemetry": "OpenTelemetrySink", "segmented.events.prometheus": "PrometheusSink"}
 )
 
 

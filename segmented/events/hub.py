@@ -145,7 +145,5 @@ HUB: Final = Hub()
 atexit.register(HUB.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=HUB.before_fork,
-        after_in_parent=HUB.after_fork_in_parent,
-        after_in_child=HUB.after_fork_in_child,
+        before=HUB.before_fork, after_in_parent=HUB.after_fork_in_parent, after_in_child=HUB.after_fork_in_child
     )

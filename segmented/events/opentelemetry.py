@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics
 
-from segmented.events.table import METRICS, SECONDS
+from segmented.events.table import METRICS, SECONDS, Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from opentelemetry.metrics import MeterProvider
-
-    from segmented.events.table import Labels
 
 
 class OpenTelemetrySink:

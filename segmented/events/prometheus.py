@@ -7,19 +7,15 @@ and one process shows their sums (`exposition`).
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from segmented.errors import InvalidInput
 from segmented.events.hub import HUB
-from segmented.events.table import METRICS, SECONDS, prometheus_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.events.table import Labels
+from segmented.events.table import METRICS, SECONDS, Labels, prometheus_name
 
 
 class PrometheusSink:
@@ -36,11 +32,10 @@ class PrometheusSink:
             except ValueError as error:
                 for earlier in self._metrics.values():
                     registry.unregister(earlier)
-                message = (
+                raise InvalidInput(
                     f"the registry has a metric {prometheus_name(name)!r} already: install one PrometheusSink in a "
                     "process, or give it a registry of its own"
-                )
-                raise InvalidInput(message) from error
+                ) from error
             self._metrics[name] = made
 
     def __repr__(self) -> str:

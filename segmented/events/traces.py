@@ -105,10 +105,7 @@ class CarriedTraces(Traces):
         return {HEADER: [found]} if found else {}
 
     def working(
-        self,
-        name: str,
-        headers: Mapping[str, Any],
-        attributes: Mapping[str, str | int],
+        self, name: str, headers: Mapping[str, Any], attributes: Mapping[str, str | int]
     ) -> AbstractContextManager[object]:
         """Return a span that is current in the block, with the carried contexts as its parent or its links."""
         carried = headers.get(HEADER)

@@ -62,7 +62,6 @@ class Blocks(Generic[AnyLeaseT]):
     """The blocks of a lock that are open now."""
 
     def __init__(self) -> None:
-        """Create an empty list."""
         self._open: list[Block[AnyLeaseT]] = []
         self._entered: dict[int, tuple[object, Place, ref[AnyLeaseT]]] = {}
         """Leases that have a block themselves, `with lock.acquire():`. Weak: a dropped lease gives its warning."""
@@ -103,11 +102,10 @@ class Blocks(Generic[AnyLeaseT]):
         if held and asyncio._get_running_loop() is not None:  # noqa: SLF001  # documented, and raises nothing
             thread = threading.current_thread()
             if any(who is thread for who, _ in held):
-                message = (
+                raise InvalidInput(
                     f"{lock!r} is held by another task of this event loop, which would stop while this one waits:"
                     " use the Async class of this lock"
                 )
-                raise InvalidInput(message)
 
     def _held(self) -> list[tuple[object, Place]]:
         """Return who entered the blocks whose leases are held, and where."""
@@ -134,11 +132,10 @@ class Blocks(Generic[AnyLeaseT]):
             if mine:
                 return mine[0]
         if len(blocks) != 1:
-            message = (
+            raise InvalidInput(
                 f"which of {len(blocks)} open blocks of one lock ends is not known, as another thread or task entered"
                 " it: end it where it was entered, or use `with lock.acquire():`"
             )
-            raise InvalidInput(message)
         return blocks[0]
 
     def close(self, ended: Block[AnyLeaseT]) -> None:

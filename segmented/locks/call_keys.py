@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
+from typing import Any, Final, Literal, ParamSpec
 
 from segmented.errors import InvalidInput
 from segmented.locks.durations import checked_name
 from segmented.locks.key_expressions import KeyExpression, Path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 P = ParamSpec("P")
 Shape = Literal["function", "generator function", "coroutine function", "async generator function"]
@@ -74,8 +72,7 @@ class Call:
         try:
             return path.read(self._bound.arguments)
         except InvalidInput as error:
-            message = f"{where or self._where}: {error}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{where or self._where}: {error}") from error
 
     def key(self, expression: KeyExpression | Callable[..., str], *, marked: bool) -> str:
         """Return the checked key; the expression is evaluated once."""
@@ -84,8 +81,7 @@ class Call:
                 return checked_name(expression.key(self._bound.arguments, marked=marked), "the key")
             return checked_name(expression(*self._bound.args, **self._bound.kwargs), "the key")
         except InvalidInput as error:
-            message = f"{self._where}: {error}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{self._where}: {error}") from error
 
 
 class CallKey:
@@ -119,15 +115,13 @@ class CallKey:
             try:
                 self._expression: KeyExpression | Callable[..., str] = KeyExpression(expression)
             except InvalidInput as error:
-                message = f"{self._where}: {error}"
-                raise InvalidInput(message) from error
+                raise InvalidInput(f"{self._where}: {error}") from error
             for path in self._expression.paths:
                 self.require(path, self._where)
         elif callable(expression):
             self._expression = expression
         else:
-            message = f"{self._where} is neither a text nor a callable"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{self._where} is neither a text nor a callable")
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -138,8 +132,7 @@ class CallKey:
         """Raise InvalidInput for a path whose argument the function does not have."""
         if path.argument not in self._signature.parameters:
             there_are = ", ".join(self._signature.parameters) or "none"
-            message = f"{where}: {path.argument!r} is not an argument; there are {there_are}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{where}: {path.argument!r} is not an argument; there are {there_are}")
 
     def bind(self, arguments: Sequence[object], options: Mapping[str, object]) -> Call:
         """Bind the arguments of one call. Raises TypeError if the call itself would."""
@@ -177,19 +170,17 @@ class CallKey:
         try:
             signature = inspect.signature(self._target)
         except ValueError as error:
-            message = f"{self._where}: its signature cannot be read, so wrap it in a function"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{self._where}: its signature cannot be read, so wrap it in a function") from error
         if filled is None:
             return signature
         names = list(signature.parameters)
         after = names[names.index(filled) :] if filled in names else []
         rest = [signature.parameters[name] for name in after]
         if not rest or rest[0].kind not in FILLED or not all(parameter.kind in NAMED for parameter in rest[1:]):
-            message = (
+            raise InvalidInput(
                 f"{name_of(self._function)} cannot be given its lease as {filled!r}: "
                 "that must be an argument by name, or the last by position"
             )
-            raise InvalidInput(message)
         return _dropped(signature, filled)
 
 
@@ -212,7 +203,6 @@ def key_for(function: Callable[P, object], *arguments: P.args, **options: P.kwar
     """
     found: CallKey | None = getattr(function, KEY_ATTRIBUTE, None)
     if found is None:
-        message = f"{name_of(function)} has no key expression"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{name_of(function)} has no key expression")
     owner = (function.__self__,) if inspect.ismethod(function) else ()
     return found.of((*owner, *arguments), options)

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from segmented.errors import StaleToken
 from segmented.locks.sequencer import Sequencer, checked_token
-from segmented.plans import perform, run_async, run_sync
+from segmented.plans import Plan, perform, run_async, run_sync
 from segmented.protocol import FencedSet
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, SQLColumnExpression
 
     from segmented.models import Standing
-    from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore, Store
 
 
@@ -35,7 +34,6 @@ class FenceGuard:
     """
 
     def __init__(self) -> None:
-        """Create a guard that has seen no token."""
         self._guard = threading.RLock()
         self._newest: dict[str, int] = {}
 

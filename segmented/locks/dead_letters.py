@@ -40,12 +40,10 @@ class Work:
     work_id: str = field(default_factory=lambda: uuid4().hex)
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for work that no store can keep."""
         for field_name, what in (("name", "a work"), ("work_id", "a work's id")):
             text = checked_name(getattr(self, field_name), what)
             if len(text) > TEXT_LENGTH_MAX:
-                message = f"the name of {what} has {len(text)} characters; the maximum is {TEXT_LENGTH_MAX}"
-                raise InvalidInput(message)
+                raise InvalidInput(f"the name of {what} has {len(text)} characters; the maximum is {TEXT_LENGTH_MAX}")
             object.__setattr__(self, field_name, text)
         length = len(self.body)
         if length > PAYLOAD_LENGTH_MAX:
@@ -58,8 +56,7 @@ class Work:
         try:
             return json.dumps(self.payload, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
-            message = f"the payload of {self.name!r} cannot be kept as JSON: {error}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"the payload of {self.name!r} cannot be kept as JSON: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +151,7 @@ async def async_replay(
 def checked_attempts(attempts_max: int) -> int:
     """Return the maximum of attempts. Raises InvalidInput unless it is a whole number of 1 or more."""
     if not is_whole(attempts_max) or attempts_max < 1:
-        message = f"attempts_max is {attempts_max!r}: give a whole number of 1 or more"
-        raise InvalidInput(message)
+        raise InvalidInput(f"attempts_max is {attempts_max!r}: give a whole number of 1 or more")
     return attempts_max
 
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.locks.dead_letters import DeadLetter, Work
 from segmented.process import Guard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FILE_MODE: Final = 0o600
 """Only the owner may read payloads."""
@@ -44,8 +42,7 @@ class FileDeadLetters:
         self._is_ending = False
         self._start_over()
         if self._path.exists() and not self._path.is_file():
-            message = f"the dead letters at {self._path} cannot be kept: it is not a regular file"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the dead letters at {self._path} cannot be kept: it is not a regular file")
         try:
             with self._opened():
                 pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -18,6 +18,7 @@ from sqlalchemy import (
     Engine,
     Integer,
     MetaData,
+    RowMapping,
     String,
     Table,
     Text,
@@ -38,9 +39,6 @@ from segmented.errors import InvalidInput
 from segmented.locks.dead_letters import TEXT_LENGTH_MAX, DeadLetter, Work
 from segmented.locks.sql_edge import close_engine, translated
 from segmented.masking import masked
-
-if TYPE_CHECKING:
-    from sqlalchemy import RowMapping
 
 TABLE: Final = "segmented_dead_letters"
 PENDING_MAX: Final = 1_000
@@ -177,5 +175,4 @@ def _engine(url: str) -> Engine:
         message = "dead letters need a database URL such as sqlite:///letters.sqlite or postgresql+psycopg://host/name"
         raise InvalidInput(message) from error
     except ImportError as error:
-        message = f"dead letters cannot be kept there: {error.name} is not installed"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"dead letters cannot be kept there: {error.name} is not installed") from error

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from math import isfinite
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
-from segmented.clock import in_seconds
+from segmented.clock import Duration, in_seconds
 from segmented.errors import InvalidInput
 from segmented.models.ids import is_unseen, plain_text, shortened
-
-if TYPE_CHECKING:
-    from segmented.clock import Duration
 
 TTL_MS_MAX: Final = 2**53
 """Larger numbers are not exact in a script."""
@@ -63,8 +60,7 @@ def milliseconds_or_none(duration: Duration, what: str) -> int:
 def checked_timeout(timeout: Duration | None) -> float | None:
     """Return the seconds. Raises InvalidInput if they are negative or NaN. None waits forever, 0 does not wait."""
     if isinstance(timeout, bool):
-        message = f"timeout={timeout} is not a waiting time: try_acquire() does not wait, acquire() does"
-        raise InvalidInput(message)
+        raise InvalidInput(f"timeout={timeout} is not a waiting time: try_acquire() does not wait, acquire() does")
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if seconds is not None and not (_is_number(seconds) and seconds >= 0):
         raise _refused(seconds, "timeout", "a waiting time: give 0 or more, or None for no limit")
@@ -74,18 +70,14 @@ def checked_timeout(timeout: Duration | None) -> float | None:
 def checked_name(name: str, what: str = "a lock") -> str:
     """Return the name as `plain_text`. Raises InvalidInput if it is no text, empty, too long, or not printable."""
     if not isinstance(name, str):
-        message = f"the name of {what} is a text, not {type(name).__name__}: {name!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the name of {what} is a text, not {type(name).__name__}: {name!r}")
     name = plain_text(name)
     if not name:
-        message = f"{what} needs a name"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} needs a name")
     if len(name) > NAME_LENGTH_MAX:
-        message = f"the name of {what} has {len(name)} characters; the maximum is {NAME_LENGTH_MAX}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the name of {what} has {len(name)} characters; the maximum is {NAME_LENGTH_MAX}")
     if is_unseen(name):
-        message = f"the name of {what} holds characters that cannot be printed: {name!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the name of {what} holds characters that cannot be printed: {name!r}")
     return name
 
 

@@ -11,14 +11,13 @@ from inspect import currentframe
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from segmented.errors import SegmentedError
-from segmented.locks.blocks import place_of
+from segmented.locks.blocks import Block, Blocks, place_of
 from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, RefusesOtherWith
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from types import TracebackType
 
-    from segmented.locks.blocks import Block, Blocks
 
 LeaseT = TypeVar("LeaseT", bound=EndsWithItsBlock)
 AsyncLeaseT = TypeVar("AsyncLeaseT", bound=EndsWithItsAsyncBlock)

@@ -185,7 +185,6 @@ class FlightOptions:
     size_max: int = DEFAULT_SIZE_MAX
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for an unusable option."""
         milliseconds(self.keep, "keep")
         milliseconds(self.ttl, "ttl")
         milliseconds_or_none(self.keep_failures, "keep_failures")
@@ -194,13 +193,11 @@ class FlightOptions:
         checked_timeout(self.timeout)
         ahead_ms = 0 if self.refresh_ahead is None else milliseconds(self.refresh_ahead, "refresh_ahead")
         if ahead_ms >= milliseconds(self.keep, "keep"):
-            message = (
+            raise InvalidInput(
                 f"refresh_ahead of {ahead_ms / 1000:g} s must be less than the keep of {in_seconds(self.keep):g} s"
             )
-            raise InvalidInput(message)
         if not is_whole(self.size_max) or self.size_max < 1:
-            message = f"size_max of {self.size_max!r} is not a number of bytes: give 1 or more"
-            raise InvalidInput(message)
+            raise InvalidInput(f"size_max of {self.size_max!r} is not a number of bytes: give 1 or more")
         serializer: tuple[object, object] = (self.dump, self.load)
         if not all(callable(one) for one in serializer):
             message = "dump and load are callables: one makes str or bytes of a value, the other the value again"
@@ -224,8 +221,7 @@ class FlightOptions:
         dumped = self.dump(value)
         size = len(dumped.encode() if isinstance(dumped, str) else dumped)
         if size > self.size_max:
-            message = f"the value of {name!r} has {size} bytes; the maximum is {self.size_max}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the value of {name!r} has {size} bytes; the maximum is {self.size_max}")
         kept = Cached("text", dumped) if isinstance(dumped, str) else Cached("bytes", base64.b64encode(dumped).decode())
         ttl_ms = milliseconds(self.keep, "keep")
         ahead_ms = None if self.refresh_ahead is None else milliseconds(self.refresh_ahead, "refresh_ahead")

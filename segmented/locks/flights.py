@@ -214,10 +214,9 @@ def single_flight(  # noqa: PLR0913  # each is an option of its own, by name
         return AsyncSingleFlight(store, options)
     if is_sync_store(store):
         return SingleFlight(store, options)
-    message = (
+    raise InvalidInput(
         f"{WHO} needs a store, and got {store!r}; SingleFlight and AsyncSingleFlight take a callable that gives one"
     )
-    raise InvalidInput(message)
 
 
 def _checked_key(expression: str | Callable[..., str], function: Callable[..., Any], *, is_async: bool) -> CallKey:
@@ -226,8 +225,7 @@ def _checked_key(expression: str | Callable[..., str], function: Callable[..., A
     wanted = "coroutine function" if is_async else "function"
     if kind != wanted:
         article = "an" if kind[0] == "a" else "a"
-        message = f"{WHO} keeps what a {wanted} returns, and {name_of(function)} is {article} {kind}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{WHO} keeps what a {wanted} returns, and {name_of(function)} is {article} {kind}")
     return CallKey(expression, function, marked=True)
 
 

@@ -53,12 +53,7 @@ LABEL: Final = "historical, unsafe under clock skew"
 
 
 def get_set_plan(
-    name: str,
-    ttl: float,
-    *,
-    timeout: float | None,
-    wall_clock: Clock,
-    chance: Callable[[], float] = random.random,
+    name: str, ttl: float, *, timeout: float | None, wall_clock: Clock, chance: Callable[[], float] = random.random
 ) -> Plan[float]:
     """Acquire within `timeout` seconds (None: forever; 0: one try); return the wall clock's time at which it expires.
 
@@ -104,8 +99,7 @@ def _stamp(seconds: float) -> str:
 
 def _has_expired(name: str, value: str, wall_clock: Clock) -> bool:
     if STAMP.fullmatch(value) is None:
-        message = f"the key of {name!r} has no expiry time: another kind of lock has the name"
-        raise WrongKind(message)
+        raise WrongKind(f"the key of {name!r} has no expiry time: another kind of lock has the name")
     return float(value) <= wall_clock.now()
 
 
@@ -171,7 +165,6 @@ class _Handle(AcquireHinted):
     _hints = FIXED_HINTS
 
     def __init__(self, name: str, *, ttl: Duration, wall_clock: Clock | None) -> None:
-        """Check the arguments. Raises InvalidInput."""
         self.name = checked_lock_name(name)
         self.ttl_ms = milliseconds(ttl, "ttl")
         self._wall_clock = wall_clock or WallClock()

@@ -7,7 +7,7 @@ threads and tasks may share one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -37,7 +37,6 @@ from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.lock import NEWCOMER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
     from contextlib import AbstractAsyncContextManager
     from types import CoroutineType, TracebackType
 
@@ -133,7 +132,6 @@ class Handle(AcquireHinted):
     """Called once for each lease that is lost."""
 
     def __init__(self, name: str, *, ttl: Duration, renew: bool, renew_max: Duration) -> None:
-        """Check the arguments. Raises InvalidInput."""
         self.name = checked_lock_name(name)
         self.ttl_ms = milliseconds(ttl, "ttl")
         self._renewal = Renewal(renew, milliseconds(renew_max, "renew_max") / 1000)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar, cast
 
 from segmented.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 KindT = TypeVar("KindT")
 
@@ -111,22 +109,15 @@ OPTION_HINTS: Final = {
         _TTL,
     ),
     **_each(
-        "auto_renewal auto_renew autorenew auto_extend auto_refresh renewal watchdog lock_watchdog_timeout",
-        _RENEW,
+        "auto_renewal auto_renew autorenew auto_extend auto_refresh renewal watchdog lock_watchdog_timeout", _RENEW
     ),
-    **_each(
-        "blocking_timeout acquire_timeout wait_time waitTime wait_timeout max_wait waiting_time",
-        _WAIT,
-    ),
+    **_each("blocking_timeout acquire_timeout wait_time waitTime wait_timeout max_wait waiting_time", _WAIT),
     "blocking": f"{_WAIT}; timeout=0 tries once",
     **_each("sleep retry_delay retry_interval retry_times retry_count retries interval", _NOTIFIED),
     "thread_local": "a lease belongs to the caller that has it, not to a thread: pass it on",
     **_each("id token owner owner_id holder_id", "each lease has a holder_id of its own"),
     **_each("key lock_name lock_key resource", _NAME),
-    **_each(
-        "redis redis_client redis_connection connection client server servers masters",
-        _STORE,
-    ),
+    **_each("redis redis_client redis_connection connection client server servers masters", _STORE),
     "strict": "a RedisStore checks its client by itself",
     "signal_expire": "a lock that is free is acquired at once, without a list of signals",
     "raise_on_redis_errors": "a server that does not answer always raises StoreUnavailable",
@@ -185,8 +176,7 @@ def hinted_options(
             refused = min(unknown & hints.keys(), default=None)
             if refused is not None:
                 hint = hints[refused].format(wait="await " * is_async, one=waits)
-                message = f"{name}() has no {refused}: {hint}"
-                raise InvalidInput(message)
+                raise InvalidInput(f"{name}() has no {refused}: {hint}")
             if extra:
                 message = f"{name}() takes its options by name, as in {at or f'{name}(store, name, ttl=seconds)'}"
                 raise InvalidInput(message)
@@ -260,8 +250,7 @@ def _check_arguments(lock: object, args: tuple[object, ...], named: Mapping[str,
     if refused is not None:
         kind = type(lock).__name__
         call = f"{'await ' * kind.startswith('Async')}lock"
-        message = (
+        raise InvalidInput(
             f"{kind}.acquire() has no {refused}: use {call}.try_acquire() to try without waiting, "
             f"or {call}.acquire(timeout=seconds) to wait"
         )
-        raise InvalidInput(message)

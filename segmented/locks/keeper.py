@@ -18,7 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, ref
 
-from segmented.locks.lease_state import owed_release, tend_plan
+from segmented.locks.lease_state import LeaseState, owed_release, tend_plan
 from segmented.plans import run_async, run_sync
 from segmented.plans.tasks import OfOneLoop, begun
 from segmented.process import BeginsAnew, after_fork_in_child
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.locks.claim import LeaseClaim
-    from segmented.locks.lease_state import LeaseState
     from segmented.plans.drivers import AsyncStore, Store
 
 SLEEP_MAX: Final = 5.0
@@ -49,7 +48,6 @@ class Agenda:
     """When each lease is due: a heap of times, in which outdated entries are skipped."""
 
     def __init__(self) -> None:
-        """Create an empty agenda."""
         self._heap: list[tuple[float, int]] = []
         self._leases: dict[int, tuple[float, Callable[[], LeaseState | None]]] = {}
         """Number of the lease -> its time, and a function that returns the lease, or None if it was dropped."""
@@ -109,7 +107,6 @@ class ThreadKeeper(BeginsAnew):
     """The keeper of one store, for threads."""
 
     def __init__(self) -> None:
-        """Create a keeper that has not started."""
         self._agenda = Agenda()
         self._start_anew()
 
@@ -183,7 +180,6 @@ class AsyncKeeper(OfOneLoop):
     """The keeper of one store, for asyncio."""
 
     def __init__(self) -> None:
-        """Create a keeper that has not started."""
         self._agenda = Agenda()
         self._start_anew()
 

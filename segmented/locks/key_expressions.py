@@ -14,17 +14,15 @@ hexadecimal digit.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from segmented.errors import InvalidInput
 from segmented.models.ids import is_unseen, plain_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ARGUMENT: Final = re.compile(r"[^\W\d]\w*")
 STEP: Final = re.compile(r"\.(?P<attribute>[^\W\d]\w*)|\[(?P<item>[^\[\]]+)\]")
@@ -60,15 +58,13 @@ class Path:
         """Parse a path. Raises InvalidInput, which says what is wrong in it."""
         start = ARGUMENT.match(text)
         if start is None:
-            message = f"{text!r} does not begin with the name of an argument"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{text!r} does not begin with the name of an argument")
         steps: list[Attribute | Item] = []
         position = start.end()
         while position < len(text):
             found = STEP.match(text, position)
             if found is None:
-                message = f"{text!r} has {text[position:]!r}, which is neither .attribute nor [item]"
-                raise InvalidInput(message)
+                raise InvalidInput(f"{text!r} has {text[position:]!r}, which is neither .attribute nor [item]")
             steps.append(_step(text, found))
             position = found.end()
         return cls(text, start.group(), tuple(steps))
@@ -82,8 +78,7 @@ class Path:
             except (AttributeError, LookupError, TypeError) as error:
                 name = step.name if isinstance(step, Attribute) else None
                 cure = f"; an item is read as [{name}]" if isinstance(found, dict) and name in found else ""
-                message = f"{self.text!r} leads nowhere: {type(error).__name__}: {error}{cure}"
-                raise InvalidInput(message) from error
+                raise InvalidInput(f"{self.text!r} leads nowhere: {type(error).__name__}: {error}{cure}") from error
         return found
 
 
@@ -91,12 +86,10 @@ def _step(text: str, found: re.Match[str]) -> Attribute | Item:
     attribute, item = found["attribute"], found["item"]
     if attribute is not None:
         if attribute.startswith("_"):
-            message = f"{text!r} reads {attribute!r}: attributes with a leading underscore are not read"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{text!r} reads {attribute!r}: attributes with a leading underscore are not read")
         return Attribute(attribute)
     if item[0] in "\"'":
-        message = f"{text!r} has quotes in [{item}]: an item is written without"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{text!r} has quotes in [{item}]: an item is written without")
     return Item(int(item) if NUMBER.fullmatch(item) else item)
 
 
@@ -104,12 +97,10 @@ class KeyExpression:
     """A parsed expression, independent of a function; its user checks which arguments exist."""
 
     def __init__(self, text: str) -> None:
-        """Parse the expression. Raises InvalidInput, which says what is wrong."""
         self.text = text
         pieces = list(_pieces(text))
         if not text or any(is_unseen(piece) for piece in pieces if isinstance(piece, str)):
-            message = "it is empty or holds characters that cannot be printed"
-            raise InvalidInput(message)
+            raise InvalidInput("it is empty or holds characters that cannot be printed")
         self._pieces = _merged(pieces)
         self._escaped = frozenset("%" + "".join(self._separators()))
 
@@ -146,8 +137,7 @@ class KeyExpression:
                 continue
             if last is not None:
                 if not set(between) - ESCAPE:
-                    message = f"{{{last.text}}} and {{{piece.text}}} need a character such as : between them"
-                    raise InvalidInput(message)
+                    raise InvalidInput(f"{{{last.text}}} and {{{piece.text}}} need a character such as : between them")
                 yield "".join(sorted(set(between) - ESCAPE))
             last, between = piece, ""
 
@@ -167,13 +157,11 @@ def _pieces(text: str) -> Iterator[str | Path]:
         elif character == "{":
             end = text.find("}", position)
             if end < 0:
-                message = f"the brace at {position} is not closed"
-                raise InvalidInput(message)
+                raise InvalidInput(f"the brace at {position} is not closed")
             yield Path.parse(text[position + 1 : end])
             position = end + 1
         elif character == "}":
-            message = f"the brace at {position} closes nothing; a literal one is doubled"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the brace at {position} closes nothing; a literal one is doubled")
         else:
             yield character
             position += 1
@@ -212,8 +200,7 @@ def part_text(value: object, where: str) -> str:
         case date():
             return value.isoformat()
         case None | str():
-            message = f"{where!r} is {value!r}, which would put all such calls under one key"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{where!r} is {value!r}, which would put all such calls under one key")
     message = f"{where!r} is of type {type(value).__name__}; a key is made of str, int, bool, UUID, Enum and date"
     raise InvalidInput(message)
 

@@ -12,14 +12,12 @@ from inspect import currentframe
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self
 
 from segmented.errors import InvalidInput, LeaseLost, SegmentedError
-from segmented.locks.blocks import place_of
+from segmented.locks.blocks import Blocks, place_of
 from segmented.process import THIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-
-    from segmented.locks.blocks import Blocks
 
 
 class RefusesOtherWith:
@@ -29,13 +27,11 @@ class RefusesOtherWith:
 
         def __enter__(self) -> NoReturn:
             """Raise InvalidInput."""
-            message = f"{type(self).__name__} is for asyncio: enter it by 'async with'"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{type(self).__name__} is for asyncio: enter it by 'async with'")
 
         def __aenter__(self) -> NoReturn:
             """Raise InvalidInput."""
-            message = f"{type(self).__name__} is for threads: enter it by 'with'"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{type(self).__name__} is for threads: enter it by 'with'")
 
         def __exit__(self, *_: object) -> None:
             """Do nothing: it was not entered."""
@@ -55,13 +51,11 @@ class StaysInItsProcess:
 
     def _require_own_process(self) -> None:
         if not self._is_in_its_process():
-            message = f"the lease on {self.name!r} belongs to process {self._process_id}; acquire in this one"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the lease on {self.name!r} belongs to process {self._process_id}; acquire in this one")
 
     def __reduce__(self) -> NoReturn:
         """Raise TypeError: a lease cannot be pickled."""
-        message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it")
 
 
 FOR_HOLDERS: Final = frozenset(
@@ -151,8 +145,7 @@ class CancelScope:
         """Begin. Raises LeaseLost if the lease is already lost."""
         task = asyncio.current_task()
         if task is None or self._task is not None:
-            message = f"a cancel scope of the lease on {self._lease.name!r} is entered once, in a task"
-            raise InvalidInput(message)
+            raise InvalidInput(f"a cancel scope of the lease on {self._lease.name!r} is entered once, in a task")
         self._lease.require()
         self._task, self._cancelling = task, task.cancelling()
         self._lease.on_lost(self._cancel)

@@ -64,7 +64,6 @@ class LockClaim(Claim):
     """Each release sends one message there."""
 
     def __post_init__(self) -> None:
-        """Look up the channel."""
         keys = named_lock_keys(self.name) if self.is_key else lock_keys(self.name)
         object.__setattr__(self, "channel", keys.freed)
 
@@ -98,8 +97,7 @@ class LockClaim(Claim):
 def checked_safety(replicas: int, replicas_timeout: Duration, lock_delay: Duration) -> Safety:
     """Return the options. Raises InvalidInput for those that no server can fulfil."""
     if not is_whole(replicas) or not 0 <= replicas <= REPLICAS_MAX:
-        message = f"replicas of {replicas!r} is not a number of replicas: give 0 to {REPLICAS_MAX}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"replicas of {replicas!r} is not a number of replicas: give 0 to {REPLICAS_MAX}")
     within_ms = max(1, milliseconds_or_none(replicas_timeout, "replicas_timeout"))  # 0: without a limit
     return Safety(int(replicas), within_ms, milliseconds_or_none(lock_delay, "lock_delay"))
 

@@ -13,7 +13,7 @@ for itself.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
@@ -25,19 +25,16 @@ from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, name_of, shape_of
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout, is_whole, milliseconds
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL
-from segmented.locks.holdings import AsyncHolding, Holding, HookWatch
+from segmented.locks.holdings import AsyncHolding, Holding, HookWatch, Transaction
 from segmented.locks.key_expressions import Path
 from segmented.locks.lock import AsyncLock, Lock
 from segmented.plans import pause, run_async, run_sync
 from segmented.plans.store_kinds import async_store, check_given, sync_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator
-
     from segmented.plans.drivers import AsyncStore, Store
 
     GivenStore = Store | AsyncStore | Callable[[], Store] | Callable[[], AsyncStore]
-    from segmented.locks.holdings import Transaction
     from segmented.locks.lease import AsyncLease, Lease
 
 OnBusy = Literal["raise", "skip", "run"]
@@ -222,19 +219,15 @@ class LockOptions:
     on_busy: OnBusy | Callable[..., object]
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for an unusable option."""
         milliseconds(self.ttl, "ttl")
         milliseconds(self.renew_max, "renew_max")
         checked_timeout(self.timeout)
         if not is_whole(self.retries) or self.retries < 0:
-            message = f"retries of {self.retries!r} is not a number of further tries: give 0 or more"
-            raise InvalidInput(message)
+            raise InvalidInput(f"retries of {self.retries!r} is not a number of further tries: give 0 or more")
         if not isfinite(self.retry_every) or self.retry_every < 0:
-            message = f"retry_every of {self.retry_every!r} s is not a time between tries: give 0 or more"
-            raise InvalidInput(message)
+            raise InvalidInput(f"retry_every of {self.retry_every!r} s is not a time between tries: give 0 or more")
         if self.on_busy not in ON_BUSY and not callable(self.on_busy):
-            message = f"on_busy is {self.on_busy!r}: give one of {', '.join(ON_BUSY)}, or a callable"
-            raise InvalidInput(message)
+            raise InvalidInput(f"on_busy is {self.on_busy!r}: give one of {', '.join(ON_BUSY)}, or a callable")
 
     def pauses(self) -> Iterator[float]:
         """Yield the seconds to wait before each try."""
@@ -366,8 +359,7 @@ def locked(  # noqa: PLR0913  # each is an option of its own, by name
     """
     options = LockOptions(ttl, renew, renew_max, timeout, retries, in_seconds(retry_every), on_busy)
     if transaction is not None and release_with is not None:
-        message = "locked takes transaction or release_with, not both"
-        raise InvalidInput(message)
+        raise InvalidInput("locked takes transaction or release_with, not both")
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         checked_function(function, "@locked")
@@ -389,7 +381,6 @@ def _transaction_path(text: str, key: CallKey, who: str) -> Path:
     try:
         path = Path.parse(text)
     except InvalidInput as error:
-        message = f"{where}: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{where}: {error}") from error
     key.require(path, where)
     return path

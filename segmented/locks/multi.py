@@ -70,7 +70,6 @@ class Part(LeaseState):
     """The lease of one of the names."""
 
     def __init__(self, claim: LockClaim, found: Found, clock: Clock) -> None:
-        """Create the lease of one granted claim."""
         acquired, asked_at = found
         super().__init__(claim, acquired, asked_at, clock)
         self.fencing_token = acquired.fencing_token
@@ -286,14 +285,11 @@ class _Names(AcquireHinted):
     """The ordered names, time to live and renewal of a multi-lock."""
 
     def __init__(self, names: Iterable[str], *, ttl: Duration, renew: bool, renew_max: Duration) -> None:
-        """Check the arguments. Raises InvalidInput."""
         if isinstance(names, str):
-            message = f"the names of a multi-lock are several texts, not one: {names!r}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the names of a multi-lock are several texts, not one: {names!r}")
         self.names = tuple(sorted({checked_lock_name(name) for name in names}))
         if not self.names:
-            message = "a multi-lock needs at least one name"
-            raise InvalidInput(message)
+            raise InvalidInput("a multi-lock needs at least one name")
         self.ttl_ms = milliseconds(ttl, "ttl")
         self._renewal = Renewal(renew, milliseconds(renew_max, "renew_max") / 1000)
 

@@ -124,8 +124,7 @@ async def async_list_locks(store: AsyncStore, match: str = "*", *, names_max: in
 
 def _checked(number: int, what: str) -> int:
     if not is_whole(number) or number < 1:
-        message = f"{what} is {number!r}: give a whole number of 1 or more"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} is {number!r}: give a whole number of 1 or more")
     return int(number)
 
 

@@ -7,15 +7,13 @@ and those of tasks that the body starts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from segmented.errors import LockUnreachable
 from segmented.plans import Now, Plan, pause, perform
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OutcomeT = TypeVar("OutcomeT")
 

@@ -102,8 +102,7 @@ class AsyncQuorumLock(AsyncHandle[AsyncQuorumLease]):
 
 def _require_quorum(store: object, kind: type) -> None:
     if not isinstance(store, kind):
-        message = f"a quorum lock needs a {kind.__name__} of several servers, not {type(store).__name__}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"a quorum lock needs a {kind.__name__} of several servers, not {type(store).__name__}")
 
 
 # --- For threads: written by `make sync` from the classes above. ---

@@ -110,7 +110,6 @@ class _Own:
     """The leases of one lock object. A caller that has one waits for itself if it asks for another."""
 
     def __init__(self) -> None:
-        """Know of none."""
         self._leases: tuple[ref[Lease | AsyncLease], ...] = ()
 
     def add(self, lease: Lease | AsyncLease) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -32,15 +32,12 @@ from segmented.errors import InvalidInput
 from segmented.keys import reentrant_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name
-from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
+from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, AsyncFencedHandle, FencedHandle
 from segmented.process import after_fork_in_child
 from segmented.protocol.reentrant import AcquireReentrant, ReleaseReentrant, RenewReentrant
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from segmented.clock import Duration
-    from segmented.locks.handle import Acquiring
     from segmented.locks.lease import AsyncLease, Lease
     from segmented.plans.drivers import AsyncStore, Store
 
@@ -157,8 +154,7 @@ def task_owner() -> str:
     except RuntimeError:  # no event loop is running
         task = None
     if task is None:
-        message = "task_owner() was called outside an asyncio task"
-        raise InvalidInput(message)
+        raise InvalidInput("task_owner() was called outside an asyncio task")
     if task not in _tasks:
         _tasks[task] = f"task-{new_holder_id()}"
     return _tasks[task]

@@ -65,8 +65,7 @@ class PermitClaim(Claim):
 def checked_permits(permits: int) -> int:
     """Return the number of permits. Raises InvalidInput for an invalid one."""
     if not is_whole(permits) or not 1 <= permits <= PERMITS_MAX:
-        message = f"permits of {permits!r} is not a number of permits: give 1 to {PERMITS_MAX:,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"permits of {permits!r} is not a number of permits: give 1 to {PERMITS_MAX:,}")
     return int(permits)  # of an enumeration's member, the value
 
 

@@ -19,12 +19,11 @@ from urllib.parse import quote, unquote
 
 from segmented.errors import InvalidInput
 from segmented.locks.durations import NAME_LENGTH_MAX, checked_name, is_whole
-from segmented.plans import perform, run_async, run_sync
+from segmented.plans import Plan, perform, run_async, run_sync
 from segmented.protocol import CheckSequencer
 
 if TYPE_CHECKING:
     from segmented.locks.claim import LeaseClaim
-    from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore, Store
     from segmented.protocol.sequencer import Mode
 
@@ -45,12 +44,10 @@ class Sequencer:
     fencing_token: int
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for values that no lease has."""
         object.__setattr__(self, "name", checked_name(self.name))
         object.__setattr__(self, "fencing_token", checked_token(self.fencing_token))
         if self.mode not in {"exclusive", "shared"}:
-            message = f"a sequencer's mode is exclusive or shared, not {self.mode!r}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"a sequencer's mode is exclusive or shared, not {self.mode!r}")
 
     @classmethod
     def of(cls, claim: LeaseClaim, fencing_token: int) -> Sequencer:
@@ -70,8 +67,7 @@ class Sequencer:
                 return sequencer
         shown = repr(text)
         shown = shown if len(shown) <= SHOWN_MAX else f"{shown[:SHOWN_MAX]}..."
-        message = f"{shown} is not a sequencer: the forms are v1:exclusive:NAME:TOKEN or v1:shared:NAME:TOKEN"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{shown} is not a sequencer: the forms are v1:exclusive:NAME:TOKEN or v1:shared:NAME:TOKEN")
 
     def __str__(self) -> str:
         return f"v1:{self.mode}:{quote(self.name, safe='')}:{self.fencing_token}"
@@ -95,6 +91,5 @@ class Sequencer:
 def checked_token(token: int) -> int:
     """Return the token. Raises InvalidInput unless it is a fencing token."""
     if not is_whole(token) or not 1 <= token <= TOKEN_MAX:
-        message = f"{token!r} is not a fencing token: give a whole number of 1 or more"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{token!r} is not a fencing token: give a whole number of 1 or more")
     return int(token)  # of an enumeration's member, the value

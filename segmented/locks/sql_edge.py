@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import (
     DBAPIError,
     InterfaceError,
@@ -19,7 +19,6 @@ from segmented.errors import StoreRefused, StoreUnavailable, TransactionConflict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import Connection, Engine
     from sqlalchemy.pool import ConnectionPoolEntry
 
 TABLE_NAME: Final = "segmented_locks"
@@ -97,20 +96,16 @@ def translated(what: str, connection: Connection | None = None, *, table: str = 
             message = f"{what}: the connection is lost, and with it the transaction and its locks: {said(error)}"
             raise StoreUnavailable(message) from error
         if error.statement is None:  # it failed before a statement was sent
-            message = f"{what}: the database cannot be reached: {said(error)}"
-            raise StoreUnavailable(message) from error
+            raise StoreUnavailable(f"{what}: the database cannot be reached: {said(error)}") from error
         if code_of(error) in CONFLICTS:
             roll_back(connection)
             raise TransactionConflict(what, said(error)) from error
         if code_of(error) == ABORTED:
-            message = f"{what}: nothing is stored: {BROKEN}"
-            raise StoreRefused(message) from error
+            raise StoreRefused(f"{what}: nothing is stored: {BROKEN}") from error
         if code_of(error) in TABLE_MISSING:
             name, _, maker = table.partition(" by ")
-            message = f"{what}: the table {name} is missing; make it with {maker}"
-            raise StoreRefused(message) from error
-        message = f"{what}: the database refused: {said(error)}"
-        raise StoreRefused(message) from error
+            raise StoreRefused(f"{what}: the table {name} is missing; make it with {maker}") from error
+        raise StoreRefused(f"{what}: the database refused: {said(error)}") from error
     except PoolTimeoutError as error:
         message = f"{what}: no connection of the pool was free in time: allow more of them, or a longer pool_timeout"
         raise StoreUnavailable(message) from error
@@ -118,8 +113,7 @@ def translated(what: str, connection: Connection | None = None, *, table: str = 
         if isinstance(error, PendingRollbackError) and error.code == LOST_EARLIER:
             message = f"{what}: the connection is lost, and with it the transaction and its locks: {said(error)}"
             raise StoreUnavailable(message) from error
-        message = f"{what}: the connection cannot be used: {said(error)}"
-        raise StoreRefused(message) from error
+        raise StoreRefused(f"{what}: the connection cannot be used: {said(error)}") from error
 
 
 def mark_begun(connection: Connection) -> None:

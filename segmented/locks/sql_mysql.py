@@ -21,7 +21,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import BindParameter, Engine, Float, Integer, TextClause, bindparam, text
+from sqlalchemy import BindParameter, Connection, Engine, Float, Integer, TextClause, bindparam, text
 from sqlalchemy.exc import DBAPIError
 
 from segmented.errors import StoreRefused, TransactionConflict
@@ -29,8 +29,6 @@ from segmented.locks.sql_edge import code_of, roll_back, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from sqlalchemy import Connection
 
     from segmented.clock import Clock
 
@@ -85,7 +83,6 @@ class MySqlRows:
     """The rows of the lock table in MariaDB and MySQL."""
 
     def __init__(self) -> None:
-        """Create the rows' access object, which has seen no row yet."""
         self._seen: WeakKeyDictionary[Engine, _Seen] = WeakKeyDictionary()
 
     def begin_creating(self, connection: Connection, lock: int) -> None:

@@ -13,15 +13,13 @@ from contextlib import contextmanager
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import BindParameter, bindparam, text
+from sqlalchemy import BindParameter, Connection, bindparam, text
 from sqlalchemy.exc import DBAPIError
 
 from segmented.locks.sql_edge import code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from sqlalchemy import Connection
 
     from segmented.clock import Clock
 

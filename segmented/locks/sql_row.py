@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from segmented.clock import Duration, SystemClock
+from segmented.clock import Clock, Duration, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import ENDLESS_HINTS, HELD_ROW_HINTS, ROW_HINTS, AcquireHinted, Hinted
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from segmented.clock import Clock
 
 CLOCK: Final[Clock] = SystemClock()
 NAMES_MAX: Final = 1_000
@@ -133,29 +132,24 @@ def _try_acquire(connection: Connection, names: Sequence[str]) -> HeldRow | None
 
 def _checked_names(names: Iterable[str]) -> list[str]:
     if isinstance(names, str):
-        message = f"several names are a list, not the text {names!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"several names are a list, not the text {names!r}")
     checked = list(dict.fromkeys(checked_row_name(name) for name in names))
     if not checked:
-        message = "the list of names is empty"
-        raise InvalidInput(message)
+        raise InvalidInput("the list of names is empty")
     if len(checked) > NAMES_MAX:
-        message = f"one of {len(checked):,} names cannot be locked: the maximum is {NAMES_MAX:,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"one of {len(checked):,} names cannot be locked: the maximum is {NAMES_MAX:,}")
     return checked
 
 
 def _require_transaction(connection: Connection) -> None:
     """Raise InvalidInput for a connection on which the lock would end with the statement that takes it."""
     if not connection.in_transaction():
-        message = "a row lock lasts as long as a transaction, and this connection has not begun one"
-        raise InvalidInput(message)
+        raise InvalidInput("a row lock lasts as long as a transaction, and this connection has not begun one")
     if is_in_autocommit(connection):
-        message = (
+        raise InvalidInput(
             "a row lock lasts as long as a transaction, and this connection is in autocommit; "
             'use connection.execution_options(isolation_level="READ COMMITTED") or another engine'
         )
-        raise InvalidInput(message)
 
 
 # --- For threads: written by `make sync` from the classes above. ---

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sqlalchemy import DDL, BigInteger, Column, MetaData, String, Table, event, text
+from sqlalchemy import DDL, BigInteger, Column, Connection, Engine, MetaData, String, Table, event, text
 from sqlalchemy.dialects.mysql import VARBINARY
 from sqlalchemy.schema import CreateTable
 
@@ -29,7 +29,6 @@ from segmented.locks.sql_postgresql import PostgresRows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from segmented.clock import Clock
@@ -66,8 +65,7 @@ def checked_row_name(name: str) -> str:
     name = checked_name(name, "a row lock")
     length = len(name.encode())
     if length > NAME_BYTES_MAX:
-        message = f"the name of a row lock has {length} bytes in UTF-8; the maximum is {NAME_BYTES_MAX}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the name of a row lock has {length} bytes in UTF-8; the maximum is {NAME_BYTES_MAX}")
     return name
 
 
@@ -129,6 +127,5 @@ def rows_of(connection: Connection) -> Rows:
     """Return the access object for this connection's database. Raises InvalidInput if it has no row locks."""
     found = ROWS.get(connection.dialect.name)
     if found is None:
-        message = f"row locks need PostgreSQL, MariaDB or MySQL; {connection.dialect.name} cannot lock a row"
-        raise InvalidInput(message)
+        raise InvalidInput(f"row locks need PostgreSQL, MariaDB or MySQL; {connection.dialect.name} cannot lock a row")
     return found

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import Session
-from sqlalchemy.pool import Pool
+from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.pool import ConnectionPoolEntry, Pool
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
 from segmented.errors import InvalidInput
@@ -21,9 +21,6 @@ from segmented.process import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-
-    from sqlalchemy.orm import SessionTransaction
-    from sqlalchemy.pool import ConnectionPoolEntry
 
     from segmented.locks.holdings import Follower, Transaction
 

@@ -64,8 +64,7 @@ class Around:
 
     def __enter__(self) -> Self:
         if inspect.iscoroutinefunction(self._policy.alarm):
-            message = "the policy's alarm is a coroutine function, which only `async with` can await"
-            raise InvalidInput(message)
+            raise InvalidInput("the policy's alarm is a coroutine function, which only `async with` can await")
         tell_at_once(self._lock_name)
         return self
 

@@ -28,7 +28,7 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_tim
 from segmented.locks.handle import Acquiring
 from segmented.locks.hints import ENDLESS_HINTS, SESSION_HINTS, SESSION_LEASE_HINTS, AcquireHinted, Hinted
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
-from segmented.locks.zookeeper_plan import Claim, acquire_plan, line_plan, release_plan
+from segmented.locks.zookeeper_plan import Claim, Turn, acquire_plan, line_plan, release_plan
 from segmented.plans import run_async, run_sync
 from segmented.process import THIS
 from segmented.stores.zookeeper import session_of
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from segmented.clock import Duration
     from segmented.locks.lease import AsyncHeldLease
-    from segmented.locks.zookeeper_plan import Turn
     from segmented.protocol.zookeeper import Contender
     from segmented.stores.zookeeper.client import ZooKeeperSession
 
@@ -110,10 +109,9 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
             return
         if self.is_over():
             raise LeaseLost(self.name, self.holder_id)
-        message = (
+        raise StoreUnavailable(
             f"the lease on {self.name!r} is in doubt until ZooKeeper at {self._session.where} confirms its session"
         )
-        raise StoreUnavailable(message)
 
     # --- called by the session's caretaker, in its own threads ---
 

@@ -21,7 +21,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented.errors import AcquireTimeout, LeaseError, LeaseLost, StoreError, StoreUnavailable
-from segmented.plans import Join, Leave, Now, Park, Plan, Within, perform
+from segmented.plans import Join, Leave, Now, Park, Place, Plan, Within, perform
 from segmented.protocol.zookeeper import (
     ConfirmSession,
     Contender,
@@ -41,7 +41,6 @@ from segmented.protocol.zookeeper import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.plans import Place
     from segmented.protocol import Operation
 
 ONE_TRY_SECONDS: Final = 5.0

@@ -23,14 +23,12 @@ class Assignment:
     """The step as `module:function`; None: a pool that needs none, or a worker that has none."""
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for an unusable name."""
         if self.queue is not None:
             object.__setattr__(self, "queue", checked_id(self.queue, "queue", bytes_max=NAME_BYTES_MAX))
         if self.step is not None:
             object.__setattr__(self, "step", checked_id(self.step, "step", bytes_max=NAME_BYTES_MAX))
             if not is_step(self.step):
-                message = f"step {shortened(self.step)} should be module:function, as SEGMENTED_STEP names it"
-                raise InvalidInput(message)
+                raise InvalidInput(f"step {shortened(self.step)} should be module:function, as SEGMENTED_STEP names it")
 
     @property
     def texts(self) -> tuple[str, str]:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-from segmented.errors import CartMismatch, InvalidInput
+from segmented.errors import CartMismatch, InvalidInput, SegmentedError
 from segmented.models.ids import CART_DIGEST_LENGTH, QUANTITY_MAX, SKU_BYTES_MAX, checked_id, plural, shortened
-from segmented.models.orders import customer_said
+from segmented.models.orders import Refusal, customer_said
 from segmented.models.truth import Done, NotDone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from segmented.errors import SegmentedError
-    from segmented.models.orders import Refusal
 
 CartState = Literal["open", "reserved", "confirmed", "cancelled", "expired", "refused"]
 CartFate = Literal["confirmed", "cancelled", "expired"]
@@ -101,8 +96,7 @@ def _summed(cart_id: str, lines: Iterable[CartLine]) -> tuple[CartLine, ...]:
     try:
         found = iter(lines)
     except TypeError:
-        message = f"lines {shortened(lines)} of cart {cart_id!r} are not pairs of sku and quantity"
-        raise InvalidInput(message) from None
+        raise InvalidInput(f"lines {shortened(lines)} of cart {cart_id!r} are not pairs of sku and quantity") from None
     for line in found:
         try:
             sku, quantity = line
@@ -111,19 +105,15 @@ def _summed(cart_id: str, lines: Iterable[CartLine]) -> tuple[CartLine, ...]:
             raise InvalidInput(message) from None
         sku = checked_id(sku, f"sku in cart {cart_id!r}", bytes_max=SKU_BYTES_MAX)
         if type(quantity) is not int:
-            message = f"quantity {shortened(quantity)} of {sku!r} in cart {cart_id!r} is not a whole number"
-            raise InvalidInput(message)
+            raise InvalidInput(f"quantity {shortened(quantity)} of {sku!r} in cart {cart_id!r} is not a whole number")
         sums[sku] = sums.get(sku, 0) + quantity
         if quantity < 1 or sums[sku] > QUANTITY_MAX:
             what = f"{shortened(quantity)} of {sku!r} in cart {cart_id!r}, {shortened(sums[sku])} in all,"
-            message = f"quantity {what} must be between 1 and {QUANTITY_MAX:,}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"quantity {what} must be between 1 and {QUANTITY_MAX:,}")
         if len(sums) > CART_SKUS_MAX:
-            message = f"cart {cart_id!r} has more than {CART_SKUS_MAX} skus"
-            raise InvalidInput(message)
+            raise InvalidInput(f"cart {cart_id!r} has more than {CART_SKUS_MAX} skus")
     if not sums:
-        message = f"cart {cart_id!r} has no lines"
-        raise InvalidInput(message)
+        raise InvalidInput(f"cart {cart_id!r} has no lines")
     return tuple(sorted(sums.items()))
 
 

@@ -49,20 +49,16 @@ def checked_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) ->
     control characters, characters without a width, and those that turn the direction of writing, are refused.
     """
     if not isinstance(value, str):
-        message = f"{what} {shortened(value)} is not text"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} {shortened(value)} is not text")
     found = plain_text(value)
     if len(found) <= bytes_max and is_plain_id(found) and not found.isspace():
         return found
     if not 1 <= _bytes_of(found) <= bytes_max:
-        message = f"{what} {shortened(found)} must have 1 to {bytes_max} bytes of UTF-8"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} {shortened(found)} must have 1 to {bytes_max} bytes of UTF-8")
     if what == "sku" and not found.strip():
-        message = f"{what} {shortened(found)} is blank"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} {shortened(found)} is blank")
     if is_unseen(found):
-        message = f"{what} {shortened(found)} has characters that cannot be printed"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} {shortened(found)} has characters that cannot be printed")
     return found
 
 

@@ -23,14 +23,12 @@ class Order:
     customer_id: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for values that no pool accepts."""
         if type(self.quantity) is not int:
             message = f"quantity {shortened(self.quantity)} of order {shortened(self.order_id)} is not a whole number"
             raise InvalidInput(message)
         if not 1 <= self.quantity <= QUANTITY_MAX:
             what = f"quantity {shortened(self.quantity)} of order {shortened(self.order_id)}"
-            message = f"{what} must be between 1 and {QUANTITY_MAX:,}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{what} must be between 1 and {QUANTITY_MAX:,}")
         if type(self.order_id) is not str or not is_plain_id(self.order_id):
             object.__setattr__(self, "order_id", checked_id(self.order_id, "order id"))
         if self.customer_id is not None:

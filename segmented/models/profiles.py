@@ -86,8 +86,7 @@ def pool_profile(sku: str, text: str | None, *, gated: bool) -> Profile:
         return DATABASE if gated else MEMORY
     profile = parse_profile(text)
     if profile == DATABASE and not gated:
-        message = f"profile 'database' needs an order database; open it with Pool(store, {sku!r}, gate=gate)"
-        raise InvalidInput(message)
+        raise InvalidInput(f"profile 'database' needs an order database; open it with Pool(store, {sku!r}, gate=gate)")
     if profile == MEMORY and gated:
         message = f"profile 'memory' is for a pool without order database, and {sku!r} has one; leave the profile out"
         raise InvalidInput(message)

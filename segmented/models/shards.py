@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from string import ascii_lowercase, digits
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from segmented.errors import InvalidInput
 from segmented.models.ids import SKU_BYTES_MAX, checked_id, shortened
 from segmented.models.pools import PoolState, Transfer
 from segmented.models.profiles import is_profile
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SHARD_MARK: Final = "\x1f"
 """Between the sku and the place of a shard. A sku has no control characters, so no pool has the name of a shard."""
@@ -60,16 +58,14 @@ def checked_pool_name(name: str) -> str:
     Does not check whether the pool exists: working on orders never opens one.
     """
     if not isinstance(name, str):
-        message = f"{shortened(name)} names no pool"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{shortened(name)} names no pool")
     sku, mark, place = name.partition(SHARD_MARK)
     sku = checked_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
     if not mark:
         return sku
     found = PLACE.fullmatch(place)
     if found is None or int(found[1]) >= SHARD_COUNT_MAX:
-        message = f"{shortened(name)} names no shard of {sku!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{shortened(name)} names no shard of {sku!r}")
     return Shard(sku, int(found[1]), found[2])
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-from segmented.models.orders import Busy, Closed, Decided, LimitReached, Order, Part, Reserved, Settled, SoldOut
+from segmented.models.orders import (
+    Busy,
+    Closed,
+    Decided,
+    LimitReached,
+    Order,
+    OrderRecord,
+    Part,
+    Reserved,
+    Settled,
+    SoldOut,
+)
 from segmented.models.truth import Done, NotDone
-
-if TYPE_CHECKING:
-    from segmented.models.orders import OrderRecord
 
 REASON_MAX: Final = 200
 SUBMITTED_UNTIL_MS: Final = 253_402_300_798_000

@@ -51,8 +51,7 @@ def attempt_deadline(effect: Try[Any]) -> float:
 
 
 def _refuse(effect: object) -> NoReturn:
-    message = f"no driver performs {effect!r}"
-    raise TypeError(message)
+    raise TypeError(f"no driver performs {effect!r}")
 
 
 async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,8 +10,6 @@ from segmented.errors import SegmentedError
 from segmented.protocol import Effect, Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from segmented.plans.line import Offer, Place
 
 AnswerT = TypeVar("AnswerT")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, Future, wait
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from segmented.errors import StoreUnavailable
+from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans.tasks import begun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
-    from concurrent.futures import Future
 
-    from segmented.errors import SegmentedError
     from segmented.plans.drivers import AsyncStore
     from segmented.protocol import Operation
 
@@ -43,8 +41,7 @@ class LoopStore:
     @property
     def wakeups(self) -> NoReturn:
         """Raise TypeError: plans that wait run on the event loop itself."""
-        message = "a thread beside an event loop cannot wait for wake-ups: run this plan on the loop"
-        raise TypeError(message)
+        raise TypeError("a thread beside an event loop cannot wait for wake-ups: run this plan on the loop")
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Run one operation atomically. Raises StoreUnavailable if the loop ends first."""

@@ -71,8 +71,7 @@ def checked_gate(gate: GivenT, who: str, *, is_async: bool) -> GivenT:
     ask = getattr(type(gate), "grant_order", None)
     if ask is None or inspect.iscoroutinefunction(ask) is not is_async:
         wanted = "AsyncGate" if is_async else "Gate"
-        message = f"{who} needs a gate such as segmented.orders.{wanted}(url), and got {type(gate).__name__}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{who} needs a gate such as segmented.orders.{wanted}(url), and got {type(gate).__name__}")
     return gate
 
 
@@ -98,8 +97,7 @@ def check_given(store: object, who: str, *, is_async: bool) -> None:
     if is_async_store(store) or is_sync_store(store) or is_client(store):
         _check_kind(store, who, is_async=is_async)
     elif not callable(store):
-        message = f"{who} needs a store, or a callable that gives one, and got {store!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{who} needs a store, or a callable that gives one, and got {store!r}")
 
 
 def sync_store(given: Store | Callable[[], Store], who: str) -> Store:

@@ -7,15 +7,12 @@ belongs to an event loop starts again in the next one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from types import coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from types import TracebackType, coroutine
+from typing import Any, Final, TypeVar
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, SegmentedError, StoreUnavailable, TransactionConflict
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-    from types import TracebackType
 
 OutcomeT = TypeVar("OutcomeT")
 

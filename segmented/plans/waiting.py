@@ -16,13 +16,12 @@ from segmented import events
 from segmented.errors import SegmentedError, StockError, StoreUnavailable
 from segmented.events.table import LEASE_KINDS
 from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
-from segmented.plans.line import AT_ONCE
+from segmented.plans.line import AT_ONCE, Offer, Place
 from segmented.protocol.lock import NEWCOMER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.plans.line import Offer, Place
     from segmented.protocol import Operation
 
 MILLISECOND = 0.001

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from segmented.errors import AcknowledgementUnknown, SegmentedError
 from segmented.models import Busy, Closed, LimitReached, SoldOut, Superseded, TooFew
-from segmented.protocol.wire import Send, counted, replicas_wait
+from segmented.protocol.wire import Command, Reply, Send, counted, replicas_wait
 
 if TYPE_CHECKING:
     from segmented.models.profiles import Profile
-    from segmented.protocol.wire import Command, Reply
 
 BLOCKING: Final = frozenset({"WAIT", "WAITAOF"})
 """Commands whose last argument is how long they may block, in milliseconds."""

@@ -6,16 +6,12 @@ reply. The other methods have defaults; few operations need one of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, Self, TypeVar
 
 from segmented.errors import SegmentedError
 from segmented.models.locks import Lost, Released, Renewed
-from segmented.protocol.wire import text, unsure_if_lost
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.protocol.wire import Call, Command, Dialect, Finish, Reply, Sight
+from segmented.protocol.wire import Call, Command, Dialect, Finish, Reply, Sight, text, unsure_if_lost
 
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
@@ -33,8 +29,7 @@ class Operation(Effect[AnswerT_co]):
 
     def call(self) -> Call:
         """Return the script or the command that performs it."""
-        message = f"Redis has no {type(self).__name__}"
-        raise NotImplementedError(message)
+        raise NotImplementedError(f"Redis has no {type(self).__name__}")
 
     def answer(self, reply: Reply) -> AnswerT_co:
         """Read the reply to `call`; raises what the reply says."""

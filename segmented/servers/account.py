@@ -58,11 +58,10 @@ def blocking_ancestors(path: Path, account: Account) -> list[Path]:
 def check_passable(path: Path, account: Account) -> None:
     """Raise InvalidInput for a folder above `path` that the account may not traverse."""
     for folder in blocking_ancestors(path, account):
-        message = (
+        raise InvalidInput(
             f"PostgreSQL runs as the account {account.name}, which may not pass {folder} to the data in {path}: "
             f"run `chmod o+x {folder}`, or choose another folder"
         )
-        raise InvalidInput(message)
 
 
 def _allows(path: Path, account: Account, rights_of_others: int) -> bool:
@@ -88,11 +87,10 @@ def _find() -> Account | None:
 def _create() -> Account:
     useradd = shutil.which("useradd", path=SYSTEM_PATH)
     if useradd is None:
-        message = (
+        raise InvalidInput(
             f"PostgreSQL does not run as root, and the account {ACCOUNT_NAME!r} cannot be made without useradd: "
             "run as another user, or give a --database"
         )
-        raise InvalidInput(message)
     argv = [useradd, "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT_NAME]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=USERADD_SECONDS, check=False)  # noqa: S603  # fixed words
     account = _find()

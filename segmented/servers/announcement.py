@@ -13,12 +13,10 @@ import os
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 PATIENCE_SECONDS: Final = 1.0
 """Time for a reader's check of the lock, and for a writer between lock and text."""

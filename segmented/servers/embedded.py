@@ -90,8 +90,7 @@ class EmbeddedServer:
         """Kill the server like a crash, for fault tests; `restart` or `stop` may follow."""
         os.kill(self.pid, signal.SIGKILL)
         if not self._supervised.wait_exit(KILL_SECONDS):
-            message = f"{self.name} (process {self.pid}) was not gone within {KILL_SECONDS:g} s of SIGKILL"
-            raise SegmentedError(message)
+            raise SegmentedError(f"{self.name} (process {self.pid}) was not gone within {KILL_SECONDS:g} s of SIGKILL")
         events.info("server.killed", extra={"server": self.name, "pid": self.pid})
 
     def restart(self) -> None:

@@ -13,17 +13,13 @@ import struct
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented.errors import InvalidInput
-from segmented.servers.account import blocking_ancestors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers.account import Account
+from segmented.servers.account import Account, blocking_ancestors
 
 ROOT: Final = 0
 PRIVATE: Final = 0o700
@@ -95,13 +91,11 @@ def check_content(folder: Path, owners: frozenset[int]) -> None:
             message = f"data folder {folder} holds {entry.name!r} of another account, {_name(found.st_uid)}: {CURE}"
             raise InvalidInput(message)
         if stat.S_ISLNK(found.st_mode):
-            message = f"data folder {folder} holds a link, {entry.name!r}: put what it points to in its place"
-            raise InvalidInput(message)
+            raise InvalidInput(f"data folder {folder} holds a link, {entry.name!r}: put what it points to in its place")
         if _others_may_write(entry, found):
-            message = (
+            raise InvalidInput(
                 f"data folder {folder} holds {entry.name!r}, which other accounts can write: run `chmod go-w {entry}`"
             )
-            raise InvalidInput(message)
 
 
 def open_own(path: Path, owners: frozenset[int]) -> int:
@@ -110,8 +104,7 @@ def open_own(path: Path, owners: frozenset[int]) -> int:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_uid not in owners or found.st_nlink != 1:
         os.close(fd)
-        message = f"{path} is not a plain file of ours: remove it, or choose another folder"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{path} is not a plain file of ours: remove it, or choose another folder")
     return fd
 
 
@@ -127,19 +120,17 @@ def _make(folder: Path, mode: int) -> None:
 
 def _check_default(folder: Path) -> None:
     if folder.is_dir() and not folder.is_symlink() and _list_lets_others_write(folder, DEFAULT_LIST):
-        message = (
+        raise InvalidInput(
             f"data folder {folder} lets other accounts write in each new file, by a default access control list: run "
             f"`setfacl -k {folder}`, or choose another folder"
         )
-        raise InvalidInput(message)
 
 
 def _check(folder: Path, data: Path, owners: frozenset[int], *, may_be_sticky: bool) -> None:
     found = folder.lstat()
     if found.st_uid not in owners:
         which = "belongs" if folder == data else f"is below {folder}, which belongs"
-        message = f"data folder {data} {which} to another account, {_name(found.st_uid)}: {CURE}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"data folder {data} {which} to another account, {_name(found.st_uid)}: {CURE}")
     if stat.S_ISLNK(found.st_mode):
         return  # its owner is trusted, and the folders that it leads to are checked
     if _others_may_write(folder, found) and not (may_be_sticky and found.st_mode & stat.S_ISVTX):
@@ -216,8 +207,7 @@ def private_folder(account: Account | None = None) -> Path:
         folder = Path(base).absolute() / f"segmented-{secrets.token_hex(4)}"
         if os.access(folder.parent, os.W_OK | os.X_OK) and is_short(folder) and _can_pass(folder, account):
             return folder
-    message = f"none of the temporary folders {', '.join(dict.fromkeys(bases))} can hold a server's socket"
-    raise InvalidInput(message)
+    raise InvalidInput(f"none of the temporary folders {', '.join(dict.fromkeys(bases))} can hold a server's socket")
 
 
 def is_short(folder: Path) -> bool:
@@ -242,15 +232,13 @@ class Claim:
         its processes lives, even after our death, no other server gets the folder.
         """
         if "\0" in str(folder):
-            message = f"data folder {str(folder)!r} cannot be used: no path has a NUL in it"
-            raise InvalidInput(message)
+            raise InvalidInput(f"data folder {str(folder)!r} cannot be used: no path has a NUL in it")
         owners = frozenset({os.geteuid()} if account is None else {os.geteuid(), account.user})
         try:
             prepare_folder(folder, owners)
             fd = open_own(folder / LOCK_NAME, owners)
         except OSError as error:
-            message = f"data folder {folder} cannot be used: {error.strerror}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"data folder {folder} cannot be used: {error.strerror}") from error
         try:
             _lock(fd)
             check_content(folder, owners)

@@ -68,8 +68,7 @@ class PostgresServer(EmbeddedServer):
         account can be created.
         """
         if not 1 <= max_connections <= CONNECTIONS_MAX:
-            message = f"max_connections is {max_connections}: it must be between 1 and {CONNECTIONS_MAX:,}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"max_connections is {max_connections}: it must be between 1 and {CONNECTIONS_MAX:,}")
         tree = postgres_tree()
         home = None if data is None else Path(data).absolute() / "postgres"
         account = server_account()

@@ -127,11 +127,9 @@ class Supervised:
         """Run a child to its end; raises InvalidInput if it fails or takes longer."""
         self.start(command)
         if not self.wait_exit(seconds):
-            message = f"{self._name(command)} was not done within {seconds:g} s{self.last_words()}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{self._name(command)} was not done within {seconds:g} s{self.last_words()}")
         if self._exit_code != 0:
-            message = f"{self._name(command)} failed with code {self._exit_code}{self.last_words()}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{self._name(command)} failed with code {self._exit_code}{self.last_words()}")
 
     def wait_until(self, is_ready: Callable[[], bool], *, name: str, seconds: float) -> None:
         """Wait until the child is ready; raises InvalidInput with the end of its log if it dies or times out."""
@@ -139,11 +137,9 @@ class Supervised:
         pause = PAUSE_MIN
         while not is_ready():
             if self.wait_exit(pause):
-                message = f"{name} stopped while starting, with code {self._exit_code}{self.last_words()}"
-                raise InvalidInput(message)
+                raise InvalidInput(f"{name} stopped while starting, with code {self._exit_code}{self.last_words()}")
             if time.monotonic() > deadline:
-                message = f"{name} was not ready within {seconds:g} s{self.last_words()}"
-                raise InvalidInput(message)
+                raise InvalidInput(f"{name} was not ready within {seconds:g} s{self.last_words()}")
             pause = min(2 * pause, PAUSE_MAX)
 
     def wait_exit(self, seconds: float) -> bool:
@@ -196,21 +192,18 @@ class Supervised:
         try:
             os.write(_fd(self._process.stdin), line)
         except OSError as error:
-            message = f"the guard of the server is gone: {error}"
-            raise SegmentedError(message) from error
+            raise SegmentedError(f"the guard of the server is gone: {error}") from error
 
     def _expect(self, event: str) -> dict[str, Any]:
         deadline = time.monotonic() + GUARD_SECONDS
         while True:
             report = self._report(deadline - time.monotonic())
             if report is None:
-                message = f"the guard of the server did not answer within {GUARD_SECONDS:g} s"
-                raise SegmentedError(message)
+                raise SegmentedError(f"the guard of the server did not answer within {GUARD_SECONDS:g} s")
             if report["event"] == event:
                 return report
             if report["event"] == "failed":
-                message = f"the server could not be started in {self.folder}: {report['reason']}"
-                raise InvalidInput(message)
+                raise InvalidInput(f"the server could not be started in {self.folder}: {report['reason']}")
 
     def _report(self, seconds: float) -> dict[str, Any] | None:
         """Return the guard's next report, or None if none arrives within `seconds`."""
@@ -230,8 +223,7 @@ class Supervised:
         try:
             report: dict[str, Any] = json.loads(line)
         except ValueError as error:
-            message = f"the guard of the server failed: {line.decode(errors='replace')}"
-            raise SegmentedError(message) from error
+            raise SegmentedError(f"the guard of the server failed: {line.decode(errors='replace')}") from error
         return report
 
     def _name(self, command: Command) -> str:
@@ -251,8 +243,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 def _fd(pipe: Any) -> int:  # noqa: ANN401  # Popen's own type for its pipes is IO[bytes] | None
     if pipe is None or pipe.closed:
-        message = "the server has been stopped"
-        raise SegmentedError(message)
+        raise SegmentedError("the server has been stopped")
     return int(pipe.fileno())
 
 

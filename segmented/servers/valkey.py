@@ -74,8 +74,7 @@ def configuration(folder: Path, *, kept: Path | None, extra: Mapping[str, str]) 
     }
     for name, value in directives.items():
         if not name or len((name + value).splitlines()) != 1:
-            message = f"Valkey's directive {name!r} with value {value!r} is not one line"
-            raise InvalidInput(message)
+            raise InvalidInput(f"Valkey's directive {name!r} with value {value!r} is not one line")
     return "".join(f"{name} {value}\n" for name, value in directives.items())
 
 

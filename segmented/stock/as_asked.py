@@ -6,14 +6,11 @@ are back already, whichever state it is in.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from segmented.errors import AlreadySettled, GrantSuperseded, InvalidInput, SegmentedError
 from segmented.models import CartSettled, Reserved, Returned, Settled, Superseded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
 
 EndT = TypeVar("EndT", Settled, CartSettled)
 
@@ -44,8 +41,7 @@ def as_reserved(answer: Reserved | Settled, cannot: str) -> Reserved:
 def as_returned(answer: Returned | Settled | None, order_id: str) -> Returned:
     """Return the answer of a return. Raises AlreadySettled if the order is sold no more, InvalidInput if not yet."""
     if answer is None:
-        message = f"order {order_id!r} is reserved, not sold: cancel it, or change its quantity"
-        raise InvalidInput(message)
+        raise InvalidInput(f"order {order_id!r} is reserved, not sold: cancel it, or change its quantity")
     if isinstance(answer, Settled):
         raise AlreadySettled(answer, "nothing of it can be returned")
     return answer

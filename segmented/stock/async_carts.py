@@ -13,8 +13,9 @@ from segmented.plans import async_run_owed, run_async
 from segmented.plans.store_kinds import checked_async, checked_gate
 from segmented.stock.as_asked import as_cancelled, as_confirmed
 from segmented.stock.async_pool import AsyncPool
-from segmented.stock.cart_lines import PLAIN, GatedLines
+from segmented.stock.cart_lines import PLAIN, CartLines, GatedLines
 from segmented.stock.cart_plans import (
+    KnownPools,
     cancel_cart_plan,
     change_cart_plan,
     confirm_cart_plan,
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.async_grant import AsyncGrant
     from segmented.stock.async_pool_gate import AsyncPoolGate
-    from segmented.stock.cart_lines import CartLines
-    from segmented.stock.cart_plans import KnownPools
 
 SWEEP_LIMIT: Final = 1_000
 LIST_MAX: Final = 1_000
@@ -148,14 +147,12 @@ def _checked(home: str, cart_id: str) -> tuple[str, str]:
 def _checked_sweep(home: str, limit: int) -> tuple[str, int]:
     home = checked_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
     if type(limit) is not int or limit < 1:
-        message = f"limit {shortened(limit)} of a sweep is not a whole number from 1 on"
-        raise InvalidInput(message)
+        raise InvalidInput(f"limit {shortened(limit)} of a sweep is not a whole number from 1 on")
     return home, limit
 
 
 def _checked_list(home: str, limit: int) -> tuple[str, int]:
     home = checked_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
     if type(limit) is not int or not 1 <= limit <= LIST_MAX:
-        message = f"limit {shortened(limit)} of a list of carts is not a whole number from 1 to {LIST_MAX:,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"limit {shortened(limit)} of a list of carts is not a whole number from 1 to {LIST_MAX:,}")
     return home, limit

@@ -91,8 +91,7 @@ def all_drift_plan(sku: str) -> Plan[tuple[PoolState, AuditFold, list[Drift]]]:
         except LedgerUnreadable as without:
             return without.state, AuditFold(), list(_unreadable_drift(without.state, {}, []))
         return state, fold, drift
-    message = f"the ledger of {sku!r} was trimmed {TRIES_MAX} times while it was audited"
-    raise StoreRefused(message)
+    raise StoreRefused(f"the ledger of {sku!r} was trimmed {TRIES_MAX} times while it was audited")
 
 
 def totals_of(fold: LedgerFold) -> dict[str, int]:

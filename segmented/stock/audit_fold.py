@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.errors import InvalidInput
 from segmented.ledger_lines import LETTERS, UNHEARD, entries_of, entry_of_line, line_of, step_digest, step_of
 from segmented.models.ids import plural
-from segmented.models.pools import LedgerStep
+from segmented.models.pools import EntryKind, LedgerStep
 from segmented.stock.fold import BY_LIMIT, STATE_AFTER, FoldedOrder, LedgerFold, before_first, folded
 from segmented.stock.spill import Spill
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from segmented.models import LedgerEntry
-    from segmented.models.pools import EntryKind
 
 UNDECIDED: Final = frozenset({"reserved", "granted"})
 BEGINNING: Final = frozenset({"reserved", "refused"})
@@ -92,8 +91,7 @@ class AuditFold(LedgerFold):
     def covers(self, quantity: int, sequence: int) -> bool:
         """Raise InvalidInput: an audit does not keep the free units after each change."""
         units = f"{quantity} {plural(quantity, 'unit', 'was')}"
-        message = f"whether {units} free after change {sequence} is not kept by an audit: fold the ledger"
-        raise InvalidInput(message)
+        raise InvalidInput(f"whether {units} free after change {sequence} is not kept by an audit: fold the ledger")
 
     def add_bought(self, customer_id: str | None, units: int) -> None:
         """Count the units that a customer gains or loses, in a pool that limits customers."""

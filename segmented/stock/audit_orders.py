@@ -9,7 +9,7 @@ from segmented import protocol as op
 from segmented.ledger_lines import parse_record
 from segmented.models.ids import plural
 from segmented.plans import Plan, perform
-from segmented.stock.audit_fold import UNDECIDED
+from segmented.stock.audit_fold import UNDECIDED, AuditFold, FoldedPart, OrderLine
 from segmented.stock.ledger import PAGE, Drift, LedgerTrimmed, extend_plan
 from segmented.stock.spill import Spill
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from segmented.models import Inspected, OrderRecord, PoolState
     from segmented.models.pools import ScannedKey
-    from segmented.stock.audit_fold import AuditFold, FoldedPart, OrderLine
     from segmented.stock.fold import FoldedOrder, LedgerFold
 
 ItemT = TypeVar("ItemT")
@@ -256,10 +255,7 @@ def changes_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
         else:
             detail = f"the note of {change_id!r} says {note!r}, {said}"
             drift.append(Drift("foreign write", None, detail, "change", change_id))
-    if fold.base is not None and (older["restocked"], older["withdrawn"]) != (
-        fold.base.restocked,
-        fold.base.withdrawn,
-    ):
+    if fold.base is not None and (older["restocked"], older["withdrawn"]) != (fold.base.restocked, fold.base.withdrawn):
         detail = f"notes from before checkpoint {fold.first_sequence} do not add up to what it says"
         drift.append(Drift("foreign write", None, detail, "ledger", "older changes"))
     return drift

@@ -138,11 +138,10 @@ class GatedLines:
     def check(self, state: PoolState, cart: Cart) -> Plan[None]:
         """Raise InvalidInput for a pool without an order database, or with another one than the gate's."""
         if not state.gated:
-            message = (
+            raise InvalidInput(
                 f"pool {state.sku!r} has no order database, so cart {cart.cart_id!r} cannot be sold through the gate: "
                 "sell that line in a cart of its own, by Carts without a gate"
             )
-            raise InvalidInput(message)
 
         def ask() -> Any:  # noqa: ANN401  # the state, or with asyncio an awaitable of it
             return self._run(perform(op.ReadPool(state.sku)))

@@ -61,14 +61,13 @@ from segmented.models import (
 )
 from segmented.plans import Plan, perform
 from segmented.stock.as_asked import as_reserved
-from segmented.stock.cart_lines import PLAIN
+from segmented.stock.cart_lines import PLAIN, CartLines
 from segmented.stock.sharded.opening import is_in_shards_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.models import CartLine, CartRecord
-    from segmented.stock.cart_lines import CartLines
     from segmented.stock.outbox import Noted
 
 KnownPools: TypeAlias = dict[str, tuple[bool, int]]
@@ -87,8 +86,7 @@ def reserve_cart_plan(
 ) -> Plan[CartAnswer]:
     """Take every line's units, or none. Raises an error, with nothing taken, for a pool that cannot have this cart."""
     if not isinstance(cart, Cart):
-        message = f"{shortened(cart)} is not a Cart"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{shortened(cart)} is not a Cart")
     for sku, _ in cart.lines:
         yield from _check_pool(cart, sku, known, lines, is_known=sku in known)
         if noted_of is not None and not (noted := noted_of(sku)).covers(hold_ms):
@@ -204,8 +202,7 @@ def _check_pool(cart: Cart, sku: str, known: KnownPools, lines: CartLines, *, is
         known[sku] = state.limit_per_customer is not None, state.epoch
     has_limit, _ = known[sku]
     if has_limit and cart.customer_id is None:
-        message = f"cart {cart.cart_id!r} names no customer, but pool {sku!r} limits what one may have"
-        raise InvalidInput(message)
+        raise InvalidInput(f"cart {cart.cart_id!r} names no customer, but pool {sku!r} limits what one may have")
 
 
 def _reserve_lines(record: CartRecord, known: KnownPools, lines: CartLines) -> Plan[CartAnswer]:

@@ -13,8 +13,9 @@ from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, checked_id, short
 from segmented.plans import run_owed, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.as_asked import as_cancelled, as_confirmed
-from segmented.stock.cart_lines import PLAIN, GatedLines
+from segmented.stock.cart_lines import PLAIN, CartLines, GatedLines
 from segmented.stock.cart_plans import (
+    KnownPools,
     cancel_cart_plan,
     change_cart_plan,
     confirm_cart_plan,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
         UnfinishedCarts,
     )
     from segmented.plans.drivers import Store
-    from segmented.stock.cart_lines import CartLines
-    from segmented.stock.cart_plans import KnownPools
     from segmented.stock.grant import Grant
     from segmented.stock.pool_gate import PoolGate
 
@@ -149,14 +148,12 @@ def _checked(home: str, cart_id: str) -> tuple[str, str]:
 def _checked_sweep(home: str, limit: int) -> tuple[str, int]:
     home = checked_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
     if type(limit) is not int or limit < 1:
-        message = f"limit {shortened(limit)} of a sweep is not a whole number from 1 on"
-        raise InvalidInput(message)
+        raise InvalidInput(f"limit {shortened(limit)} of a sweep is not a whole number from 1 on")
     return home, limit
 
 
 def _checked_list(home: str, limit: int) -> tuple[str, int]:
     home = checked_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
     if type(limit) is not int or not 1 <= limit <= LIST_MAX:
-        message = f"limit {shortened(limit)} of a list of carts is not a whole number from 1 to {LIST_MAX:,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"limit {shortened(limit)} of a list of carts is not a whole number from 1 to {LIST_MAX:,}")
     return home, limit

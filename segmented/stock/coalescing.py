@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
@@ -27,7 +27,6 @@ from segmented.stock.plans import while_busy_plan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from typing import Literal
 
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.outbox import Noted

@@ -178,8 +178,7 @@ def replay_plan(sku: str, order_ids: Sequence[str]) -> Plan[list[ReplayedOrder]]
     """
     ids = tuple(dict.fromkeys(checked_id(order_id, "order id") for order_id in order_ids))
     if not 1 <= len(ids) <= op.BATCH_MAX:
-        message = f"a replay has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"a replay has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}")
     answers: dict[str, list[ReplayedOrder]] = {order_id: [] for order_id in ids}
     for name in (yield from places_plan(sku)):
         for order_id, answer in zip(ids, (yield from perform(op.ReplayDead(name, ids))), strict=True):

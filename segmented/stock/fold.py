@@ -127,8 +127,7 @@ class LedgerFold:
         Raises InvalidInput for more than 100,000 at once: then the number itself was overwritten.
         """
         if end - self.sequence > GAP_MAX:
-            message = f"changes {self.sequence + 1} to {end - 1} are missing in the ledger: audit the pool"
-            raise InvalidInput(message)
+            raise InvalidInput(f"changes {self.sequence + 1} to {end - 1} are missing in the ledger: audit the pool")
         while self.sequence + 1 < end:
             self.sequence += 1
             self.gaps.append(self.sequence)
@@ -141,8 +140,7 @@ class LedgerFold:
         """
         index = sequence - self.first_sequence + 1
         if index < 0:
-            message = f"change {sequence} was trimmed: the ledger begins with {self.first_sequence}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"change {sequence} was trimmed: the ledger begins with {self.first_sequence}")
         return self.available_after[index] >= quantity
 
     def add_bought(self, customer_id: str | None, units: int) -> None:

@@ -90,8 +90,7 @@ class AuditReport:
 def first_page_plan(sku: str, after: int) -> Plan[tuple[LedgerEntry, ...]]:
     """Read the first remaining entries after change `after`. Raises InvalidInput."""
     if type(after) is not int or not 0 <= after <= SEQUENCE_MAX:
-        message = f"sequence number {shortened(after)} of {sku!r} is not a whole number from 0"
-        raise InvalidInput(message)
+        raise InvalidInput(f"sequence number {shortened(after)} of {sku!r} is not a whole number from 0")
     start = yield from perform(op.ReadLedgerStart(sku))
     return (yield from perform(op.ReadLedger(sku, max(after, start - 1), PAGE)))
 

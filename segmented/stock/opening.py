@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from segmented import protocol as op
 from segmented.errors import ChangeGated, PoolDiffers, PoolMissing, ShardVanished
 from segmented.models import AlreadyOpen, ShardedState
-from segmented.plans import perform
+from segmented.plans import Plan, perform
 
 if TYPE_CHECKING:
     from segmented.models import Opened, PoolState
-    from segmented.plans import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

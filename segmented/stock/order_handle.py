@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from segmented import protocol as op
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.plans import perform, run_sync
-from segmented.stock.handle_state import HandleState
+from segmented.stock.handle_state import HandleState, Outcome
 from segmented.stock.outbox import outcome_plan
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from segmented.models import Settled
     from segmented.models.submitted import Accepted, Submitted, SubmittedState
     from segmented.plans.drivers import Store
-    from segmented.stock.handle_state import Outcome
 
 
 class OrderHandle(HandleState):

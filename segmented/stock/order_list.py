@@ -25,8 +25,7 @@ STATES: Final[tuple[OrderState, ...]] = get_args(OrderState)
 def checked_state(state: OrderState | None) -> OrderState | None:
     """Return the state of the orders to list, or None for all. Raises InvalidInput for a state that no order has."""
     if state is not None and state not in STATES:
-        message = f"state={state!r} is not one of {', '.join(map(repr, STATES))}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"state={state!r} is not one of {', '.join(map(repr, STATES))}")
     return state
 
 

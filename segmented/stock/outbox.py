@@ -16,17 +16,15 @@ from segmented.events.traces import CURRENT
 from segmented.locks.durations import milliseconds
 from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.orders import Reserved
-from segmented.models.submitted import Deciding, Queued, SweepSuperseded
+from segmented.models.submitted import Accepted, DeadOrder, Deciding, Queued, Submitted, SweepSuperseded, Swept
 from segmented.plans import Now, Plan, Within, pause, perform
 from segmented.plans.waiting import ATTEMPT_SECONDS, TRY_SECONDS
-from segmented.stock.sold_out_mark import reserve_many_marked
+from segmented.stock.sold_out_mark import SoldOutMark, reserve_many_marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from segmented.clock import Clock, Duration
-    from segmented.models.submitted import Accepted, DeadOrder, Submitted, Swept
-    from segmented.stock.sold_out_mark import SoldOutMark
 
 ENVELOPE_MAX: Final = 100
 """Maximum number of orders in one message."""
@@ -81,10 +79,8 @@ class Outbox:
     """Age after which the sweep publishes unfinished orders."""
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for invalid settings."""
         if self.decides not in get_args(Deciding):
-            message = f"decides={self.decides!r} is not one of {', '.join(map(repr, get_args(Deciding)))}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"decides={self.decides!r} is not one of {', '.join(map(repr, get_args(Deciding)))}")
         milliseconds(self.publish_after, "publish_after")
 
     @classmethod
@@ -121,7 +117,6 @@ class SweepTerms:
     """Queue that the messages go to, and step of its workers: a pool that names others is left to its own sweep."""
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for invalid settings."""
         for name in ("base", "most", "hold"):
             milliseconds(getattr(self, name), name)
         if self.most < self.base:
@@ -133,8 +128,7 @@ class SweepTerms:
 def checked_begun_max(begun_max: int) -> int:
     """Return how often an order may be begun. Raises InvalidInput."""
     if type(begun_max) is not int or not 1 <= begun_max <= BEGUN_MAX_MOST:
-        message = f"begun_max={begun_max!r} must be a whole number between 1 and {BEGUN_MAX_MOST:,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"begun_max={begun_max!r} must be a whole number between 1 and {BEGUN_MAX_MOST:,}")
     return begun_max
 
 
@@ -161,7 +155,6 @@ class Noted:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Create a record with no registration yet."""
         self._clock = clock
         self._until = -inf
         self._look_at, self._covers_until = inf, -inf

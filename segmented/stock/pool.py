@@ -9,19 +9,12 @@ from functools import partial as bind
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from segmented import protocol as op
-from segmented.errors import (
-    ChangeGated,
-    InvalidInput,
-    PoolGated,
-    PoolNotGated,
-    SegmentedError,
-    StoreUnavailable,
-)
+from segmented.errors import ChangeGated, InvalidInput, PoolGated, PoolNotGated, SegmentedError, StoreUnavailable
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.locks.keeper import release_later
 from segmented.models import Assignment, Granted, Order, Settled, checked_id
-from segmented.plans import run_sync
+from segmented.plans import Plan, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed, as_reserved, as_returned
 from segmented.stock.audit import AuditReport, audit_plan
@@ -33,7 +26,7 @@ from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import available_plan, door_of, due_plan, renew_plan, resolve_plan, unheard_plan
+from segmented.stock.plans import Verdict, available_plan, door_of, due_plan, renew_plan, resolve_plan, unheard_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
     DEFAULT_HOLD,
@@ -67,9 +60,7 @@ if TYPE_CHECKING:
         Trimmed,
     )
     from segmented.models.submitted import Accepted
-    from segmented.plans import Plan
     from segmented.plans.drivers import Store
-    from segmented.stock.plans import Verdict
     from segmented.stock.pool_gate import PoolGate
     from segmented.stock.sold import Sold
 

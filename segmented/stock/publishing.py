@@ -44,8 +44,7 @@ class EnvelopePublisher(BeginsAnew):
     ) -> None:
         """Publish by `send`, which gets a sku and up to `envelope_max` order ids, and raises StoreUnavailable."""
         if type(envelope_max) is not int or not 1 <= envelope_max <= ENVELOPE_MAX:
-            message = f"envelope_max={envelope_max!r} must be a whole number between 1 and {ENVELOPE_MAX}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"envelope_max={envelope_max!r} must be a whole number between 1 and {ENVELOPE_MAX}")
         self._send = send
         self._room = room
         self._envelope_max = envelope_max

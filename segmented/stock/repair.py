@@ -15,7 +15,7 @@ from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.stock.audit import LEDGER_END, all_drift_plan, audit_plan, totals_of, unreadable_totals
 from segmented.stock.audit_orders import UNREADABLE, changes_plan
-from segmented.stock.ledger import LedgerTrimmed, extend_plan
+from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed, extend_plan
 from segmented.stock.settings import checked_flag
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from segmented.models.pools import NumberKind
     from segmented.stock.audit_fold import AuditFold
     from segmented.stock.fold import FoldedOrder, LedgerFold
-    from segmented.stock.ledger import AuditReport, Drift, DriftKind
 
 TRIES_MAX: Final = 100
 """How often one repair starts again because the sale outran it."""

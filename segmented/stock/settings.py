@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from uuid import uuid4
 
 from segmented import protocol as op
@@ -26,15 +26,13 @@ from segmented.models import (
     shortened,
 )
 from segmented.models.profiles import pool_profile
-from segmented.stock.outbox import UNASKED
+from segmented.stock.outbox import UNASKED, Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import Literal
 
     from segmented.stock.grant_state import KeepOn
     from segmented.stock.opening import Opening
-    from segmented.stock.outbox import Outbox
     from segmented.stock.plans import Verdict
 
 ItemT = TypeVar("ItemT")
@@ -62,8 +60,7 @@ class PoolSettings:
         """Grants get tokens above this one, which a resource has accepted."""
         if self.hold_ms < self.ttl_ms:
             short = f"hold of {in_seconds(hold):g} s is shorter than ttl of {in_seconds(ttl):g} s"
-            message = f"{short}: the units would expire under a live lease"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{short}: the units would expire under a live lease")
 
     def open(self, opening: Opening) -> op.OpenPool:
         """Check stock, segment count, limit, profile, queue and step."""
@@ -169,8 +166,7 @@ class PoolSettings:
         found = tuple(checked_list(orders, f"orders for {self.sku!r}"))
         for order in found:
             if not isinstance(order, Order):
-                message = f"{shortened(order)} among the orders for {self.sku!r} is not an Order"
-                raise InvalidInput(message)
+                raise InvalidInput(f"{shortened(order)} among the orders for {self.sku!r} is not an Order")
             check_own_id(order.order_id)
         return op.ReserveMany(self.sku, found, self.hold_ms, partial)
 
@@ -211,8 +207,7 @@ class PoolSettings:
     def settle_many(self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str]) -> op.SettleMany:
         """Check all ids. A single string is refused, because its characters would be taken for order ids."""
         if isinstance(order_ids, str):
-            message = f"{shortened(order_ids)} is a single order id; give the orders to be {state} as a list"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{shortened(order_ids)} is a single order id; give the orders to be {state} as a list")
         found = checked_list(order_ids, f"orders to be {state}")
         return op.SettleMany(self.sku, state, tuple(checked_id(order_id, "order id") for order_id in found))
 
@@ -236,8 +231,7 @@ def checked_epoch(sku: str, epoch: int) -> int:
 def checked_flag(value: object, name: str) -> bool:
     """Return an argument that must be True or False: a text such as "no" counts as true elsewhere."""
     if type(value) is not bool:
-        message = f"{name}={shortened(value)} is not True or False"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{name}={shortened(value)} is not True or False")
     return value
 
 
@@ -246,17 +240,14 @@ def checked_list(items: Iterable[ItemT], what: str) -> Iterator[ItemT]:
     try:
         return iter(items)
     except TypeError:
-        message = f"{what}: {shortened(items)} is not a list"
-        raise InvalidInput(message) from None
+        raise InvalidInput(f"{what}: {shortened(items)} is not a list") from None
 
 
 def _check_number_of(sku: str, value: int, what: str, least: int, most: int) -> None:
     if type(value) is not int:
-        message = f"{what} {shortened(value)} of {sku!r} is not a whole number"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} {shortened(value)} of {sku!r} is not a whole number")
     if not least <= value <= most:
-        message = f"{what} {shortened(value)} of {sku!r} must be between {least:,} and {most:,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} {shortened(value)} of {sku!r} must be between {least:,} and {most:,}")
 
 
 def checked_decided(order_id: str, holder_id: str | None) -> tuple[str, str | None]:
@@ -274,8 +265,7 @@ def as_order(order: Order | str, quantity: int, customer_id: str | None) -> Orde
         raise InvalidInput(message)
     elif type(quantity) is not int or 1 != quantity != order.quantity:
         what = f"quantity {shortened(quantity)} beside order {shortened(order.order_id)}"
-        message = f"{what}, which has {order.quantity}, is not allowed"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what}, which has {order.quantity}, is not allowed")
     if "~" in order.order_id:  # nearly no id has one
         check_own_id(order.order_id)
     return order
@@ -285,10 +275,9 @@ def checked_verdicts(verdicts: Mapping[str, Verdict]) -> Mapping[str, Verdict]:
     """Return a resolver's verdicts. Raises InvalidInput for an invalid one, before anything is changed."""
     for order_id, verdict in verdicts.items():
         if verdict not in VERDICTS:
-            message = (
+            raise InvalidInput(
                 f"the resolver returned {verdict!r} for order {order_id!r}; it must return one of {', '.join(VERDICTS)}"
             )
-            raise InvalidInput(message)
     return verdicts
 
 
@@ -297,5 +286,4 @@ def _check_keep_on(keep_on: KeepOn) -> None:
     found: tuple[object, ...] = keep_on if isinstance(keep_on, tuple) else (keep_on,)
     for kind in found:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            message = f"keep_on={shortened(keep_on)} is not an exception type or a tuple of them"
-            raise InvalidInput(message)
+            raise InvalidInput(f"keep_on={shortened(keep_on)} is not an exception type or a tuple of them")

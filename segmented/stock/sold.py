@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from collections.abc import Callable
+from typing import Generic, Literal, TypeVar
 
 from segmented.models.orders import OrderState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ToldT = TypeVar("ToldT")
 SoldState = OrderState | Literal["unknown"]
@@ -20,7 +18,6 @@ class Sold(Generic[ToldT]):
     def __init__(
         self, order_id: str, state: SoldState, quantity: int, tell: Callable[[], ToldT], *, replay: bool
     ) -> None:
-        """Create the answer of one call."""
         self.order_id = order_id
         self.state = state
         self.quantity = quantity

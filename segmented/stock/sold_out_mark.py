@@ -13,8 +13,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import events
-from segmented.clock import in_seconds
-from segmented.errors import InvalidInput
+from segmented.clock import Clock, Duration, in_seconds
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.events.table import sku_label
 from segmented.models import Closed, LimitReached, SoldOut, shortened
 from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented import protocol as op
-    from segmented.clock import Clock, Duration
-    from segmented.errors import SegmentedError
     from segmented.models import Granted, Order, Refusal, Taken
     from segmented.plans import Plan
 
@@ -44,8 +42,7 @@ class SoldOutMark:
         """Create a mark that lasts as long as `lasts`; 0 turns it off."""
         seconds = in_seconds(lasts)
         if type(seconds) not in {int, float} or not 0 <= seconds <= SECONDS_MAX:
-            message = f"sold-out mark of {shortened(seconds)} s must be between 0 and {SECONDS_MAX:g} s"
-            raise InvalidInput(message)
+            raise InvalidInput(f"sold-out mark of {shortened(seconds)} s must be between 0 and {SECONDS_MAX:g} s")
         self.seconds = seconds
         self._clock = clock
         self._guard = Lock()

@@ -9,11 +9,8 @@ from __future__ import annotations
 import tempfile
 import weakref
 from array import array
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import IO
+from collections.abc import Iterable, Iterator
+from typing import IO, Final
 
 ORDERS_EACH: Final = 4_096
 """Orders in one part."""
@@ -30,7 +27,6 @@ class Spill:
     """Lines by order id. A line begins with the id, and a tab if anything follows."""
 
     def __init__(self, order_count: int) -> None:
-        """Create an empty spill with parts for about that many orders."""
         self.part_count = 1
         while self.part_count < PARTS_MAX and self.part_count * ORDERS_EACH < order_count:
             self.part_count *= 2

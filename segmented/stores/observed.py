@@ -106,7 +106,6 @@ class Tally:
     """Counts the answers of one store, for the sinks of this process, in the thread of the hub."""
 
     def __init__(self) -> None:
-        """Count from here on."""
         self._held: OrderedDict[str, tuple[float, str]] = OrderedDict()
         orders = (op.Reserve, op.Expire, op.ReturnUnits)
         many = (op.ReserveMany, op.QueueOrders, op.SettleMany)

@@ -13,14 +13,12 @@ from math import inf
 from secrets import token_hex
 from typing import TYPE_CHECKING, ClassVar
 
-from segmented.clock import Stillness
-from segmented.plans.line import Line
+from segmented.clock import Clock, Stillness
+from segmented.plans.line import Line, Offer, Place
 from segmented.plans.tasks import OfOneLoop
 from segmented.process import BeginsAnew
 
 if TYPE_CHECKING:
-    from segmented.clock import Clock
-    from segmented.plans.line import Offer, Place
     from segmented.protocol import Operation
 
 OWN_RELEASES_MAX = 1_000
@@ -34,7 +32,6 @@ class Wake:
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        """Create one that has not been set."""
         self._lock = threading.Lock()
         self._lock.acquire()
 
@@ -57,7 +54,6 @@ class OwnReleases:
     """Releases of this process. Their reply wakes the next waiter, so their later messages must not wake it again."""
 
     def __init__(self) -> None:
-        """Create an empty record."""
         self._own_releases: set[str] = set()
 
     def note_release(self, holder_id: str) -> None:

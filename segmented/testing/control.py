@@ -93,7 +93,6 @@ class Control:
     """The worker's side, for all its threads and the processes it forks."""
 
     def __init__(self, folder: Path) -> None:
-        """Create the worker's side in the control folder, and open the list of passages."""
         self._folder = folder
         self._passed = os.open(folder / PASSED, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._read: tuple[object, list[Strike]] = (None, [])
@@ -187,8 +186,7 @@ def checked_point(point: str) -> str:
     near = get_close_matches(point, known, n=1)
     meant = f" (did you mean {near[0]!r}?)" if near else ""
     plain = ", ".join(known[: 1 + len(STEPS) * len(SIDES)])
-    message = (
+    raise InvalidInput(
         f"there is no point {point!r}{meant}: known are {plain}, and before: and after: with the name of an operation: "
         f"{', '.join(operation_names())}"
     )
-    raise InvalidInput(message)

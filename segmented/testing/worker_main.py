@@ -13,12 +13,10 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Final
 
 GUARD: Final = "guard"
 """File in the control folder with the process id of the guard that kills the worker when its test is gone."""

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.testing import control, session, worker_main
-from segmented.testing.control import checked_point
+from segmented.testing.control import Scope, Strike, checked_point
 from segmented.testing.worker_main import DISMISSED, GUARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from segmented.testing.control import Scope, Strike
 
 READY_SECONDS: Final = 60.0
 REACH_SECONDS: Final = 30.0
@@ -56,8 +55,7 @@ class Launch:
     def __post_init__(self) -> None:
         """Raise InvalidInput for parameters that cannot start a worker."""
         if self.concurrency < 1:
-            message = f"concurrency is {self.concurrency}: a worker takes 1 message at a time or more"
-            raise InvalidInput(message)
+            raise InvalidInput(f"concurrency is {self.concurrency}: a worker takes 1 message at a time or more")
 
     def command(self, *fds: int) -> list[str]:
         """Return the command as a list of arguments."""
@@ -141,8 +139,7 @@ class WorkerProcess:
         while not self._is_gone:
             self._is_gone = self._is_killed()
             if not self._is_gone and time.monotonic() > deadline:
-                message = f"processes of worker {self.pid} were not gone within {END_SECONDS:g} s of SIGKILL"
-                raise WorkerTrouble(message)
+                raise WorkerTrouble(f"processes of worker {self.pid} were not gone within {END_SECONDS:g} s of SIGKILL")
             if not self._is_gone:
                 time.sleep(LOOK_SECONDS)
 
@@ -250,8 +247,7 @@ class WorkerProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         if not self.is_running:
-            message = f"worker {self.pid} is gone, and cannot be sent {number.name}"
-            raise WorkerTrouble(message)
+            raise WorkerTrouble(f"worker {self.pid} is gone, and cannot be sent {number.name}")
         os.killpg(self.pid, number)
 
     def _is_stopped(self) -> bool:
@@ -292,8 +288,7 @@ class WorkerProcess:
                 message = f"worker {self.pid} {failed}: it ended with code {self._process.wait()}{self._last_words()}"
                 raise WorkerTrouble(message)
             if time.monotonic() > deadline:
-                message = f"worker {self.pid} {failed} within {seconds:g} s{self._last_words()}"
-                raise WorkerTrouble(message)
+                raise WorkerTrouble(f"worker {self.pid} {failed} within {seconds:g} s{self._last_words()}")
             time.sleep(LOOK_SECONDS)
 
     def _last_words(self) -> str:
@@ -308,6 +303,5 @@ def _ends(fd: int, seconds: float) -> bool:
 
 def _checked_nth(nth: int) -> int:
     if nth < 1:
-        message = f"nth is {nth}: the first passage is 1"
-        raise InvalidInput(message)
+        raise InvalidInput(f"nth is {nth}: the first passage is 1")
     return nth

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import kombu
 import kombu.message
@@ -19,12 +20,7 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from segmented.orders.postgresql import FAILED
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from segmented.testing.control import ACK, COMMIT, POPPED, PUBLISH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from segmented.testing.control import Control
+from segmented.testing.control import ACK, COMMIT, POPPED, PUBLISH, Control
 
 BEGUN: Final = "segmented_begun"
 """Key in a connection's info: BEGIN opened a transaction, so that its statements do not commit on their own."""

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from segmented.celery.beat.schedule import Schedule as Schedule
     from segmented.celery.beat.scheduler import Scheduler as Scheduler
 
-LATE: Final = {
-    "Schedule": "segmented.celery.beat.schedule",
-    "Scheduler": "segmented.celery.beat.scheduler",
-}
+LATE: Final = {"Schedule": "segmented.celery.beat.schedule", "Scheduler": "segmented.celery.beat.scheduler"}
 """Names that are imported on first use, and their modules."""
 
 if not TYPE_CHECKING:  # a type checker would otherwise accept any name

@@ -13,7 +13,7 @@ from celery.beat import ScheduleEntry
 from celery.schedules import crontab, maybe_schedule, schedule, solar
 from kombu.utils import json as kombu_json
 
-from segmented.celery.beat.slots import described, is_known
+from segmented.celery.beat.slots import AnySchedule, described, is_known
 from segmented.errors import InvalidInput
 from segmented.errors.base import FOREIGN
 from segmented.locks.durations import checked_name
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-    from segmented.celery.beat.slots import AnySchedule
 
 PRINT_LENGTH: Final = 16
 
@@ -60,8 +59,7 @@ def read_state(text: str) -> EntryState:
             return state
     except FOREIGN:
         pass
-    message = f"its state is not one: {text[:80]!r}"
-    raise InvalidInput(message)
+    raise InvalidInput(f"its state is not one: {text[:80]!r}")
 
 
 def print_of(found: AnySchedule) -> str:
@@ -86,14 +84,12 @@ def written_entry(  # of one entry, given by name
     with suppress(*FOREIGN):  # such as of a time that no timedelta has
         found = maybe_schedule(cast("Any", schedule), app=app) if is_schedule else None
     if found is None or not is_known(found):
-        message = (
+        raise InvalidInput(
             f"entry {name!r} has a schedule of {schedule!r}: give seconds, a timedelta, or Celery's schedule, crontab "
             "or solar; any other kind goes into beat_schedule"
         )
-        raise InvalidInput(message)
     if not task or not isinstance(cast("object", task), str):
-        message = f"entry {name!r} needs the name of its task, not {task!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"entry {name!r} needs the name of its task, not {task!r}")
     said = {
         "task": task,
         "schedule": described(found),
@@ -119,8 +115,7 @@ def read_entry(app: Celery, name: str, text: str) -> ScheduleEntry:
         entry = {"args": args, "kwargs": kwargs, "options": options, "schedule": found}
         return ScheduleEntry(checked_name(name, "an entry"), str(said["task"]), app=app, **entry)
     except FOREIGN as error:
-        message = f"its definition cannot be read ({type(error).__name__}: {error})"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"its definition cannot be read ({type(error).__name__}: {error})") from error
 
 
 def _schedule_of(app: Celery, said: dict[str, Any]) -> AnySchedule:

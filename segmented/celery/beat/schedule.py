@@ -49,7 +49,6 @@ class Schedule:
     """
 
     def __init__(self, app: Celery) -> None:
-        """Create it for an app, whose settings say where the schedule is."""
         self.app = app
         self._said = settings_of(app)
 
@@ -70,13 +69,11 @@ class Schedule:
         """
         name = checked_name(name, "an entry")
         if name in (self.app.conf.beat_schedule or {}):
-            message = f"entry {name!r} is in beat_schedule of the code: change it there"
-            raise InvalidInput(message)
+            raise InvalidInput(f"entry {name!r} is in beat_schedule of the code: change it there")
         text = written_entry(self.app, name, task=task, schedule=schedule, args=args, kwargs=kwargs, options=options)
         with self._opened() as store:
             if isinstance(store.execute(ChangeEntry(self._said.namespace, name, "keep", text)), EntriesFull):
-                message = f"the schedule has {ENTRIES_MAX:,} entries, the maximum: remove some first"
-                raise InvalidInput(message)
+                raise InvalidInput(f"the schedule has {ENTRIES_MAX:,} entries, the maximum: remove some first")
 
     def remove(self, name: str) -> bool:
         """Remove an entry with its state. Returns whether it was there."""

@@ -24,29 +24,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
 
-from celery import beat
+from celery import Celery, beat
 
 from segmented.celery.beat import slots
 from segmented.celery.beat.entries import EntryState, print_of, read_entry, read_state
-from segmented.celery.beat.settings import open_store, settings_of
-from segmented.clock import checked_clock
+from segmented.celery.beat.settings import BeatSettings, open_store, settings_of
+from segmented.clock import Clock, checked_clock
 from segmented.errors import AcquireTimeout, InvalidInput, SegmentedError
 from segmented.errors.base import FOREIGN
 from segmented.locks import Lock
 from segmented.locks.durations import OwnName
-from segmented.models.beat import BeatSuperseded, EntryDiffers, EntryEarly
+from segmented.models.beat import BeatRead, BeatSuperseded, EntryDiffers, EntryEarly
 from segmented.process import EXIT_INVALID_INPUT, tell
 from segmented.protocol import LeadBeat, MoveEntry, ReadBeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from celery import Celery
-
-    from segmented.celery.beat.settings import BeatSettings
-    from segmented.clock import Clock
     from segmented.locks import Lease
-    from segmented.models.beat import BeatRead
     from segmented.plans.drivers import Store
 
 IDS: Final = UUID("5f1d5e5c-6f0f-4e7e-9a0e-3a2b7d0c9c11")
@@ -148,8 +143,7 @@ class Scheduler(beat.Scheduler):
                 entry: Any = self.Entry(**{**said, "name": name, "app": self.app})
                 _ = entry.schedule.is_due, entry.task + ""
             except FOREIGN as error:
-                message = f"entry {name!r} of beat_schedule cannot be read: {error}"
-                raise InvalidInput(message) from error
+                raise InvalidInput(f"entry {name!r} of beat_schedule cannot be read: {error}") from error
         return dict(found)
 
     def _tick(self) -> float:
@@ -410,8 +404,7 @@ class Scheduler(beat.Scheduler):
 
     def _ready(self) -> tuple[BeatSettings, Store]:
         if self._said is None or self._store is None:
-            message = "the scheduler was created lazily, for its banner alone"
-            raise InvalidInput(message)
+            raise InvalidInput("the scheduler was created lazily, for its banner alone")
         return self._said, self._store
 
     def _tell(self, sentence: str) -> None:

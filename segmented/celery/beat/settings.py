@@ -48,8 +48,7 @@ def settings_of(app: Celery) -> BeatSettings:
     conf: Any = app.conf
     delivery = conf.get("beat_delivery") or DELIVERIES[0]
     if delivery not in DELIVERIES:
-        message = f"beat_delivery is {delivery!r}: give one of {', '.join(DELIVERIES)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"beat_delivery is {delivery!r}: give one of {', '.join(DELIVERIES)}")
     ttl, late = conf.get("beat_ttl"), conf.get("beat_catch_up")
     namespace: str = checked_namespace(conf.get("beat_namespace") or app.main or "celery")
     return BeatSettings(
@@ -73,6 +72,5 @@ def _url(app: Celery) -> str:
     conf: Any = app.conf
     url: str | None = conf.get("beat_url") or conf.get("once_url")
     if not url:
-        message = f"the app {app.main!r} has no beat_url: set it to the Redis server of the schedule"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the app {app.main!r} has no beat_url: set it to the Redis server of the schedule")
     return url

@@ -28,7 +28,6 @@ class Book:
     """The state of all orders in one run."""
 
     def __init__(self, orders: Mapping[OrderKey, FileOrder]) -> None:
-        """Create a book in which no order is decided or submitted."""
         self.orders = orders
         self.outcomes: dict[OrderKey, Outcome] = {}
         self.counts: Counter[OrderState] = Counter()

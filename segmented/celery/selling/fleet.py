@@ -60,7 +60,6 @@ class Fleet:
     """A number of workers that run from `start` to the end of the `with` statement."""
 
     def __init__(self, settings: WorkerSettings, count: int) -> None:
-        """Create a fleet without starting a worker."""
         self.restarted = 0
         self._environment = {**os.environ, **settings.environment()}
         self._count = count
@@ -91,8 +90,7 @@ class Fleet:
                 continue
             self._deaths += 1
             if (code >= 0 and not self._has_decided) or self._deaths > DEATHS_MAX:
-                message = f"{worker.name} {_ended(code)}; its last output:\n{worker.tail()}"
-                raise SegmentedError(message)
+                raise SegmentedError(f"{worker.name} {_ended(code)}; its last output:\n{worker.tail()}")
             self._bury(worker)
             self._workers[index] = self._start(worker.name)
             self.restarted += 1

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from segmented.errors import InvalidInput
 from segmented.models.ids import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 FIELDS: Final = ("order_id", "quantity", "customer_id", "sku")
 REQUIRED: Final = FIELDS[:2]
@@ -142,21 +140,18 @@ def parse_map(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         starts = list(_MAPPED.finditer(text))
         if not starts or starts[0].start():
-            message = f"--map {text!r} should be FIELD=COLUMN,...; the fields are {', '.join(FIELDS)}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"--map {text!r} should be FIELD=COLUMN,...; the fields are {', '.join(FIELDS)}")
         ends = [one.start() for one in starts[1:]] + [len(text)]
         for start, end in zip(starts, ends, strict=True):
             field, column = start[1], text[start.end() : end].strip()
             if field not in FIELDS or field in found:
                 why = "is named twice" if field in found else f"is not one of {', '.join(FIELDS)}"
-                message = f"--map {text!r}: the field {field!r} {why}"
-                raise InvalidInput(message)
+                raise InvalidInput(f"--map {text!r}: the field {field!r} {why}")
             is_quoted = len(column) > 1 and column[0] == column[-1] and column[0] in "\"'"
             found[field] = column[1:-1] if is_quoted else column
     for field in REQUIRED:
         if found.get(field) == "":
-            message = f"--map {field}= names no column"
-            raise InvalidInput(message)
+            raise InvalidInput(f"--map {field}= names no column")
     return found
 
 
@@ -194,20 +189,17 @@ def find_columns(where: str, header: Sequence[str], reading: Reading) -> Columns
         chosen["customer_id"] = "customer_id"
     if reading.quantity is not None:
         if "quantity" in mapped:
-            message = (
+            raise InvalidInput(
                 f"--quantity {reading.quantity} and --map quantity={mapped['quantity']} both say the units: give one"
             )
-            raise InvalidInput(message)
         chosen["quantity"] = None
     at: dict[str, int] = {}
     for field, column in (chosen | mapped).items():
         count = names.count(column.casefold()) if column else 0
         if count > 1:
-            message = f"{where}: the header names the column {column} {count} times"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{where}: the header names the column {column} {count} times")
         if column and not count and field in mapped:
-            message = f"{where}: there is no column {column!r} for --map {field}=; {shown}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{where}: there is no column {column!r} for --map {field}=; {shown}")
         if column and count:
             at[field] = names.index(column.casefold())
     missing = [field for field in REQUIRED if field not in at and (field == "order_id" or reading.quantity is None)]
@@ -217,8 +209,7 @@ def find_columns(where: str, header: Sequence[str], reading: Reading) -> Columns
         if "quantity" in missing and listing is not None:
             message = f"{where}: the column {listing!r} lists the items of an order in one cell: export a line per item"
             raise InvalidInput(message)
-        message = f"{where}: the header lacks the {lacks}: add {_to_type(header, at, found)}; {shown}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{where}: the header lacks the {lacks}: add {_to_type(header, at, found)}; {shown}")
     own_units = found.quantity.casefold() if found.quantity else ""
     return Columns(
         found,
@@ -244,15 +235,13 @@ def _places(names: Sequence[str], wanted: Iterable[str], taken: Mapping[str, int
 
 def _format(where: str, shown: str, names: frozenset[str], wanted: str | None) -> Format:
     if wanted is not None and wanted not in NAMES:
-        message = f"--format {wanted!r} is not known: it is one of {', '.join(NAMES)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--format {wanted!r} is not known: it is one of {', '.join(NAMES)}")
     if wanted == OWN.name or (wanted is None and names.issuperset(REQUIRED)):
         return OWN
     candidates = [one for one in FORMATS if wanted in {None, one.name}]
     found = next((one for one in candidates if one.is_header(names)), None)
     if found is None and wanted is not None:
-        message = f"{where}it is not the header of {wanted}, which has {candidates[0].order_id!r}; {shown}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{where}it is not the header of {wanted}, which has {candidates[0].order_id!r}; {shown}")
     return found or OWN
 
 
@@ -261,8 +250,7 @@ def _filter(where: str, text: str, header: Sequence[str], shown: str) -> Filter:
         for sign in ("!=", "="):
             if name and text.casefold().startswith(f"{name.casefold()}{sign}"):
                 return Filter(at, is_equal=sign == "=", value=text[len(name) + len(sign) :].strip().casefold())
-    message = f"{where}: --where {text!r} should be COLUMN=VALUE or COLUMN!=VALUE; {shown}"
-    raise InvalidInput(message)
+    raise InvalidInput(f"{where}: --where {text!r} should be COLUMN=VALUE or COLUMN!=VALUE; {shown}")
 
 
 _GUESSES: Final = {

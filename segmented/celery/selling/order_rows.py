@@ -14,21 +14,18 @@ from contextlib import closing
 from datetime import date, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from xml.etree.ElementTree import ParseError, fromstring
+from xml.etree.ElementTree import ParseError
 
-from segmented.celery.selling.order_formats import is_unquoted
+from segmented.celery.selling.order_formats import Reading, is_unquoted
 from segmented.errors import InvalidInput
 from segmented.files import MIB, bounded_lines
 from segmented.imports import needs
-from segmented.models.ids import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator
     from io import BufferedReader
     from pathlib import Path
-    from xml.etree.ElementTree import Element
 
-    from segmented.celery.selling.order_formats import Reading
 
 LARGER: Final = ": allow more with --size-max MIB"
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -47,8 +44,6 @@ DELIMITERS: Final = (",", ";", "\t", "|")
 NAMED: Final = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 EXACT_MAX: Final = 10**15
 """Excel keeps 15 digits of a number."""
-COLUMNS_MAX: Final = 16_384
-"""Columns of a sheet."""
 _SEPARATOR_LINE: Final = re.compile(r'\s*"?sep=(.)"?[,;\s]*', re.IGNORECASE | re.DOTALL)
 _BROKEN: Final = (
     zipfile.BadZipFile, KeyError, ValueError, TypeError, IndexError, AttributeError, EOFError, ParseError, zlib.error,
@@ -57,30 +52,24 @@ _BROKEN: Final = (
 Row = tuple[int, list[str]]
 
 
-def read_rows(path: Path, reading: Reading, note: Callable[[str], None] = lambda _: None) -> Generator[Row]:
-    """Yield each non-blank row with its line, its fields without blanks around them. Raises InvalidInput.
-
-    `note` gets what the reader of a sheet may not expect.
-    """
+def read_rows(path: Path, reading: Reading) -> Generator[Row]:
+    """Yield each non-blank row with its line, its fields without blanks around them. Raises InvalidInput."""
     delimiter, encoding, size_max = _one_character(reading.delimiter), _known(reading.encoding), reading.size_max
     try:
         with path.open("rb") as raw:
             start = raw.peek(4)[:4]
             if start.startswith(ZIP_MAGIC):
-                yield from _excel(path, raw, reading, note)
+                yield from _excel(path, raw, reading)
                 return
             _check_text(path, start, reading.sheet)
             with gzip.GzipFile(fileobj=raw) if start.startswith(GZIP_MAGIC) else raw as unpacked:
                 yield from _csv(path, _lines(path, unpacked, size_max, encoding), delimiter)
     except FileNotFoundError as error:
-        message = f"{path} does not exist"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{path} does not exist") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        message = f"{path} is not a whole gzip file: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{path} is not a whole gzip file: {error}") from error
     except OSError as error:
-        message = f"{path} cannot be read: {error.strerror or error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _one_character(delimiter: str | None) -> str | None:
@@ -88,8 +77,7 @@ def _one_character(delimiter: str | None) -> str | None:
         return None
     found = NAMED.get(delimiter.casefold(), delimiter)
     if len(found) != 1 or found in '"\r\n':
-        message = f"--delimiter {delimiter!r} is not one character, nor one of {', '.join(NAMED)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--delimiter {delimiter!r} is not one character, nor one of {', '.join(NAMED)}")
     return found
 
 
@@ -106,11 +94,9 @@ def _known(encoding: str | None) -> str | None:
 
 def _check_text(path: Path, start: bytes, sheet: str | None) -> None:
     if start.startswith(OLE_MAGIC):
-        message = f"{path} is an Excel file of the old kind, .xls: save it as .xlsx or CSV"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{path} is an Excel file of the old kind, .xls: save it as .xlsx or CSV")
     if sheet is not None:
-        message = f"{path} is not an Excel file, so it has no --sheet {sheet!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{path} is not an Excel file, so it has no --sheet {sheet!r}")
 
 
 def _csv(path: Path, lines: Iterator[str], delimiter: str | None) -> Iterator[Row]:
@@ -139,8 +125,7 @@ def _csv(path: Path, lines: Iterator[str], delimiter: str | None) -> Iterator[Ro
         try:
             row = next(reader, None)
         except csv.Error as error:
-            message = f"{path}, line {line}: not a row of {kind}: {error}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{path}, line {line}: not a row of {kind}: {error}") from error
         if row is None:
             return
         if any(field.strip() for field in row):
@@ -158,16 +143,13 @@ def _lines(path: Path, raw: BufferedReader | gzip.GzipFile, size_max: int, encod
         for number, line in bounded_lines(lines, path, size_max=size_max, of="orders", cure=LARGER):
             decoded = line.decode(name if text is None else "utf-8")
             if "\0" in decoded and encoding is None and number == 1:
-                message = f"{path}, line 1: it has NUL characters: if it is UTF-16, add --encoding utf-16-le"
-                raise InvalidInput(message)
+                raise InvalidInput(f"{path}, line 1: it has NUL characters: if it is UTF-16, add --encoding utf-16-le")
             yield decoded.removeprefix(BYTE_ORDER_MARK) if number == 1 else decoded
     except UnicodeDecodeError as error:
         said = "UTF-8: name its encoding, as --encoding cp1252" if name == "utf-8" and encoding is None else name
-        message = f"{path}, line {number}: byte 0x{error.object[error.start]:02x} is not {said}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{path}, line {number}: byte 0x{error.object[error.start]:02x} is not {said}") from error
     except UnicodeError as error:  # of codecs that name no byte
-        message = f"{path}, line {number}: it is not {name}: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{path}, line {number}: it is not {name}: {error}") from error
     finally:
         if text is not None:
             text.detach()  # the file is its opener's to close
@@ -182,12 +164,11 @@ class _InUtf8(NamedTuple):
         return self.text.readline(size).encode("utf-8", "surrogatepass")
 
 
-def _excel(path: Path, raw: BufferedReader, reading: Reading, note: Callable[[str], None]) -> Iterator[Row]:
+def _excel(path: Path, raw: BufferedReader, reading: Reading) -> Iterator[Row]:
     try:
         import openpyxl  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
-        message = f"{needs(f'{path} is an Excel file, which', 'openpyxl')}; or save it as CSV"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{needs(f'{path} is an Excel file, which', 'openpyxl')}; or save it as CSV") from error
     try:
         _check_size(path, raw, reading.size_max)
         with warnings.catch_warnings():
@@ -195,18 +176,12 @@ def _excel(path: Path, raw: BufferedReader, reading: Reading, note: Callable[[st
             book = openpyxl.load_workbook(raw, read_only=True, data_only=True)
             with closing(book):
                 chosen = _sheet(path, {one.title: one for one in book.worksheets}, reading.sheet)
-                hidden, hidden_rows = _hidden(raw, chosen.title), 0
-                header: list[str] = []
+                width = 0
                 for line, row in enumerate(chosen.iter_rows(values_only=True), start=1):
                     fields = [_text(value) for value in row]
                     if any(fields):
-                        header = header or fields
-                        hidden_rows += header is not fields and line in hidden.rows
-                        yield line, fields + [""] * (len(header) - len(fields))  # a row may lack its last cells
-                if hidden_rows:
-                    note(f"{counted(hidden_rows, 'row')} that Excel hides, sold like the others")
-                if columns := [name for at, name in enumerate(header, start=1) if name and at in hidden.columns]:
-                    note(f"columns that Excel hides, read like the others: {', '.join(columns)}")
+                        width = width or len(fields)
+                        yield line, fields + [""] * (width - len(fields))  # a row may lack its last cells
     except InvalidInput:
         raise
     except _BROKEN as error:
@@ -214,74 +189,26 @@ def _excel(path: Path, raw: BufferedReader, reading: Reading, note: Callable[[st
         raise InvalidInput(message) from error
 
 
-class _Hidden(NamedTuple):
-    """The numbers of a sheet's hidden rows and columns, from 1."""
-
-    rows: frozenset[int] = frozenset()
-    columns: frozenset[int] = frozenset()
-
-
-_HIDDEN: Final = re.compile(rb"""<(?:\w+:)?(row|col)\s(?=[^>]*?\bhidden=["'](?:1|true)["'])([^>]*)>""")
-_NUMBER: Final = re.compile(rb"""(?:^|\s)(r|min|max)=["'](\d{1,7})["']""")
-RELATION: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
-
-
-def _hidden(raw: BufferedReader, title: str) -> _Hidden:
-    """Return what the file hides of a sheet: reading rows as a stream, openpyxl does not tell."""
-    rows, columns = set[int](), set[int]()
-    with zipfile.ZipFile(raw) as packed:
-        try:
-            names = {one.get("name"): one.get(RELATION) for one in _elements(packed, "xl/workbook.xml", "sheet")}
-            parts = {
-                one.get("Id"): one.get("Target", "")
-                for one in _elements(packed, "xl/_rels/workbook.xml.rels", "Relationship")
-            }
-            target = parts[names[title]]
-            part = packed.open(target[1:] if target.startswith("/") else f"xl/{target}")
-        except KeyError:  # a file with other names for its parts, which Excel does not write
-            return _Hidden()
-        with part:
-            rest = b""
-            while chunk := part.read(MIB):
-                text, start, last = (rest + chunk).rpartition(b"<")
-                rest = start + last
-                for tag in _HIDDEN.finditer(text):
-                    number = {name: int(digits) for name, digits in _NUMBER.findall(tag[2])}
-                    if tag[1] == b"row":
-                        rows.add(number.get(b"r", 0))
-                    elif number.keys() >= {b"min", b"max"}:
-                        columns.update(range(number[b"min"], min(number[b"max"], COLUMNS_MAX) + 1))
-    return _Hidden(frozenset(rows), frozenset(columns))
-
-
-def _elements(packed: zipfile.ZipFile, part: str, name: str) -> list[Element]:
-    return [one for one in fromstring(packed.read(part)).iter() if one.tag.rpartition("}")[2] == name]  # noqa: S314  # openpyxl reads it, too
-
-
 def _check_size(path: Path, raw: BufferedReader, size_max: int) -> None:
     with zipfile.ZipFile(raw) as packed:
         size = sum(info.file_size for info in packed.infolist())
     if size > size_max * MIB:
-        message = f"{path} is larger than {size_max:,} MiB, unpacked: allow more with --size-max MIB"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{path} is larger than {size_max:,} MiB, unpacked: allow more with --size-max MIB")
 
 
 def _sheet(path: Path, sheets: dict[str, Any], wanted: str | None) -> Any:  # noqa: ANN401  # openpyxl has no types
     if not sheets:
-        message = f"{path} has no sheet with cells, only charts: save the sheet of the orders as .xlsx or CSV"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{path} has no sheet with cells, only charts: save the sheet of the orders as .xlsx or CSV")
     for one in sheets.values():
         one.reset_dimensions()  # some programs write wrong ones
     named = ", ".join(map(repr, sheets))
     if wanted is not None:
         if wanted not in sheets:
-            message = f"{path} has no sheet {wanted!r}: its sheets are {named}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{path} has no sheet {wanted!r}: its sheets are {named}")
         return sheets[wanted]
     filled = [one for one in sheets.values() if any(any(row) for row in one.iter_rows(max_row=5, values_only=True))]
     if len(filled) > 1:
-        message = f"{path} has {len(filled)} sheets, {named}: name one with --sheet"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{path} has {len(filled)} sheets, {named}: name one with --sheet")
     return filled[0] if filled else next(iter(sheets.values()))
 
 

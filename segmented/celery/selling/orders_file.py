@@ -90,16 +90,14 @@ def read_orders(path: Path, reading: Reading = PLAIN, *, tell: Callable[[Fate], 
 
     Raises InvalidInput.
     """
-    notes: list[str] = []
-    with closing(read_rows(path, reading, notes.append)) as rows:
+    with closing(read_rows(path, reading)) as rows:
         line, header = next(rows, (0, []))
         if not header:
-            message = f"{path} is empty"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{path} is empty")
         found = _Orders(path, find_columns(f"{path}, line {line}", header, reading), reading)
         for number, row in rows:
             found.add(number, row, tell)
-    return found.whole(tuple(notes))
+    return found.whole()
 
 
 class _LeftOutError(Exception):
@@ -163,8 +161,8 @@ class _Orders:
             order_id, sku, quantity = (shown.get(self._columns.at.get(name, -1), "") for name in SHOWN)
             tell(Fate(line, order_id, sku, quantity or str(self._reading.quantity or ""), fate))
 
-    def whole(self, notes: tuple[str, ...]) -> OrdersFile:
-        """Return what was read, with `notes` on its rows.
+    def whole(self) -> OrdersFile:
+        """Return what was read.
 
         Raises InvalidInput for wrong lines, for options that are missing, for no order.
         """
@@ -185,7 +183,7 @@ class _Orders:
         used = {*self._columns.at.values(), *self._columns.statuses}
         names = enumerate(self._columns.header if self._columns.format is OWN else ())
         ignored = tuple(name for at, name in names if at not in used and name)
-        return OrdersFile(self._path, self._orders, self._repeated, ignored, self._notes() + notes)
+        return OrdersFile(self._path, self._orders, self._repeated, ignored, self._notes())
 
     def _nothing(self) -> str:
         if not self._left_out:
@@ -219,13 +217,11 @@ class _Orders:
         own = dict(enumerate(row)) | self._carry(row) if self._carried else row
         for one in columns.filters:
             if (own[one.at].casefold() == one.value) is not one.is_equal:
-                reason = f"--where: {columns.header[one.at]} {_shown(own[one.at])}"
-                raise _LeftOutError(reason)
+                raise _LeftOutError(f"--where: {columns.header[one.at]} {_shown(own[one.at])}")
         sku = row[columns.at["sku"]] if "sku" in columns.at else None
         if sku is not None and self._sku is not None and plain_text(sku) != self._sku:
             self._other_skus.setdefault(sku)
-            reason = f"another sku: {_shown(sku)}"
-            raise _LeftOutError(reason)
+            raise _LeftOutError(f"another sku: {_shown(sku)}")
         partly = self._partly(line, own)
         if partly is not None:
             return partly
@@ -242,14 +238,12 @@ class _Orders:
         count = len(self._columns.header)
         first = dict(enumerate(row)).get(self._columns.at["order_id"]) or next(filter(None, row))
         if first.casefold().rstrip(" :") in TOTALS:
-            reason = f"a total: {_shown(first)}"
-            raise _LeftOutError(reason)
+            raise _LeftOutError(f"a total: {_shown(first)}")
         while len(row) > count and not row[-1]:
             row = row[:-1]
         if len(row) != count:
             fields = f"{counted(len(row), 'field')}, but the header has {count}"
-            message = f"{self._path}, line {line}: {fields}: {_shown(','.join(row))}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{self._path}, line {line}: {fields}: {_shown(','.join(row))}")
         return row
 
     def _carry(self, row: Sequence[str]) -> dict[int, str]:
@@ -298,15 +292,13 @@ class _Orders:
 
     def _left_unpaid(self, line: int, unpaid: str) -> str:
         if self._reading.unpaid == "skip":
-            reason = f"unpaid: {unpaid}"
-            raise _LeftOutError(reason)
+            raise _LeftOutError(f"unpaid: {unpaid}")
         self._need("--unpaid skip", f"line {line} is not paid: {unpaid} (--unpaid sell sells it all the same)")
         return f"refused: not paid: {unpaid} (--unpaid skip leaves it out, --unpaid sell sells it)"
 
     def _skipped(self, line: int, refund: str) -> str:
         if self._reading.skip_refunds:
-            reason = f"refunds: {refund}"
-            raise _LeftOutError(reason)
+            raise _LeftOutError(f"refunds: {refund}")
         why = f"line {line} is a refund or a cancelled order: {refund}"
         self._need("--skip-refunds", why)
         return f"refused: a refund or a cancelled order: {refund} (--skip-refunds leaves it out)"
@@ -348,11 +340,9 @@ class _Orders:
         where = f"{self._path}, line {found.line}: order_id {found.order.order_id!r}"
         if len(customers) > 1:
             here = f"customer_id {found.order.customer_id!r} here and {known.order.customer_id!r}"
-            message = f"{where} has {here} in line {known.line}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{where} has {here} in line {known.line}")
         if quantity > QUANTITY_MAX:
-            message = f"{where} has more than {QUANTITY_MAX:,} units in its lines"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{where} has more than {QUANTITY_MAX:,} units in its lines")
         order = Order(found.order.order_id, quantity, next(iter(customers), None))
         self._orders[known.key] = replace(known, order=order)
         self._summed += 1
@@ -367,23 +357,20 @@ class _Orders:
         try:
             check_own_id(order_id)
         except InvalidInput as error:
-            message = f"{self._path}, line {line}: {error}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{self._path}, line {line}: {error}") from error
         return FileOrder(Order(order_id, quantity, customer), sku, line)
 
     def _text(self, line: int, name: str, value: str) -> str:
         if not 1 <= len(value) <= ORDER_ID_BYTES_MAX:
-            message = (
+            raise InvalidInput(
                 f"{self._path}, line {line}: {name} {_shown(value)} must have 1 to {ORDER_ID_BYTES_MAX} characters"
             )
-            raise InvalidInput(message)
         if is_unseen(value):
             message = f"{self._path}, line {line}: {name} {_shown(value)} has characters that cannot be printed"
             raise InvalidInput(message)
         if _SCIENTIFIC.fullmatch(value):
             said = "a spreadsheet has rounded it: format the column as text, and export it again"
-            message = f"{self._path}, line {line}: {name} {_shown(value)}: {said}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{self._path}, line {line}: {name} {_shown(value)}: {said}")
         return plain_text(value)
 
     def _whole(self, line: int, value: str) -> int:
@@ -391,8 +378,7 @@ class _Orders:
         quantity = int(whole[1]) if whole is not None else 0
         if not 1 <= quantity <= QUANTITY_MAX:
             rule = f"must be a whole number from 1 to {QUANTITY_MAX:,}"
-            message = f"{self._path}, line {line}: quantity {_shown(value)} {rule}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{self._path}, line {line}: quantity {_shown(value)} {rule}")
         return quantity
 
 

@@ -40,8 +40,7 @@ class Publisher:
             self._connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
             self._producer = self._app.amqp.Producer(self._connection)
         except KeyError as error:
-            message = f"{self._where} is not a broker that Celery knows"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{self._where} is not a broker that Celery knows") from error
         except Exception as error:  # each transport has its own errors
             message = f"no broker answers at {self._where}: {error}"
             is_refused = isinstance(error.__cause__, (AuthenticationError, AccessRefused))
@@ -85,5 +84,4 @@ class Publisher:
         try:
             yield
         except self._errors as error:
-            message = f"the broker at {self._where} did not answer: {error}"
-            raise StoreUnavailable(message) from error
+            raise StoreUnavailable(f"the broker at {self._where} did not answer: {error}") from error

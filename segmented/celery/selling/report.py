@@ -251,7 +251,6 @@ class Screen:
     """Shows the progress of a sale."""
 
     def __init__(self, console: Console, book: Book, clock: Clock) -> None:
-        """Create a display that shows nothing yet."""
         self._console = console
         self._book = book
         self._clock = clock

@@ -125,7 +125,6 @@ class Sale:
     """A file of orders, to be sold on running servers."""
 
     def __init__(self, choices: Choices, file: OrdersFile, servers: Servers, console: Console, clock: Clock) -> None:
-        """Create a sale without contacting a server."""
         self.book = Book(file.orders)
         self._choices = choices
         self._file = file
@@ -197,11 +196,10 @@ class Sale:
             named = " and ".join(
                 f"{what} {name!r}" for what, name in (("queue", state.queue), ("step", state.step)) if name is not None
             )
-            message = (
+            raise InvalidInput(
                 f"pool {state.sku!r} names {named} for its orders, so this sale cannot sell them: submit them to "
                 f"its own workers, or change it with 'segmented pool assign {state.sku}'"
             )
-            raise InvalidInput(message)
 
     def _sell(self, desk: Desk, publisher: Publisher, followers: dict[str, Follower]) -> None:
         since = self._clock.now()
@@ -271,49 +269,43 @@ def open_sale(
 
 def _check_pool(state: PoolState, stock: int, segment_count: int) -> None:
     if (state.opened, state.segment_count) != (stock, segment_count):
-        message = (
+        raise InvalidInput(
             f"pool {state.sku!r} is open with {stock_said(state.opened, state.segment_count)}, "
             f"not with {stock_said(stock, segment_count)}"
         )
-        raise InvalidInput(message)
     if not state.gated:
-        message = f"pool {state.sku!r} {UNGATED}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"pool {state.sku!r} {UNGATED}")
 
 
 def _check_rows(sku: str, state: PoolState | None, gate: Gate, stock: int, segment_count: int) -> None:
     totals = gate.totals(sku)
     if not totals.segments:
         if state is not None:
-            message = (
+            raise InvalidInput(
                 f"pool {sku!r} is open, but the order database has no rows for it: name the database it was opened "
                 "with; if that was the temporary one of an earlier sale, close the pool and sell under another sku"
             )
-            raise InvalidInput(message)
         return
     if state is None and (totals.sold or gate.stocking.opened_epoch(sku) is not None):
         units = f"{totals.sold} {plural(totals.sold, 'unit')}"
-        message = (
+        raise InvalidInput(
             f"the order database knows pool {sku!r} as open, with {units} sold, but "
             "the stock's server has no such pool: name the server it was opened on"
         )
-        raise InvalidInput(message)
     # There may be more rows than the pool shows: of removed segments, and of an unfinished restock.
     is_same = (totals.quota, len(totals.segments)) == (stock, segment_count)
     is_enough = state is not None and totals.quota >= state.stocked and len(totals.segments) >= segment_count
     if not (is_same or is_enough):
-        message = (
+        raise InvalidInput(
             f"the order database has rows for {sku!r} with {stock_said(totals.quota, len(totals.segments))}, "
             f"not with {stock_said(stock, segment_count)}"
         )
-        raise InvalidInput(message)
 
 
 class Follower:
     """Reads one pool's ledger from where it last stopped."""
 
     def __init__(self, store: RedisStore, sku: str, *, after: int) -> None:
-        """Create a reader that begins after a sequence number."""
         self._store = store
         self._sku = sku
         self._after = after

@@ -66,17 +66,15 @@ class Choices:
         _check_range("--segments", self.segment_count, SEGMENT_COUNT_MAX)
         _check_range("--workers", self.worker_count, WORKERS_MAX)
         if self.reading.sku is not None and not self.reading.sku.strip():
-            message = "--sku names no sku"
-            raise InvalidInput(message)
+            raise InvalidInput("--sku names no sku")
         if not self.republish_after >= REPUBLISH_SECONDS_MIN:
             message = f"--republish-after {self.republish_after:g} must be {REPUBLISH_SECONDS_MIN:g} second or more"
             raise InvalidInput(message)
         given = [name for name, value in (("--url", self.url), ("--database", self.database)) if value is not None]
         if self.data is not None and given:
-            message = (
+            raise InvalidInput(
                 f"--data keeps the servers that this command starts, so {' and '.join(given)} cannot be given with it"
             )
-            raise InvalidInput(message)
         if self.url is not None and not self.url.startswith(STOCK_SCHEMES):
             message = f"--url {masked(self.url)} is not a Redis URL: it should begin with {', '.join(STOCK_SCHEMES)}"
             raise InvalidInput(message)
@@ -88,14 +86,12 @@ class Choices:
         check_apart({"the orders": self.file, "--results": self.results, "--json": self.json})
         is_replacing = self.results is not None and self.results != STDOUT and self.results.is_file()
         if is_replacing and not self.force:
-            message = f"--results {self.results} exists: name another file, or give --force to replace it"
-            raise InvalidInput(message)
+            raise InvalidInput(f"--results {self.results} exists: name another file, or give --force to replace it")
 
 
 def _check_range(option: str, value: int, most: int) -> None:
     if not 1 <= value <= most:
-        message = f"{option} {value} must be between 1 and {most:,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{option} {value} must be between 1 and {most:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +107,7 @@ class Servers:
         for server in self.embedded:
             if server.wait(0):
                 last = "".join(f": {line}" for line in server.log_tail(1))
-                message = f"{server.name} (process {server.pid}) has stopped by itself{last}"
-                raise SegmentedError(message)
+                raise SegmentedError(f"{server.name} (process {server.pid}) has stopped by itself{last}")
 
 
 @contextmanager

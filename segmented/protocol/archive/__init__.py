@@ -12,18 +12,16 @@ from urllib.parse import quote, unquote
 
 from segmented.errors import InvalidInput, PoolDrifted, StoreRefused
 from segmented.keys import cart_keys, directory_keys, shard_keys
-from segmented.models.archives import ENTRIES_AT_ONCE, Archiving
+from segmented.models.archives import ENTRIES_AT_ONCE, Archiving, PoolKey
 from segmented.models.ids import plural
 from segmented.models.pools import Trimmed
 from segmented.models.shards import Shard
 from segmented.protocol.base import Operation
 from segmented.protocol.pool import keys_of, kind_of
-from segmented.protocol.wire import Call, pairs_in, plain_call, scan_call, script_call, text
+from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, scan_call, script_call, text
 
 if TYPE_CHECKING:
     from segmented.models import ShardDirectory
-    from segmented.models.archives import PoolKey
-    from segmented.protocol.wire import Reply
 
 
 Change = tuple[int, int]
@@ -347,14 +345,7 @@ def cannot_forget(sku: str, reason: Refused) -> InvalidInput:
 
 
 def not_archivable(
-    sku: str,
-    *,
-    reserved: int,
-    orders: int,
-    away: int,
-    carts: int,
-    behind: int = 0,
-    purpose: Purpose = "archive",
+    sku: str, *, reserved: int, orders: int, away: int, carts: int, behind: int = 0, purpose: Purpose = "archive"
 ) -> InvalidInput:
     """Return the error for a pool in which something is left to decide."""
     name = sku.sku if isinstance(sku, Shard) else sku

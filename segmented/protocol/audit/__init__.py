@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented.keys import shard_keys
 from segmented.models.pools import Differing, Inspected, Mended, MendedKind, NumberKind, Outrun, ScannedKey, Sound
 from segmented.protocol.base import Operation
 from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.pool.foreign import moment, whole
-from segmented.protocol.wire import Call, pairs_in, plain_call, readable, scan_call, script_call
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Finish, Reply
+from segmented.protocol.wire import Call, Finish, Reply, pairs_in, plain_call, readable, scan_call, script_call
 
 AUDIT_KEPT_MS: Final = 86_400_000
 

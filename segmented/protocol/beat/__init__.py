@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from segmented.keys import beat_keys
 from segmented.models.beat import (
@@ -17,10 +17,7 @@ from segmented.models.beat import (
     EntryMoved,
 )
 from segmented.protocol.base import Operation
-from segmented.protocol.wire import pairs_in, readable, script_call, text
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Call, Reply
+from segmented.protocol.wire import Call, Reply, pairs_in, readable, script_call, text
 
 ENTRIES_MAX: Final = 10_000
 

@@ -30,11 +30,10 @@ from segmented.models.carts import cart_mismatch
 from segmented.protocol.base import Operation, Release
 from segmented.protocol.pool import STATES, keys_of, kind_of
 from segmented.protocol.pool.foreign import moment
-from segmented.protocol.wire import Call, always, pairs_in, plain_call, readable, scan_call, script_call, text
+from segmented.protocol.wire import Call, Reply, always, pairs_in, plain_call, readable, scan_call, script_call, text
 
 if TYPE_CHECKING:
     from segmented.models.pools import ScannedCarts
-    from segmented.protocol.wire import Reply
 
 CartMove = Literal["reserved", "refused", "cancelled", "expired", "confirmed"]
 """A state that a cart may be moved to."""

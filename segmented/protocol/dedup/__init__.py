@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isinf
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from segmented.models.dedup import (
     AttemptOutdated,
@@ -37,10 +37,7 @@ from segmented.models.dedup import (
 from segmented.once_keys import once_claimed, once_claims, once_keys, once_namespace, once_pattern
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release
 from segmented.protocol.operator import keys_page
-from segmented.protocol.wire import Call, Script, load_script, optional_number, readable, script_call, text
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply
+from segmented.protocol.wire import Call, Reply, Script, load_script, optional_number, readable, script_call, text
 
 DAY_MS: Final = 86_400_000
 EFFECT_MARK: Final = "--@effect"
@@ -125,7 +122,7 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
 
 @dataclass(frozen=True, slots=True)
 class BeginRun(
-    Operation[RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated | MessageEarly],
+    Operation[RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated | MessageEarly]
 ):
     """Begin to process a message, under a lease of `ttl_ms`."""
 

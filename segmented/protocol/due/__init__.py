@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-from segmented.keys import OUTBOXES, cart_keys, due_key, due_keys, shard_keys
+from segmented.keys import OUTBOXES, Duty, cart_keys, due_key, due_keys, shard_keys
 from segmented.models.shards import SHARD_MARK
 from segmented.protocol.base import Operation
-from segmented.protocol.wire import Call, plain_call, readable, script_call, text
-
-if TYPE_CHECKING:
-    from segmented.keys import Duty
-    from segmented.protocol.wire import Reply
+from segmented.protocol.wire import Call, Reply, plain_call, readable, script_call, text
 
 SOON_MS: Final = 10_000
 """Time to the look of the duties that follow each change: transfers and relay."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from segmented.errors import AnotherDatabase, InvalidInput, PoolNotFrozen, PoolNotGated, ThawGated
 from segmented.keys import shard_keys
@@ -12,10 +12,7 @@ from segmented.models.ids import plural
 from segmented.protocol.base import Operation
 from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.pool.foreign import pool_state
-from segmented.protocol.wire import Call, pairs_in, position, scan_call, script_call, text
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply, Sight
+from segmented.protocol.wire import Call, Reply, Sight, pairs_in, position, scan_call, script_call, text
 
 FATE_LETTERS: Final = {"confirmed": "c", "cancelled": "x", "reserved": "r"}
 UNITS_END: Final = 10**15
@@ -218,5 +215,4 @@ def check_counts(operation: ThawPool) -> None:
     """Raise InvalidInput for numbers of units that no pool has."""
     for what, units in (("sold", operation.sold), ("stocked", operation.stocked)):
         if units is not None and (type(units) is not int or not 0 <= units < UNITS_END):
-            message = f"{units!r} {what} units are not a number of units: give a whole number from 0"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{units!r} {what} units are not a number of units: give a whole number from 0")

@@ -7,14 +7,10 @@ for study; use `AcquireLock` instead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from segmented.keys import lock_keys
 from segmented.protocol.base import Operation
-from segmented.protocol.wire import Call, plain_call, text
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply
+from segmented.protocol.wire import Call, Reply, plain_call, text
 
 
 @dataclass(frozen=True, slots=True)

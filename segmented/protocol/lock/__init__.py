@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented.errors import WrongKind
 from segmented.keys import KEPT_MAX, LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release
-from segmented.protocol.wire import Call, awaited, load_script, optional_number, replicas_wait, script_call, text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.protocol.wire import Command, Dialect, Exchange, Finish, Reply
+from segmented.protocol.wire import (
+    Call,
+    Command,
+    Dialect,
+    Exchange,
+    Finish,
+    Reply,
+    awaited,
+    load_script,
+    optional_number,
+    replicas_wait,
+    script_call,
+    text,
+)
 
 TURN: Final = "turn:"
 """Begins a message that the lock is left to the process of that name; it should try now."""
@@ -249,8 +258,7 @@ def acquired_or_held(
     """Read the answer to an acquire of another kind of lock. Raises WrongKind."""
     match text(reply[0]):
         case "wrong_kind":
-            message = f"the name {name!r} belongs to another kind of lock, not to a {kind}"
-            raise WrongKind(message)
+            raise WrongKind(f"the name {name!r} belongs to another kind of lock, not to a {kind}")
         case "held":
             return Held(optional_number(reply[1]), ahead=sum(map(int, reply[2:])))
     return Acquired(int(reply[1]), ttl_ms, replay=text(reply[2]) == "1", next_in_ms=next_in_ms)
@@ -258,8 +266,7 @@ def acquired_or_held(
 
 def _check_kind(name: str, said: str) -> None:
     if said == "wrong_kind":
-        message = f"{name!r} is a fair lock, which an operation on a plain lock cannot use"
-        raise WrongKind(message)
+        raise WrongKind(f"{name!r} is a fair lock, which an operation on a plain lock cannot use")
 
 
 def leaving_call(keys: Sequence[str], party: str) -> Call:

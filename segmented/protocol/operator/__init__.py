@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import Final, Literal, cast
 
 from segmented.errors import WrongKind
 from segmented.keys import (
@@ -21,12 +22,7 @@ from segmented.keys import (
 from segmented.models.locks import HOLDER_ID_SHOWN, HolderMode, LockHolder, LockState, NamesPage, Revoked
 from segmented.protocol.base import Operation
 from segmented.protocol.lock import FENCE_IDLE_MS
-from segmented.protocol.wire import SCAN_COUNT, Call, load_script, optional_number, readable, script_call, text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from segmented.protocol.wire import Reply
+from segmented.protocol.wire import SCAN_COUNT, Call, Reply, load_script, optional_number, readable, script_call, text
 
 Place = Literal["lock", "compat", "segment", "key"]
 SlotRanges = tuple[tuple[int, int], ...]
@@ -171,12 +167,11 @@ def _holder(parts: Sequence[str]) -> LockHolder:
 def _check_kind(operation: ShowLock | RevokeLock, said: Sequence[str]) -> None:
     if said[0] == "wrong_kind":
         found = OTHERS.get(said[1], f"a {said[1]}, and not a lock that segmented knows")
-        message = (
+        raise WrongKind(
             f"the key {operation.name!r} is {found}"
             if operation.is_key
             else f"the key of the lock {operation.name!r} holds other data: it is not a lock"
         )
-        raise WrongKind(message)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented.errors import OrderUnknown, PoolDrifted, SegmentedError
 from segmented.keys import OUTBOXES, message_keys, shard_keys
@@ -35,6 +35,9 @@ from segmented.protocol.pool import keys_of, kind_of, order_record
 from segmented.protocol.pool.orders import customer_missing, other_content, settled_line
 from segmented.protocol.wire import (
     Call,
+    Finish,
+    Reply,
+    Sight,
     always,
     load_script,
     optional_number,
@@ -45,9 +48,6 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Finish, Reply, Sight
 
 PUT_OFF_MAX: Final = 500
 """Orders put off in one step: burying 1,000 with ids of 256 bytes took 10 ms of the server's time."""

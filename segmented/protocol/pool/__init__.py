@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from redis.exceptions import ResponseError
 
@@ -40,13 +41,17 @@ from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.ids import counted, plural
 from segmented.models.orders import ended_as
 from segmented.models.pools import Assigned, LedgerStep, PoolActivity
-from segmented.models.profiles import DATABASE, MEMORY, pool_profile
+from segmented.models.profiles import DATABASE, MEMORY, Profile, pool_profile
 from segmented.protocol.acknowledging import profile_wait
 from segmented.protocol.base import AnswerT_co, Operation
 from segmented.protocol.pool.foreign import NAMES, moment, pool_state
 from segmented.protocol.wire import (
     Call,
+    Command,
+    Finish,
+    Reply,
     Send,
+    Sight,
     always,
     optional_number,
     pairs_in,
@@ -56,12 +61,6 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from segmented.models.profiles import Profile
-    from segmented.protocol.wire import Command, Finish, Reply, Sight
 
 EVEN: Final = ("even", b"even")
 """Stands for the units of segments that were just split evenly, as text and as bytes."""
@@ -118,8 +117,7 @@ class OpenPool(Operation[Opened | AlreadyOpen]):
     def answer(self, reply: Reply) -> Opened | AlreadyOpen:
         kind = text(reply[0])
         if kind == "remains":
-            message = f"pool {self.sku!r} lost some of its keys; opening it again could sell its units twice"
-            raise StoreRefused(message)
+            raise StoreRefused(f"pool {self.sku!r} lost some of its keys; opening it again could sell its units twice")
         if kind == "in_shards":
             raise PoolInShards(self.sku)
         if kind == "vanished":
@@ -499,5 +497,4 @@ def _check_replicas(operation: CheckProfile, info: Mapping[str, str]) -> None:
 
 
 def _refuse(operation: CheckProfile, why: str, cure: str) -> NoReturn:
-    message = f"pool {operation.sku!r} cannot be opened with profile {operation.profile}: {why}; {cure}"
-    raise InvalidInput(message)
+    raise InvalidInput(f"pool {operation.sku!r} cannot be opened with profile {operation.profile}: {why}; {cure}")

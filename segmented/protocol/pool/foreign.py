@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from segmented.models import PoolState, Transfer
 from segmented.models.ids import SEGMENT_COUNT_MAX
 from segmented.models.profiles import is_profile
-from segmented.protocol.wire import POSITION, position, readable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.protocol.wire import Reply
+from segmented.protocol.wire import POSITION, Reply, position, readable
 
 WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 NAMES: Final = (

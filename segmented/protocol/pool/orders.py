@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
-from segmented.errors import EpochEnded, InvalidInput, OrderQueued, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
+from segmented.errors import (
+    EpochEnded,
+    InvalidInput,
+    OrderMismatch,
+    OrderQueued,
+    OrderUnknown,
+    PoolDrifted,
+    PoolGated,
+    SegmentedError,
+)
 from segmented.keys import shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import (
@@ -31,14 +41,7 @@ from segmented.models.orders import ANOTHER, decided_as, ended_as, mismatch_of, 
 from segmented.protocol.base import AnswerT_co, LeaseRelease, Operation, Release
 from segmented.protocol.lock import NEWCOMER, asked_of, leaving_call
 from segmented.protocol.pool import STATES, keys_of, kind_of
-from segmented.protocol.wire import Call, always, json_text, load_script, optional_number, text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Self
-
-    from segmented.errors import OrderMismatch
-    from segmented.protocol.wire import Finish, Reply, Sight
+from segmented.protocol.wire import Call, Finish, Reply, Sight, always, json_text, load_script, optional_number, text
 
 BATCH_MAX = 1_000
 """Maximum orders in one batch: a script must not block other clients for long."""

@@ -48,10 +48,9 @@ class ChangeQuantity(Operation[Reserved | Settled]):
         if kind == "fewer":
             has = int(reply[1])
             cure = f"not raise it to {self.quantity}: reserve the other {self.quantity - has} under a second order id"
-            message = (
+            raise InvalidInput(
                 f"order {self.order_id!r} has {has} {plural(has, 'unit')}, and a change can only lower that, {cure}"
             )
-            raise InvalidInput(message)
         return _standing(self.order_id, kind, reply, replay=kind != "changed" or text(reply[7]) == "1")
 
     acknowledges = always

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from segmented.keys import lock_keys, read_write_keys
 from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
 from segmented.protocol.lock import FENCE_IDLE_MS, acquired_or_held, asked_of
-from segmented.protocol.wire import Call, script_call
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply
+from segmented.protocol.wire import Call, Reply, script_call
 
 
 @dataclass(frozen=True, slots=True)

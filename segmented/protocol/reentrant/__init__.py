@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented.keys import lock_keys, reentrant_keys
 from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
 from segmented.protocol.lock import FENCE_IDLE_MS, acquired_or_held, asked_of
-from segmented.protocol.wire import Call, script_call
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply
+from segmented.protocol.wire import Call, Reply, script_call
 
 OWNER_FIELD: Final = "owner:"
 """Prefix of owners in the hash, so that no owner's name equals a field of another kind of lock."""

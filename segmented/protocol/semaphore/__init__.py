@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from segmented.errors import PermitsMismatch
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
 from segmented.protocol.lock import FENCE_IDLE_MS, asked_of
-from segmented.protocol.wire import Call, script_call, text
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply
+from segmented.protocol.wire import Call, Reply, script_call, text
 
 
 @dataclass(frozen=True, slots=True)

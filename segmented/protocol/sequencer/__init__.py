@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from segmented.errors import WrongKind
 from segmented.keys import fenced_keys, operator_keys
 from segmented.models import Standing
 from segmented.protocol.base import Operation
-from segmented.protocol.wire import Call, optional_number, script_call, text
-
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Reply
+from segmented.protocol.wire import Call, Reply, optional_number, script_call, text
 
 Mode = Literal["exclusive", "shared"]
 
@@ -33,8 +30,7 @@ class CheckSequencer(Operation[Standing]):
             case "current":
                 return Standing(self.token, is_good=True)
             case "wrong_kind":
-                message = f"lock {self.name!r} has no single current generation"
-                raise WrongKind(message)
+                raise WrongKind(f"lock {self.name!r} has no single current generation")
         return Standing(optional_number(reply[1]), is_good=False)
 
 

@@ -26,6 +26,8 @@ from segmented.protocol.base import AnswerT_co, Operation
 from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.wire import (
     Call,
+    Finish,
+    Reply,
     Send,
     always,
     awaited,
@@ -39,7 +41,6 @@ from segmented.protocol.wire import (
 
 if TYPE_CHECKING:
     from segmented.models import Shard
-    from segmented.protocol.wire import Finish, Reply
 
 REPLICA_MS: Final = 1_000
 """Timeout for a replica to acknowledge a transfer."""
@@ -125,8 +126,7 @@ class _Transferring(Operation[AnswerT_co]):
         if "state=online" not in readable(info):
             return answer
         if (yield from awaited(replicas_wait(1, REPLICA_MS))) < 1:
-            message = f"no replica of {self.shard!r} has acknowledged a transfer within {REPLICA_MS} ms"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable(f"no replica of {self.shard!r} has acknowledged a transfer within {REPLICA_MS} ms")
         return answer
 
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented.errors import InvalidInput
 from segmented.models.ids import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 FORMAT: Final = 1
 
@@ -144,8 +142,7 @@ def _follow(pool: _Pool, name: str, entry: dict[str, str]) -> None:
     if epoch != int(pool.meta["epoch"]) or sequence < first:
         return
     if sequence != (pool.last or first - 1) + 1:
-        message = f"the ledger has no entry {(pool.last or first - 1) + 1}"
-        raise ValueError(message)
+        raise ValueError(f"the ledger has no entry {(pool.last or first - 1) + 1}")
     before = pool.chain
     if not pool.last:
         before = entry["lines"].rsplit(" ", 1)[1] if first > 1 else "0" * 16
@@ -153,8 +150,7 @@ def _follow(pool: _Pool, name: str, entry: dict[str, str]) -> None:
     pool.chain = hashlib.sha1(content, usedforsecurity=False).hexdigest()[:16]
     pool.last = sequence
     if pool.chain != entry["chain"]:
-        message = f"the digest of entry {name} of the ledger does not follow from the one before"
-        raise ValueError(message)
+        raise ValueError(f"the digest of entry {name} of the ledger does not follow from the one before")
 
 
 def _judge(pool: _Pool, where: str) -> None:

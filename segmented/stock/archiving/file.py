@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 from segmented.errors import InvalidInput
 from segmented.files import FILE_MODE, check_writable
 from segmented.stock.archiving.target import ArchiveTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 COMPRESSED: Final = ".gz"
 LEVEL: Final = 6
@@ -26,8 +24,7 @@ class FileArchive(ArchiveTarget):
     def __init__(self, file: Path | str) -> None:
         """Archive to `file`; writes nothing. Raises InvalidInput for an empty name."""
         if not str(file).strip() or "\0" in str(file):
-            message = f"{str(file)!r} names no file"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{str(file)!r} names no file")
         self._file = Path(file).absolute()
         self._beside = self._file.with_name(f".{self._file.name}.partial")
         self.name = str(self._file)
@@ -39,8 +36,7 @@ class FileArchive(ArchiveTarget):
         """Raise InvalidInput if the file cannot be written. Changes nothing."""
         check_writable(self._file, "the archive")
         if self._file.exists() and not self._file.is_file():
-            message = f"the archive {self._file} is a device or a pipe: name a file"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the archive {self._file} is a device or a pipe: name a file")
 
     def exists(self, sku: str, epoch: int) -> bool:  # noqa: ARG002  # a file holds one archive
         """Return whether the file is there."""
@@ -66,8 +62,7 @@ class FileArchive(ArchiveTarget):
                     raise
             _sync_folder(self._file.parent)
         except OSError as error:
-            message = f"the archive {self._file} cannot be written: {error.strerror or error}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"the archive {self._file} cannot be written: {error.strerror or error}") from error
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
@@ -80,8 +75,7 @@ class FileArchive(ArchiveTarget):
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    message = f"another process is writing the archive {self._file}: let it finish"
-                    raise InvalidInput(message) from None
+                    raise InvalidInput(f"another process is writing the archive {self._file}: let it finish") from None
             os.ftruncate(descriptor, 0)
             yield raw
 
@@ -94,8 +88,7 @@ def lines_of(file: Path) -> Iterator[str]:
             for line in opened:
                 yield line.decode().removesuffix("\n")
     except (OSError, EOFError, gzip.zlib.error, UnicodeDecodeError) as error:  # type: ignore[attr-defined]  # of zlib
-        message = f"the archive {file} cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"the archive {file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 @contextmanager

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolArchived, SegmentedError, StoreRefused
-from segmented.models.archives import ENTRIES_AT_ONCE, RECORD_KEYS, REMOVED_AT_ONCE, Archived, Archiving
+from segmented.models.archives import ENTRIES_AT_ONCE, RECORD_KEYS, REMOVED_AT_ONCE, Archived, Archiving, PoolKey
 from segmented.models.shards import Shard
 from segmented.plans import Plan, perform
 from segmented.stock.archiving.checking import CheckedArchive, check_archive
@@ -21,10 +21,7 @@ from segmented.stock.sharded.audit import sharded_audit_plan
 from segmented.stock.sharded.opening import COPIES, first_copy_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from segmented.models import PoolState, ShardDirectory
-    from segmented.models.archives import PoolKey
     from segmented.stock.archiving.target import ArchiveTarget
 
 FORMAT: Final = 1
@@ -167,11 +164,10 @@ def _complete_before(source: _Source, target: ArchiveTarget) -> CheckedArchive:
         with suppress(InvalidInput):
             checked = check_archive(target.lines(source.sku, source.epoch), target.name)
     if checked is None or checked.digest != digest:
-        message = (
+        raise InvalidInput(
             f"pool {source.sku!r} was archived to {place}, and its complete archive is not at {target.name}: name the "
             "place where it is now"
         )
-        raise InvalidInput(message)
     return checked
 
 
@@ -204,11 +200,9 @@ def _exported_plan(source: _Source, target: ArchiveTarget, on_progress: Progress
     except InvalidInput as error:
         if not is_there:
             raise
-        message = f"{error}; it was there before, so it is not overwritten: name another place"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{error}; it was there before, so it is not overwritten: name another place") from error
     if (checked.sku, checked.epoch, list(checked.pools)) != (source.sku, epoch, about):
-        message = f"{target.name} has the archive of another pool, or of another state: name another place"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{target.name} has the archive of another pool, or of another state: name another place")
     return checked
 
 
@@ -221,11 +215,10 @@ def _audited_plan(source: _Source, on_progress: Progress) -> Plan[list[PoolState
         report, _ = yield from audit_plan(source.sku)
         states, is_clean = [report.state], report.is_clean
     if not is_clean:
-        message = (
+        raise InvalidInput(
             f"pool {source.sku!r} is not archived, because its numbers do not follow from its ledger: see 'segmented "
             f"pool audit {source.sku}', and mend it with 'segmented pool repair {source.sku}'"
         )
-        raise InvalidInput(message)
     return states
 
 
@@ -289,8 +282,7 @@ def _complete_plan(source: _Source, checked: CheckedArchive, target: ArchiveTarg
             continue
         found = yield from perform(op.CompleteExport(name, checked.digest, target.name))
         if found.digest != checked.digest:
-            message = f"another run archives pool {source.sku!r} to {found.target}: let it finish"
-            raise StoreRefused(message)
+            raise StoreRefused(f"another run archives pool {source.sku!r} to {found.target}: let it finish")
 
 
 def remove_plan(name: str, done: int, total: int, on_progress: Progress) -> Plan[int]:

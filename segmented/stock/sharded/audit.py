@@ -20,7 +20,7 @@ from segmented.errors import PoolDrifted
 from segmented.models import Transfer
 from segmented.models.ids import plural
 from segmented.models.shards import note_of, units_away
-from segmented.plans import perform
+from segmented.plans import Plan, perform
 from segmented.stock.audit import AuditReport, Drift, audit_plan
 from segmented.stock.repair import Repair, repair_plan
 from segmented.stock.sharded.opening import all_plan, summed
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from segmented.models import PoolState, ShardDirectory, ShardedState
-    from segmented.plans import Plan
     from segmented.stock.sharded.gathering import Gathering
 
 

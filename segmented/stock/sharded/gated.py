@@ -179,11 +179,7 @@ class GatedPlans(ShardedPlans):
         return (yield from self._taken(operation.orders, plan_of, partial=operation.partial))
 
     def _taken(
-        self,
-        orders: Sequence[Order],
-        plan_of: Callable[[tuple[Order, ...]], Plan[list[Any]]],
-        *,
-        partial: bool,
+        self, orders: Sequence[Order], plan_of: Callable[[tuple[Order, ...]], Plan[list[Any]]], *, partial: bool
     ) -> Plan[list[Any]]:
         answers: list[Any] = [None] * len(orders)
         homes = self._homes((yield from self.found()), orders)

@@ -127,7 +127,6 @@ class Shortage:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Create a record with no finding yet."""
         self._clock = clock
         self._found: FreeInAll | None = None
         self._returned_at = float("-inf")

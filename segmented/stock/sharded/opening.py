@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain, count, islice, product
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from zlib import crc32
 
 from redis.crc import key_slot
@@ -31,7 +31,6 @@ from segmented.plans import Batch, Now, Plan, Within, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import TypeVar
 
     from segmented.protocol import Operation, SlotRanges
 

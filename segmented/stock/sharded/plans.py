@@ -24,7 +24,7 @@ from segmented.plans import Batch, Now, Plan, perform
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.outbox import Noted
 from segmented.stock.plans import expire_plan
-from segmented.stock.settings import checked_list
+from segmented.stock.settings import PoolSettings, checked_list
 from segmented.stock.sharded.gathering import Gathering, TransferBooks
 from segmented.stock.sharded.opening import (
     ALL_SECONDS,
@@ -36,7 +36,7 @@ from segmented.stock.sharded.opening import (
     state_plan,
     summed,
 )
-from segmented.stock.sharded.serving import granting, reserving, reserving_one, served_plan, withdrawn_plan
+from segmented.stock.sharded.serving import Submission, granting, reserving, reserving_one, served_plan, withdrawn_plan
 from segmented.stock.sold_out_mark import marked, new_mark, reserve_many_marked
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.protocol import Operation
-    from segmented.stock.settings import PoolSettings
-    from segmented.stock.sharded.serving import Submission
 
     ItemT = TypeVar("ItemT")
     AnswerT = TypeVar("AnswerT")
@@ -117,8 +115,7 @@ class ShardedPlans:
         if directory.limit_per_customer is None:
             name = order_id
         elif customer_id is None:
-            message = f"pool {directory.sku!r} {CUSTOMER_WANTED} order {order_id!r}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"pool {directory.sku!r} {CUSTOMER_WANTED} order {order_id!r}")
         else:
             name = customer_id
         return gathering.shards[home_of(name, len(gathering.shards))]

@@ -77,11 +77,7 @@ def served_plan(
                 now = yield from perform(Now())
                 age_ms = ceil((now - free.asked_at) * 1_000)
                 refused = replace(
-                    answer,
-                    available=free.available,
-                    reserved=free.reserved,
-                    age_ms=age_ms,
-                    free_in_ms=free.free_in_ms,
+                    answer, available=free.available, reserved=free.reserved, age_ms=age_ms, free_in_ms=free.free_in_ms
                 )
                 return refused, free.asked_at
         elif partial and isinstance(answer, LimitReached) and answer.taken < answer.limit:
@@ -153,11 +149,10 @@ def sharded_outbox(sku: str, outbox: Outbox | None) -> Outbox:
     """Return how a pool in shards submits orders. Raises InvalidInput for an outbox that would refuse wrongly."""
     found = outbox or UNASKED
     if found.decides != "at acceptance":
-        message = (
+        raise InvalidInput(
             f"decides={found.decides!r} is not supported for {sku!r} in shards: a worker decides in one shard, and "
             "would refuse orders while another has their units"
         )
-        raise InvalidInput(message)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from segmented.clock import SystemClock, checked_clock
+from segmented.clock import Clock, SystemClock, checked_clock
 from segmented.plans.store_kinds import NotPickled
 from segmented.process import Guard
 from segmented.stores.memory.model import MemoryModel
@@ -16,7 +16,6 @@ from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
 

@@ -17,7 +17,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from segmented.errors import InvalidInput
 from segmented.imports import needs
-from segmented.protocol.wire import Dialect, Peer
+from segmented.protocol.wire import Command, Dialect, Exchange, Peer, Reply
 from segmented.stores.redis.edge import our_error
 from segmented.stores.redis.exchange import CALLS, Seen, perform_one
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.protocol import Operation
-    from segmented.protocol.wire import Command, Exchange, Reply
 
 AnswerT = TypeVar("AnswerT")
 WHERE: Final = "memory"

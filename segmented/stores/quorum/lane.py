@@ -35,7 +35,6 @@ class AsyncLane(OfOneLoop):
     """Sends requests to one server, for asyncio."""
 
     def __init__(self, server: int, store: AsyncStore, clock: Clock, *, pause: float, tell: Tell) -> None:
-        """Do not start anything yet."""
         self.store = store
         self._server = server
         self._clock = clock
@@ -163,7 +162,6 @@ class ThreadLane:
     """Sends requests to one server, for threads."""
 
     def __init__(self, server: int, store: Store, clock: Clock, *, pause: float, tell: Tell) -> None:
-        """Do not start anything yet."""
         self.store = store
         self._server = server
         self._clock = clock

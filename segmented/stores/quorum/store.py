@@ -11,7 +11,7 @@ from math import inf
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from segmented.clock import Clock, SystemClock, in_seconds
+from segmented.clock import Clock, Duration, SystemClock, in_seconds
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.plans.store_kinds import NotPickled
 from segmented.plans.tasks import Alarm, begun
@@ -19,16 +19,14 @@ from segmented.process import THIS, BeginsAnew
 from segmented.protocol import ReleaseVote
 from segmented.stores.quorum.lane import AsyncLane, ThreadLane
 from segmented.stores.quorum.request_queue import Errand
-from segmented.stores.quorum.voting import Ask, Await, Membership, Pause, Rules, Steps, voting
+from segmented.stores.quorum.voting import Ask, Await, Membership, Pause, Rules, Step, Steps, voting
 from segmented.stores.quorum.wakeups import AsyncQuorumWakeups, ThreadQuorumWakeups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.clock import Duration
     from segmented.plans.drivers import AsyncStore, Store
     from segmented.protocol import Operation
-    from segmented.stores.quorum.voting import Step
 
 AnswerT = TypeVar("AnswerT")
 
@@ -47,8 +45,7 @@ def checked_stores(stores: Sequence[Any]) -> list[Any]:
         raise InvalidInput(message)
     for index, store in enumerate(found):
         if any(store is other for other in found[:index]):
-            message = f"{store!r} is given twice: a quorum needs servers that are independent of each other"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{store!r} is given twice: a quorum needs servers that are independent of each other")
     return found
 
 

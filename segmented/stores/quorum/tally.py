@@ -38,7 +38,6 @@ class Tally(ABC):
     """One operation, the servers that vote on it, and their answers."""
 
     def __init__(self, operation: Operation[Any], servers: Sequence[int]) -> None:
-        """Create a tally without votes."""
         self.operation = operation
         self.servers = servers
         self.votes: dict[int, Any] = {}

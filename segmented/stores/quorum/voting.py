@@ -11,22 +11,19 @@ and its replica, or to nodes of one cluster is no majority of anything: one fail
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.models import Held
 from segmented.plans import Now
 from segmented.protocol import AcquireVote, ReleaseVote
 from segmented.stores.quorum.tally import AcquireTally, IdentityTally, Poll, RenewTally, Tally, tally_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from segmented.errors import SegmentedError
     from segmented.models import ServerIdentity
     from segmented.protocol import Operation
 
@@ -166,11 +163,10 @@ def _tallies(rules: Rules, operations: Sequence[Operation[Any]]) -> list[Tally]:
         tally = tally_of(operation, range(rules.servers), next(rules.rounds))
         if tally is None:
             kind = type(operation).__name__
-            message = (
+            raise InvalidInput(
                 f"a quorum cannot decide {kind}: it has no fencing tokens and supports only QuorumLock; "
                 "ask each of its servers, with a RedisStore of its own"
             )
-            raise InvalidInput(message)
         tallies.append(tally)
     return tallies
 

@@ -11,10 +11,7 @@ if TYPE_CHECKING:
     from segmented.stores.redis.store import AsyncRedisStore as AsyncRedisStore, RedisStore as RedisStore
 
 LATE: Final = from_modules(
-    {
-        "segmented.protocol.wire": "Dialect",
-        "segmented.stores.redis.store": "AsyncRedisStore RedisStore",
-    }
+    {"segmented.protocol.wire": "Dialect", "segmented.stores.redis.store": "AsyncRedisStore RedisStore"}
 )
 """Names that are imported on first use, and their modules."""
 

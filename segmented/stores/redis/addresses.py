@@ -19,17 +19,15 @@ from __future__ import annotations
 import codecs
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from math import isfinite
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from segmented.errors import InvalidInput
 from segmented.masking import HOST, is_readable, masked, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SENTINEL_PORT: Final = 26_379
 CLUSTER_PORT: Final = 6_379
@@ -101,8 +99,7 @@ class Address:
 def parse_address(url: str) -> Address:
     """Parse a URL; raises InvalidInput with one sentence without passwords."""
     if not isinstance(url, str):
-        message = f"a Redis URL is a text such as redis://HOST:PORT, not {type(url).__name__}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"a Redis URL is a text such as redis://HOST:PORT, not {type(url).__name__}")
     scheme, _, rest = url.partition("://")
     security, plus, kind = scheme.partition("+")
     if not plus:

@@ -21,7 +21,7 @@ from redis.exceptions import RedisError, ResponseError
 from segmented.errors import SegmentedError, StoreBusy
 from segmented.plans.tasks import OfOneLoop, begun, to_the_end
 from segmented.protocol.base import Release
-from segmented.protocol.wire import PUBLISH, SHARDED
+from segmented.protocol.wire import PUBLISH, SHARDED, Dialect, MakeExchange
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.batches import BATCH_MAX, PUBLISH_SECONDS, perform_all
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.protocol import Operation
-    from segmented.protocol.wire import Dialect, MakeExchange
     from segmented.stores.redis.addresses import Host  # asyncio only
 
 AnswerT = TypeVar("AnswerT")

@@ -16,7 +16,7 @@ from segmented import events
 from segmented.plans.tasks import Alarm, OfOneLoop, begun, to_the_end, until_loop_ends
 from segmented.protocol.acknowledging import bounded
 from segmented.stores.redis.batches import TRANSPORT_ERRORS, AsyncRequests
-from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, greeted, greeting
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, Connections, ServerCheck, greeted, greeting
 from segmented.stores.redis.driver import NO_REPLY
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES
 from segmented.stores.redis.exchange import TOO_LATE, packed
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.protocol.wire import Command, Dialect, Exchange, MakeExchange, Peer, Reply, Send
-    from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
 

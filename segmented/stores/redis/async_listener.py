@@ -84,7 +84,6 @@ class Warned:
     """Logs once that the server refuses subscriptions, if it did not tell so at the first contact."""
 
     def __init__(self) -> None:
-        """Create it before the first refusal."""
         self._has_warned = False
 
     def note(self, error: Exception) -> None:
@@ -140,8 +139,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
                     self._missed.add(channel)  # the caller may continue without it
             if self._clock.now() >= deadline:
                 return  # the wait is over: the parked waiter finds its own deadline passed
-            message = f"no subscription to {channel} within {LISTEN_TIMEOUT:g} s"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable(f"no subscription to {channel} within {LISTEN_TIMEOUT:g} s")
 
     async def close(self) -> None:
         """End the listeners and their connections, for good."""

@@ -16,7 +16,7 @@ from redis.exceptions import (
 from segmented.errors import SegmentedError, StoreBusy
 from segmented.protocol.acknowledging import profile_wait, shortfall, unknown
 from segmented.protocol.base import Release
-from segmented.protocol.wire import PUBLISH, Dialect, Send, sharded
+from segmented.protocol.wire import PUBLISH, Call, Command, Dialect, Exchange, MakeExchange, Peer, Reply, Send, sharded
 from segmented.stores.redis.connections import publishing
 from segmented.stores.redis.edge import our_error
 from segmented.stores.redis.exchange import CALLS, Seen, by_digest, finished, named, perform_one, whole
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.models.profiles import Profile
     from segmented.protocol import Operation
-    from segmented.protocol.wire import Call, Command, Exchange, MakeExchange, Peer, Reply
     from segmented.stores.redis.addresses import Host
 
 AnswerT = TypeVar("AnswerT")
@@ -158,7 +157,6 @@ class AsyncRequests:
     """The requests of a link to one server, for asyncio."""
 
     def __init__(self, clock: Clock) -> None:
-        """Create the memory of what was seen on the server."""
         self.seen = Seen()
         self._clock = clock
 
@@ -215,7 +213,6 @@ class Requests:
     """The requests of a link to one server, for threads."""
 
     def __init__(self, clock: Clock) -> None:
-        """Create the memory of what was seen on the server."""
         self.seen = Seen()
         self._clock = clock
 

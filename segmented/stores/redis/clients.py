@@ -5,8 +5,9 @@ If one of several servers may be unreachable, its timeout is short, so that the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import redis
 from redis import asyncio as redis_asyncio
@@ -21,9 +22,6 @@ from redis.sentinel import Sentinel
 from segmented.stores.redis.addresses import Address, Deployment
 from segmented.stores.redis.driver import close_async_watchers, close_watchers
 from segmented.stores.redis.edge import CONNECTIONS_MAX, OTHER_CONNECTIONS, client_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FAILOVER_SOCKET_TIMEOUT: Final = 2.0
 SENTINEL_TIMEOUT: Final = 1.0

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from redis.exceptions import ResponseError
 
 from segmented.errors import AcknowledgementUnknown, StoreUnavailable
-from segmented.protocol.wire import Exchange, MakeExchange, Send
+from segmented.protocol.wire import Exchange, MakeExchange, Peer, Reply, Send
 from segmented.stores.redis.addresses import Host
-from segmented.stores.redis.cluster_map import slot_of
-from segmented.stores.redis.exchange import perform_one
+from segmented.stores.redis.cluster_map import ClusterMap, slot_of
+from segmented.stores.redis.exchange import Seen, perform_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.protocol import Operation
-    from segmented.protocol.wire import Peer, Reply
-    from segmented.stores.redis.cluster_map import ClusterMap
-    from segmented.stores.redis.exchange import Seen
 
 AnswerT = TypeVar("AnswerT")
 
@@ -39,7 +36,6 @@ class Attempts(Generic[AnswerT]):
     """Creates the exchange of one request for each node that is asked, and counts the lost replies."""
 
     def __init__(self, make_exchange: MakeExchange[AnswerT]) -> None:
-        """Start with the first attempt."""
         self._make = make_exchange
         self._lost = 0
         self._tried = 0

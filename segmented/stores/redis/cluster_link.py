@@ -18,7 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from segmented.errors import SegmentedError, StoreBusy
 from segmented.process import Guard
-from segmented.protocol.wire import PUBLISH, SHARDED
+from segmented.protocol.wire import PUBLISH, SHARDED, Dialect, MakeExchange
 from segmented.stores.redis.addresses import Deployment, Host
 from segmented.stores.redis.batches import BATCH_MAX, PUBLISH_SECONDS, perform_all
 from segmented.stores.redis.cluster_exchange import (
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.protocol import Operation
-    from segmented.protocol.wire import Dialect, MakeExchange
 
 AnswerT = TypeVar("AnswerT")
 

@@ -16,9 +16,9 @@ and resharding".)
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from redis.crc import key_slot
 from redis.exceptions import (
@@ -36,9 +36,6 @@ from redis.exceptions import (
 
 from segmented.protocol.wire import Reply, text
 from segmented.stores.redis.addresses import Host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 REDIRECTIONS_MAX: Final = 16
 """Maximum in a row without a pause: two nodes that redirect to each other would otherwise never end."""

@@ -34,7 +34,20 @@ from redis.exceptions import NoPermissionError, ResponseError
 from redis.retry import Retry
 
 from segmented.errors import InvalidInput
-from segmented.protocol.wire import IDENTITY, QUESTION, Peer, Send, dialect_of, identity_of, is_of_cluster, text
+from segmented.protocol.wire import (
+    IDENTITY,
+    QUESTION,
+    Command,
+    Dialect,
+    Exchange,
+    Peer,
+    Reply,
+    Send,
+    dialect_of,
+    identity_of,
+    is_of_cluster,
+    text,
+)
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.edge import CONNECTIONS_MAX, TRIES, check_server
 from segmented.stores.redis.rights import check_rights, probing_scripts
@@ -42,7 +55,6 @@ from segmented.stores.redis.rights import check_rights, probing_scripts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from segmented.protocol.wire import Command, Dialect, Exchange, Reply
     from segmented.stores.redis.eviction import Eviction
 
 IDLE_SECONDS: Final = 30.0

@@ -23,13 +23,12 @@ from redis.exceptions import (
 
 from segmented.errors import InvalidInput, StoreError, StoreRefused, StoreUnavailable, WrongKind
 from segmented.masking import masked
-from segmented.protocol.wire import UNKNOWN_COMMAND, text
+from segmented.protocol.wire import UNKNOWN_COMMAND, Reply, text
 from segmented.stores.redis.addresses import ENCODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from segmented.protocol.wire import Reply
     from segmented.stores.redis.eviction import Eviction
 
 CONNECT_TIMEOUT: Final = 2.0
@@ -139,8 +138,7 @@ def guarded(url: str) -> Iterator[None]:
         # The driver's message may quote a part of the password, if there is one.
         words = str(error) if masked(url) == url else ENCODE
         detail = f"the driver does not accept the option {min(named)} here" if named else words
-        message = f"{masked(url)!r} is not a Redis URL: {detail}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{masked(url)!r} is not a Redis URL: {detail}") from error
 
 
 def _is_away(error: Exception, message: str) -> bool:
@@ -196,8 +194,7 @@ def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool, ev
         mode = "cluster"
     role = text(found.get("role", "master"))
     if mode == "sentinel":
-        message = f"the server at {where} is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the server at {where} is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE")
     if (mode == "cluster") is not is_cluster:
         message = f"the server at {where} is {'not a' if is_cluster else 'a'} node of a cluster"
         raise InvalidInput(message + ("" if is_cluster else ": give redis+cluster://HOST:PORT"))
@@ -209,6 +206,5 @@ def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool, ev
     version = text(found["redis_version"])
     major = version.partition(".")[0]
     if not major.isdecimal() or int(major) < MAJOR_MIN:
-        message = f"the server at {where} speaks Redis {version}; 7.0 or newer is needed (Valkey: any)"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the server at {where} speaks Redis {version}; 7.0 or newer is needed (Valkey: any)")
     eviction.note(where, text(found.get("maxmemory_policy", "")))

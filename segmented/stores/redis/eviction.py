@@ -26,8 +26,7 @@ class Eviction:
         Raises InvalidInput if that is not a bool.
         """
         if type(is_allowed) is not bool:
-            message = f"allow_eviction is True or False, not {is_allowed!r}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"allow_eviction is True or False, not {is_allowed!r}")
         self._is_allowed = is_allowed
         self.warning = ""
         """The sentence for users of the server, or an empty text."""

@@ -22,11 +22,11 @@ from segmented import events
 from segmented.errors import PoolArchived, PoolFrozen, SegmentedError
 from segmented.events.table import sku_label
 from segmented.keys import shard_keys
-from segmented.models.profiles import is_profile, parse_profile
+from segmented.models.profiles import Profile, is_profile, parse_profile
 from segmented.process import after_fork_in_child
 from segmented.protocol.acknowledging import bounded, profile_wait, shortfall, unknown
 from segmented.protocol.wire import Call, Command, Dialect, Exchange, Finish, Peer, Reply, Send, Sight, sharded
-from segmented.stores.redis.connections import greeted, greeting
+from segmented.stores.redis.connections import ServerCheck, greeted, greeting
 from segmented.stores.redis.driver import CAN_BE_HASTY, read_within
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT
 from segmented.stores.redis.eviction import Eviction
@@ -35,9 +35,7 @@ from segmented.stores.redis.pool_errors import pool_error, raise_misread
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from segmented.models.profiles import Profile
     from segmented.protocol import Operation
-    from segmented.stores.redis.connections import ServerCheck
 
 pack_command: Callable[[Any], bytes] | None = None
 with suppress(ImportError):  # an optional dependency, which is faster
@@ -70,7 +68,6 @@ class Seen:
     """Makes the names of this process's calls differ from those of others."""
 
     def __init__(self) -> None:
-        """Create an empty memory."""
         self._pools: dict[str, Sight] = {}
         self._locks: dict[str, Sight] = {}
         self._servers: dict[str, str] = {}

@@ -51,25 +51,21 @@ def usable_client(given: object, *, is_async: bool) -> Any:  # noqa: ANN401  # a
     store = "AsyncRedisStore" if is_async else "RedisStore"
     makers = _packages(given)
     if isinstance(given, bytes):
-        message = f"{store} takes a client or a URL, which is a str, not bytes: decode it"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{store} takes a client or a URL, which is a str, not bytes: decode it")
     if "fakeredis" in makers:
-        message = (
+        raise InvalidInput(
             f"{store} does not work with fakeredis, which is not a Redis server: "
             "in unit tests use MemoryStore, or the server that `segmented server` starts"
         )
-        raise InvalidInput(message)
     if "valkey" in makers:
         given = _of_valkey(given, store, is_async=is_async)
     if isinstance(given, PIPELINES):
-        message = f"{store} takes a client, not a pipeline: pass the client that created the pipeline"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{store} takes a client, not a pipeline: pass the client that created the pipeline")
     if isinstance(given, SYNC if is_async else ASYNC):
         raise _other_colour(store, is_async=is_async)
     if not isinstance(given, ASYNC if is_async else SYNC):
         said = "None" if given is None else f"{type(given).__module__}.{type(given).__qualname__}"
-        message = f"{store} needs {_wanted(is_async=is_async)}, and got {said}; or call {store}.from_url(...)"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{store} needs {_wanted(is_async=is_async)}, and got {said}; or call {store}.from_url(...)")
     _check_settings(given, store)
     return given
 
@@ -95,15 +91,13 @@ def _of_valkey(given: Any, store: str, *, is_async: bool) -> Any:  # noqa: ANN40
     """Return a redis-py client with the settings of a valkey-py client."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(given).__mro__}
     if "Pipeline" in type(given).__name__:
-        message = f"{store} takes a client, not a pipeline: pass the client that created the pipeline"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{store} takes a client, not a pipeline: pass the client that created the pipeline")
     pool = getattr(given, "connection_pool", None)
     if not kinds & {"valkey.client.Valkey", "valkey.asyncio.client.Valkey"} or hasattr(pool, "sentinel_manager"):
-        message = (
+        raise InvalidInput(
             f"{store} accepts only single-server clients of valkey-py: for others call {store}.from_url(...) with "
             "redis+sentinel://HOST:PORT/SERVICE or redis+cluster://HOST:PORT"
         )
-        raise InvalidInput(message)
     if is_async is not ("valkey.asyncio.client.Valkey" in kinds):
         raise _other_colour(store, is_async=is_async)
     options = {

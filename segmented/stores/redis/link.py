@@ -23,7 +23,7 @@ from segmented import events
 from segmented.errors import StoreBusy
 from segmented.process import BeginsAnew
 from segmented.stores.redis.batches import TRANSPORT_ERRORS, Requests
-from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, Connections, ServerCheck, pinging
 from segmented.stores.redis.edge import TRIES
 from segmented.stores.redis.exchange import Wire
 from segmented.stores.wakeups import Wake
@@ -31,7 +31,6 @@ from segmented.stores.wakeups import Wake
 if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.protocol.wire import Dialect, MakeExchange
-    from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
 

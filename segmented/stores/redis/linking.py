@@ -19,15 +19,15 @@ from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelConnec
 from redis.exceptions import RedisError
 from redis.sentinel import SentinelConnectionPool
 
-from segmented.clock import in_seconds
+from segmented.clock import Clock, Duration, in_seconds
 from segmented.errors import InvalidInput
-from segmented.stores.redis.addresses import Deployment
+from segmented.stores.redis.addresses import Deployment, Host
 from segmented.stores.redis.async_cluster_link import AsyncClusterLink
 from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.cluster_exchange import Attempts
 from segmented.stores.redis.cluster_link import ClusterLink
 from segmented.stores.redis.cluster_map import PAUSE_MAX, PAUSE_MIN, passes
-from segmented.stores.redis.connections import ServerCheck, connections_of
+from segmented.stores.redis.connections import Connections, ServerCheck, connections_of
 from segmented.stores.redis.driver import LISTENS_TO_SHARDS, close_async_watchers, close_watchers
 from segmented.stores.redis.link import Link
 
@@ -37,10 +37,7 @@ if TYPE_CHECKING:
     from redis.asyncio.client import PubSub as AsyncPubSub
     from redis.client import PubSub
 
-    from segmented.clock import Clock, Duration
     from segmented.protocol.wire import Dialect, MakeExchange
-    from segmented.stores.redis.addresses import Host
-    from segmented.stores.redis.connections import Connections
     from segmented.stores.redis.eviction import Eviction
 
 PATIENCE: Final = 5.0
@@ -75,8 +72,7 @@ def async_linked(
     patience = checked_seconds(patience, "patience")
     if isinstance(client, redis_asyncio.RedisCluster):
         if not LISTENS_TO_SHARDS:  # asyncio only
-            message = "with asyncio, a store on a cluster needs redis-py 8 or newer, to hear of releases"
-            raise InvalidInput(message)
+            raise InvalidInput("with asyncio, a store on a cluster needs redis-py 8 or newer, to hear of releases")
         cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
         cluster.seen.eviction = eviction
         return AsyncLinked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
@@ -113,8 +109,7 @@ def checked_seconds(given: Duration, name: str) -> float:
     """Return a number of seconds. Raises InvalidInput for anything else."""
     seconds = in_seconds(given)
     if type(seconds) not in {int, float} or not (isfinite(seconds) and seconds >= 0):
-        message = f"{name} is a number of seconds, 0 or more, not {given!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{name} is a number of seconds, 0 or more, not {given!r}")
     return seconds
 
 

@@ -10,19 +10,15 @@ no right to any of them it says nothing: the server then refuses a script by its
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha1
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from redis.exceptions import ResponseError
 
 from segmented.errors import InvalidInput
-from segmented.protocol.wire import text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from segmented.protocol.wire import Command, Reply
+from segmented.protocol.wire import Command, Reply, text
 
 SAMPLES: Final = {
     "DEL": "",
@@ -134,8 +130,7 @@ def check_rights(where: str, reply: Reply) -> None:
     channels = " &seg:*" if CHANNELS.intersection(missing) else ""
     rules = " ".join(f"+{name.lower()}" for name in missing) + channels
     named = [f"{name} to the channels of its keys" if name in CHANNELS else name for name in missing]
-    message = (
+    raise InvalidInput(
         f"the account of {where} may not {', '.join(named)}, which locks and stock need: "
         f"add the rule with ACL SETUSER <account> {rules}"
     )
-    raise InvalidInput(message)

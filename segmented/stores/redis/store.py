@@ -14,8 +14,8 @@ from redis import asyncio as redis_asyncio
 from redis.exceptions import RedisError
 
 from segmented import events
-from segmented.clock import Clock, checked_clock
-from segmented.errors import InvalidInput, SegmentedError, StoreError
+from segmented.clock import Clock, Duration, checked_clock
+from segmented.errors import InvalidInput, PoolFrozen, SegmentedError, StoreError
 from segmented.plans.store_kinds import NotPickled
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.base import has_taken
@@ -40,8 +40,6 @@ from segmented.stores.redis.rights import check_rights, probing_scripts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from segmented.clock import Duration
-    from segmented.errors import PoolFrozen
     from segmented.plans.line import Offer, Place
     from segmented.protocol import Operation
     from segmented.protocol.wire import Dialect
@@ -166,8 +164,7 @@ class AsyncRedisStore(NotPickled):
                 # threads:     self._link.check(clock.now() + seconds)
             except TimeoutError as error:  # asyncio only
                 await close_async_client(client)
-                message = f"it did not answer within {seconds or CONNECT_TIMEOUT:g} s"
-                raise TimeoutError(message) from error
+                raise TimeoutError(f"it did not answer within {seconds or CONNECT_TIMEOUT:g} s") from error
             except BaseException:
                 await close_async_client(client)
                 raise

@@ -21,6 +21,5 @@ def session_of(client: object) -> ZooKeeperSession:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kazoo":
             raise
-        message = needs("a lock in ZooKeeper", "kazoo")
-        raise InvalidInput(message) from error
+        raise InvalidInput(needs("a lock in ZooKeeper", "kazoo")) from error
     return sessions.session_of(client)

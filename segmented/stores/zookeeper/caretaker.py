@@ -18,13 +18,12 @@ from weakref import WeakKeyDictionary, ref
 from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError, SessionExpiredError, SessionMovedError
 
 from segmented.stores.zookeeper.paths import contender_prefix
-from segmented.stores.zookeeper.trust import NO_LINK
+from segmented.stores.zookeeper.trust import NO_LINK, Held
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.stores.zookeeper.session import Session
-    from segmented.stores.zookeeper.trust import Held
 
 CONNECTION_ERRORS: Final = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 """Errors that do not say whether the request was performed."""
@@ -50,7 +49,6 @@ class Caretaker:
     """The background thread of one session; see the module."""
 
     def __init__(self, session: Session) -> None:
-        """Do not start anything yet."""
         self.leases: WeakKeyDictionary[Held, Callable[[], None]] = WeakKeyDictionary()
         """Lease -> the callback for changes of its node. Waiters may watch the same node."""
         self._session = session

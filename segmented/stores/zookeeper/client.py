@@ -49,8 +49,7 @@ _guard = Guard()
 def session_of(client: object) -> ZooKeeperSession:
     """Return the client's session; raises InvalidInput for anything that is not a KazooClient."""
     if not isinstance(client, KazooClient):
-        message = f"client is a kazoo.client.KazooClient, not {type(client).__name__}: {client!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"client is a kazoo.client.KazooClient, not {type(client).__name__}: {client!r}")
     with _guard.lock:
         found = _sessions.get(client)
         session = found() if found is not None else None

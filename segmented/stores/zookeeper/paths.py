@@ -6,15 +6,13 @@ negative after 2,147,483,647; `in_order` handles that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cmp_to_key
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 from segmented.errors import InvalidInput
 from segmented.protocol.zookeeper import Contender
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 DOTS: Final = {".": "%2E", "..": "%2E%2E"}
 """Segments with a special meaning, which a path must not contain."""
@@ -25,11 +23,9 @@ def checked_root(root: object) -> str:
     """Return the root without a trailing slash; raises InvalidInput if it is not a path for our locks."""
     segments = root.strip("/").split("/") if isinstance(root, str) and root.startswith("/") else [""]
     if {"", *DOTS} & set(segments) or not "".join(segments).isprintable():
-        message = f"root of {root!r} is not a path for locks: give one like '/segmented/locks'"
-        raise InvalidInput(message)
+        raise InvalidInput(f"root of {root!r} is not a path for locks: give one like '/segmented/locks'")
     if segments[0] == "zookeeper":
-        message = f"root of {root!r} belongs to ZooKeeper itself: give one like '/segmented/locks'"
-        raise InvalidInput(message)
+        raise InvalidInput(f"root of {root!r} belongs to ZooKeeper itself: give one like '/segmented/locks'")
     return "/" + "/".join(segments)
 
 

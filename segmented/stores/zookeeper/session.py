@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kazoo.exceptions import KazooException
 from kazoo.protocol.serialization import CloseInstance, Connect
-from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.process import THIS
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kazoo.client import KazooClient
-    from kazoo.protocol.states import WatchedEvent
 
     from segmented.clock import Clock
 
@@ -198,14 +197,11 @@ class Session:
 
     def _require_usable(self) -> None:
         if THIS.process_id != self._process_id:
-            message = f"the ZooKeeper client belongs to process {self._process_id}; start one in this process"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the ZooKeeper client belongs to process {self._process_id}; start one in this process")
         if self.client.client_state == KeeperState.CLOSED:
-            message = f"the ZooKeeper client for {self.where} is closed: start it with client.start()"
-            raise StoreRefused(message)
+            raise StoreRefused(f"the ZooKeeper client for {self.where} is closed: start it with client.start()")
         if self.client.client_state == KeeperState.AUTH_FAILED:
-            message = f"ZooKeeper at {self.where} refused the client's credentials"
-            raise StoreRefused(message)
+            raise StoreRefused(f"ZooKeeper at {self.where} refused the client's credentials")
 
 
 def granted_seconds(client: KazooClient, timeout: float) -> float:
@@ -262,7 +258,6 @@ def _exactly(line: Any, length: int) -> bytes:  # noqa: ANN401  # a socket, by k
     while len(parts) < length:
         part = line.recv(length - len(parts))
         if not part:
-            message = "the connection was closed before the answer"
-            raise ConnectionError(message)
+            raise ConnectionError("the connection was closed before the answer")
         parts += part
     return parts

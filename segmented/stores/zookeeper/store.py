@@ -80,8 +80,7 @@ def begin(session: Session, operation: Operation[Any]) -> Any:  # noqa: ANN401  
             return client.get_async(found.path, watch=session.on_event)
         case DeleteContender(contender=found):
             return client.delete_async(found.path)
-    message = f"no ZooKeeper request performs {operation!r}"
-    raise TypeError(message)
+    raise TypeError(f"no ZooKeeper request performs {operation!r}")
 
 
 def begin_uninterrupted(session: Session, operation: Operation[Any]) -> Any:  # noqa: ANN401  # kazoo's future
@@ -105,8 +104,7 @@ def answer(session: Session, operation: Operation[Any], result: Any) -> Any:  # 
     if isinstance(error, NoNodeError) and type(operation) in IF_MISSING:
         return IF_MISSING[type(operation)]
     if isinstance(error, CONNECTION_ERRORS):
-        message = f"the connection to ZooKeeper at {session.where} was lost"
-        raise Unanswered(message) from error
+        raise Unanswered(f"the connection to ZooKeeper at {session.where} was lost") from error
     if isinstance(error, KazooException):
         message = f"ZooKeeper at {session.where} refused the operation: {str(error) or type(error).__name__}"
         raise StoreRefused(message) from error
@@ -153,14 +151,12 @@ class _Requests(NotPickled):
 
     def _send(self, operation: Any, wake: Callable[[str], None]) -> Any:  # noqa: ANN401  # any operation, kazoo's result
         if not hasattr(operation, "era"):
-            message = (
+            raise InvalidInput(
                 f"a ZooKeeper store performs no {type(operation).__name__}: show its nodes with ZooKeeper's own tools"
             )
-            raise InvalidInput(message)
         self.session.require(operation.era)
         if not self.session.is_connected:
-            message = f"there is no connection to ZooKeeper at {self.session.where}"
-            raise Unanswered(message)
+            raise Unanswered(f"there is no connection to ZooKeeper at {self.session.where}")
         match operation:
             case CreateContender(parent=parent, holder_id=holder_id):
                 self._loose[holder_id] = parent
@@ -205,7 +201,6 @@ class AsyncZooKeeperStore(_Requests):
     # threads: _begin = staticmethod(begin_uninterrupted)
 
     def __init__(self, session: Session) -> None:
-        """Attach to the session until closed."""
         super().__init__(session)
         self.wakeups = AsyncioWakeups(self.clock)
         self._loop = asyncio.get_running_loop()  # asyncio only
@@ -274,7 +269,6 @@ class ZooKeeperStore(_Requests):
     _begin = staticmethod(begin_uninterrupted)
 
     def __init__(self, session: Session) -> None:
-        """Attach to the session until closed."""
         super().__init__(session)
         self.wakeups = ThreadWakeups(self.clock)
         session.attach(self)

@@ -33,7 +33,6 @@ class Trust:
     """The trust in one session. Not thread-safe: the session guards it."""
 
     def __init__(self) -> None:
-        """Create the state before the first connection."""
         self.era = 0
         self.link = 0
         """Number of connections so far."""

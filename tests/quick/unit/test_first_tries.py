@@ -220,8 +220,8 @@ def test_an_object_shows_what_decides(shown: object, said: str) -> None:
     assert repr(shown) == said
 
 
-WITHOUT_REPR = {"ArchiveTarget", "Killed", "MemoryModel", "OnceTable"}
-"""A protocol, two that only tests see, and one without a state."""
+WITHOUT_REPR = {"ArchiveTarget", "MemoryModel", "OnceTable"}
+"""A protocol, one that only tests see, and one without a state."""
 
 
 def test_every_public_class_has_a_repr() -> None:

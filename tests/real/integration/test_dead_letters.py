@@ -65,7 +65,7 @@ def test_a_replay_ends_when_redis_goes_away_again_and_the_attempt_does_not_count
     def handle(letter: DeadLetter) -> None:
         handed.append(letter.work.work_id)
         if letter.work.work_id == "b":
-            raise LockUnreachable("order:b", "gone")  # noqa: EM101  # what a store says
+            raise LockUnreachable("order:b", "gone")  # what a store says
 
     for _ in range(3):
         with pytest.raises(LockUnreachable):
