@@ -35,7 +35,7 @@ QUICK_STOCK: Final = StockSizes(
     sharded_stock=5_000,
     grant_seconds=1.0,
 )
-QUICK_DEDUP: Final = DedupSizes(rounds=3, tasks=50, records=5_000, claims=5_000, seconds=10.0)
+QUICK_DEDUP: Final = DedupSizes(rounds=3, records=2_000, claims=5_000, seconds=5.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ class CallIdentity:
             (name, canonical(name, "a name"), f"argument {name!r} of {self._where}", defaults.get(name))
             for name in sorted(self._bound.parameters)
         ]
-        self._owner = next((name for name in self._bound.parameters if name in {"self", "cls"}), None)
+        self._own = frozenset([name for name in self._bound.parameters if name in {"self", "cls"}][:1])
+        self._omitted = self._own | {name for name in self._bound.parameters if self._key and self._key.reads(name)}
 
     def of(self, arguments: Sequence[Any], options: Mapping[str, Any], *, given: str | None = None) -> Identity:
         """Return the identity of one call; a `given` key, chosen by the caller, replaces the expression.
@@ -99,16 +100,16 @@ class CallIdentity:
         slot = [] if self._slot is None else [self._slot()]
         if given is not None:
             key = explicit_key(" ".join([self._space or self._scope, *slot]), given)
-            return Identity(key, self._fingerprint(call, None))
+            return Identity(key, self._fingerprint(call, self._own))
         where = f"the key of {self._where}"
         if self._key is None:
-            made = canonical(self._whole(call, _none), where)
+            made = canonical(self._whole(call, frozenset()), where)
         else:
             found = [canonical(value, where, 2) for value in self._key.values(call)]
             made = ",".join(['["list"', *found]) + "]"
         text = ",".join([self._head, made, *(canonical(one, where) for one in slot)]) + "]"
         # all arguments are in a key without an expression
-        return Identity(digest(text), "" if self._key is None else self._fingerprint(call, self._key))
+        return Identity(digest(text), "" if self._key is None else self._fingerprint(call, self._omitted))
 
     @property
     def made_of(self) -> str:
@@ -125,18 +126,18 @@ class CallIdentity:
         others = [name for name in self._bound.parameters if name not in named]
         return f"{self._scope!r} keyed by {key!r}", ", ".join(others) if self._payload is None else self._payload.text
 
-    def _fingerprint(self, call: Call, key: _Selection | None) -> str:
-        found = self._payload_print(call, key)
+    def _fingerprint(self, call: Call, may_omit: frozenset[str]) -> str:
+        found = self._payload_print(call, may_omit)
         return digest(canonical([self._scope, found], "the payload")) if self._space else found
 
-    def _payload_print(self, call: Call, key: _Selection | None) -> str:
+    def _payload_print(self, call: Call, may_omit: frozenset[str]) -> str:
         if self._payload is not None:
             return digest(canonical(self._payload.values(call), f"the payload of {self._where}"))
         if not self._compares_all:
             return ""
-        return digest(self._whole(call, lambda name: name == self._owner or (key is not None and key.reads(name))))
+        return digest(self._whole(call, may_omit))
 
-    def _whole(self, call: Call, may_omit: Callable[[str], bool]) -> str:
+    def _whole(self, call: Call, may_omit: frozenset[str]) -> str:
         """Return the text of all arguments that differ from their defaults.
 
         So a parameter with a default can be added, or removed, while old and new processes run. An object
@@ -145,7 +146,7 @@ class CallIdentity:
         parts, arguments = [], call.arguments
         for name, quoted, where, default in self._parts:
             value = arguments[name]
-            if may_omit(name) and has_no_text(value):
+            if name in may_omit and has_no_text(value):
                 continue
             text = canonical(value, where)
             if text != default:
@@ -198,10 +199,6 @@ class _Selection:
         if self._callable is not None:
             return [call.give(self._callable)]
         return [call.read(path, self._said) for path in self._paths]
-
-
-def _none(_: str) -> bool:
-    return False
 
 
 def _whole_call(*_: object, **__: object) -> str:

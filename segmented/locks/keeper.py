@@ -241,8 +241,11 @@ _guard = threading.RLock()
 
 def thread_keeper(store: Store) -> ThreadKeeper:
     """Return the store's keeper."""
+    found = _threads.get(store)
+    if found is not None:  # one without leases counts as False
+        return found
     with _guard:
-        return _threads.get(store) or _threads.setdefault(store, ThreadKeeper())
+        return _threads.setdefault(store, ThreadKeeper())
 
 
 def async_keeper(store: AsyncStore) -> AsyncKeeper:

@@ -30,18 +30,18 @@ NAMESPACE: Final = "bench"
 class Sizes:
     """How many of everything is measured."""
 
-    rounds: int = 15
+    rounds: int = 30
     """Rounds, if there is time; each runs every kind of task once, in random order."""
-    tasks: int = 100
+    tasks: int = 50
     """Tasks per kind and round."""
-    records: int = 10_000
+    records: int = 5_000
     """Records whose memory is measured."""
-    live_keys: tuple[int, int] = (5_000, 1_000_000)
+    live_keys: tuple[int, int] = (2_000, 1_000_000)
     """Numbers of live keys, between which the server's time for a claim is compared; of the second, as many as there is
     time for."""
     claims: int = 20_000
     """Claims at each of the two numbers, if there is time."""
-    seconds: float = 30.0
+    seconds: float = 15.0
     """Maximum seconds of the rounds, of filling the server, and of the claims: each ends with what it has by then."""
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 BESIDE: Final[dict[str, str]] = {**dict.fromkeys(ONCE, PLAIN), EXACTLY_ONCE: PLAIN_EFFECT}
 """The plain task with which a level is compared: one that does the same."""
 KINDS: Final = (PLAIN, PLAIN_EFFECT, *BESIDE)
-WARM_UP: Final = 30
+WARM_UP: Final = 10
 TRIP_MAX: Final = 0.15
 """Maximum cost of a round trip that `Once` adds, as a share of the plain task's time."""
 TRIPS_MAX: Final = 2.0

@@ -16,7 +16,6 @@ from celery import Signature
 from kombu.utils import json
 
 from segmented.errors import InvalidInput
-from segmented.locks.durations import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +57,7 @@ class OnceHeader:
 
 FIELDS: Final = tuple(one.name for one in fields(OnceHeader))
 REQUIRED: Final = frozenset({"message", "key", "payload_print"})
+KINDS: Final = dict.fromkeys(FIELDS, str) | {"is_claimed": bool, "is_put_off": bool, "round": int}
 
 
 def header_of(fields_of_message: Mapping[str, Any], message: str) -> OnceHeader | None:
@@ -74,26 +74,12 @@ def header_of(fields_of_message: Mapping[str, Any], message: str) -> OnceHeader 
 
 def _read(found: object, message: str) -> OnceHeader | None:
     """Read a header. Fields that a newer version added are ignored; those that an older one lacks have defaults."""
-    if not isinstance(found, dict) or found.get("message") != message:
+    if not isinstance(found, dict) or found.get("message") != message or not found.keys() >= REQUIRED:
         return None
     known = {name: found[name] for name in FIELDS if name in found}
-    if not all(_is_readable(name, value) for name, value in known.items()):
+    if not all(isinstance(value, KINDS[name]) for name, value in known.items()) or isinstance(known.get("round"), bool):
         return None
-    try:
-        return OnceHeader(**known)
-    except TypeError:  # a required field is missing
-        return None
-
-
-def _is_readable(name: str, value: object) -> bool:
-    match name:
-        case "message" | "key":
-            return isinstance(value, str) and bool(value)
-        case "payload_print" | "follows" | "namespace" | "serializer":
-            return isinstance(value, str)
-        case "round":
-            return is_whole(value) and isinstance(value, int) and value >= 0
-    return isinstance(value, bool)
+    return OnceHeader(**known) if known["message"] and known["key"] and known.get("round", 0) >= 0 else None
 
 
 def due_in_ms(app: Celery, eta: datetime | str | None, countdown: float | None) -> int:
@@ -143,12 +129,17 @@ def text_of(
         "subtask_type": None,
         "immutable": False,
     }
-    try:
-        return ENCODE(form)
-    except Exception:  # noqa: BLE001  # an encoder may raise anything
-        with suppress(Exception):
-            return str(json.dumps(form))  # which knows more types, and takes three times as long
+    with suppress(Exception):  # an encoder may raise anything
+        return json_text(form)
     return ""
+
+
+def json_text(value: object) -> str:
+    """Return what Celery's JSON makes of a value, at a third of its cost unless it has types of Celery's own."""
+    try:
+        return ENCODE(value)
+    except TypeError:
+        return str(json.dumps(value))
 
 
 def publish_text(app: Celery, text: str) -> None:

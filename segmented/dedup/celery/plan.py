@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from kombu.utils import json
 
-from segmented.dedup.celery.message import expires_in_ms, text_of, waits_ms
+from segmented.dedup.celery.message import expires_in_ms, json_text, text_of, waits_ms
 from segmented.dedup.celery.models import ModelArguments
 from segmented.dedup.celery.rule import OnceRule, latest, per, serial, unique
 from segmented.dedup.celery.settings import OnceSettings
@@ -51,7 +51,7 @@ class OncePlan:
         self.rule = rule
         self.terms = rule.terms(name)
         self.queue_ms, self.quiet_ms, self.at_most_ms = rule.queue_ms, rule.quiet_ms, rule.at_most_ms
-        self.form = OutcomeForm(json.dumps, json.loads, rule.size_max)
+        self.form = OutcomeForm(json_text, json.loads, rule.size_max)
         self._arguments = ModelArguments(body)
         self._identity = CallIdentity(
             name, body, key=rule.key, payload=rule.payload, slot=rule.slot, key_space=rule.key_space

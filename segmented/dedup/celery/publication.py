@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.utils import uuid
-from kombu.utils import json
 
-from segmented.dedup.celery.message import OnceHeader, due_in_ms, expires_in_ms, publish_text
+from segmented.dedup.celery.message import OnceHeader, due_in_ms, expires_in_ms, json_text, publish_text
 from segmented.dedup.celery.repeats import tell
 from segmented.errors import InvalidInput, OtherPayload, SegmentedError, StoreError, StoreUnavailable, WrongKind
 from segmented.events.traces import CURRENT
@@ -144,11 +143,10 @@ class Publication:
     def _call_text(self) -> str:
         arguments, options = self.arguments
         try:
-            text: str = json.dumps([arguments or (), options or {}])
+            return json_text([arguments or (), options or {}])
         except Exception as error:
             message = f"the arguments of {self.plan.name!r} cannot be written as JSON, which latest(...) needs: {error}"
             raise InvalidInput(message) from error
-        return text
 
     def _delay_ms(self) -> int:
         return due_in_ms(self.plan.app, self.options.get("eta"), self.options.get("countdown"))

@@ -461,11 +461,17 @@ def _call(script: str, record: RecordName, *arguments: str | int) -> Call:
 
 
 def _held(reply: Reply) -> KeyHeld:
-    state = cast("HeldState", text(reply[2]))
-    free_in_ms, attempt, goes_round = optional_number(reply[3]), int(reply[4]), text(reply[5]) == "1"
-    held = KeyHeld(text(reply[1]), state, free_in_ms, attempt, goes_round=goes_round)
-    held = replace(held, next_round=int(reply[6]), wait_ms=int(reply[7]))
-    return replace(held, text=text(reply[8]), resend=text(reply[9]) == "1")
+    return KeyHeld(
+        text(reply[1]),
+        cast("HeldState", text(reply[2])),
+        optional_number(reply[3]),
+        int(reply[4]),
+        goes_round=text(reply[5]) == "1",
+        next_round=int(reply[6]),
+        wait_ms=int(reply[7]),
+        text=text(reply[8]),
+        resend=text(reply[9]) == "1",
+    )
 
 
 def _outcome(reply: Reply) -> OutcomeKept:
