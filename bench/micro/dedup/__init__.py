@@ -1,1 +1,1 @@
-"""The benchmark `dedup`: what `Once` adds to a trivial task, memory per record, a claim among a million live keys."""
+"""The benchmark `dedup`: what `Once` adds to a trivial task, memory per record, a claim among up to a million keys."""
