@@ -26,6 +26,7 @@ from segmented.orders.differences import (
     Difference,
     Sums,
     epoch_difference,
+    is_sold_as,
     judged,
     parsed,
     said_by_database,
@@ -212,8 +213,8 @@ class BothAudit:
             if one.raw is not None and one.raw.startswith("c\t") and not one.raw.startswith("c\t0\t")
         ]
         self._pool_count += len(sold)
-        rows = self._rows(sold)
-        self._judge([one for one in sold if one not in rows or rows[one].state != CONFIRMED], {"pool only"})
+        found = self._gate.sold_among(self._pool.sku, _storable(sold))
+        self._judge([one for one in sold if one not in found], {"pool only"})
 
     def _read_database(self) -> Iterator[None]:
         """Look the database's orders up in the pool. A void order that is confirmed there was found before."""
@@ -221,10 +222,12 @@ class BothAudit:
         rows = self._gate.each_order(self._pool.sku, after=progress.after)
         while page := list(islice(rows, op.BATCH_MAX)):
             self._database_count += len(page)
-            records = parsed(self._inspect([row.order_id for row in page]))
             doubtful = []
-            for row in page:
-                record = records[row.order_id]
+            for row, one in zip(page, self._inspect([row.order_id for row in page]), strict=True):
+                if row.state == CONFIRMED and is_sold_as(row, one.raw):
+                    progress.sold += row.quantity
+                    continue
+                (record,) = parsed((one,)).values()
                 if row.state == CONFIRMED:
                     progress.sold += row.quantity
                     if (row.epoch or 0) < self._epoch and (record is None or record.state != "confirmed"):
@@ -268,7 +271,7 @@ class BothAudit:
 
     def _rows(self, order_ids: list[str]) -> dict[str, OrderRow]:
         """Read the rows of these ids; another program may have given the pool ids that no database can hold."""
-        return self._gate.orders(self._pool.sku, filter(_is_storable, order_ids))
+        return self._gate.orders(self._pool.sku, _storable(order_ids))
 
     def _noted(self, begun: tuple[ChangeRow, ...]) -> set[str]:
         """Return which of these changes the pool has."""
@@ -278,6 +281,13 @@ class BothAudit:
             cursor, page = self._pool.store.execute(op.ScanChanges(self._pool.sku, max(cursor, 0)))
             noted |= {change_id for change_id, _ in page if change_id in wanted}
         return noted
+
+
+def _storable(order_ids: list[str]) -> list[str]:
+    joined = "".join(order_ids)
+    if joined.isascii() and "\0" not in joined:  # nearly always, and a fourth of the time of a check of each
+        return order_ids
+    return [*filter(_is_storable, order_ids)]
 
 
 def _is_storable(order_id: str) -> bool:

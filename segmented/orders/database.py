@@ -343,6 +343,10 @@ class OrderDatabase(NotPickled):
             found |= {row.order_id: row for row in rows}
         return found
 
+    def sold_among(self, sku: str, order_ids: Sequence[str]) -> set[str]:
+        """Return which of up to 1,000 orders are confirmed."""
+        return self._run(partial(reading.read_sold, sku=plain_text(sku), order_ids=order_ids))
+
     def note_forgotten(self, sku: str, order_ids: Sequence[str]) -> None:
         """Note that the pool no longer answers for up to 1,000 confirmed orders: their epoch is 0 from then on."""
         chosen = (orders_table.c.sku == sku, orders_table.c.order_id.in_(sorted(order_ids)))

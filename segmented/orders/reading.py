@@ -43,6 +43,11 @@ _SELECT_ARRAY: Final = _SELECT_ORDERS.where(
 )
 """One parameter, on PostgreSQL: expanding 1,000 of them takes as long as reading the rows."""
 
+_SOLD_THESE, _SOLD_ARRAY = (
+    these.with_only_columns(orders.c.order_id).where(orders.c.state == CONFIRMED)
+    for these in (_SELECT_THESE, _SELECT_ARRAY)
+)
+
 _SELECT_AFTER: Final = (
     _SELECT_ORDERS.where(orders.c.order_id > given(orders.c.order_id))
     .order_by(orders.c.order_id)
@@ -119,6 +124,12 @@ def read_orders(connection: Connection, *, sku: str, order_ids: Sequence[str]) -
         these = _SELECT_ARRAY if connection.dialect.name == "postgresql" else _SELECT_THESE
         found = connection.execute(these, {"given_sku": sku, "order_ids": list(order_ids)})
     return [_order_row(row) for row in found.all()]
+
+
+def read_sold(connection: Connection, *, sku: str, order_ids: Sequence[str]) -> set[str]:
+    """Read which of these orders are confirmed: an audit needs no more, and their rows take as long as its rest."""
+    these = _SOLD_ARRAY if connection.dialect.name == "postgresql" else _SOLD_THESE
+    return {*connection.execute(these, {"given_sku": sku, "order_ids": list(order_ids)}).scalars()}
 
 
 def read_orders_after(connection: Connection, *, sku: str, order_id: str, page_size: int) -> list[OrderRow]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import groupby
+from datetime import UTC, datetime
+from itertools import groupby, product
 from math import inf
 from operator import attrgetter
 from typing import Any, Final, TypeVar
@@ -13,7 +14,17 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch
 from segmented.ledger_lines import Checkpoint, entries_of, parse_checkpoint, parse_record, record_text, step_of
 from segmented.models import EntryKind, Inspected, LedgerEntry, Order, Part, PoolState
-from segmented.orders.answers import ConfirmAnswer, Confirmed, EpochChanged, Missing, SoldOut, Superseded, Voided
+from segmented.orders.answers import (
+    ConfirmAnswer,
+    Confirmed,
+    EpochChanged,
+    Missing,
+    OrderRow,
+    SoldOut,
+    Superseded,
+    Voided,
+)
+from segmented.orders.differences import is_sold_as, judged
 from segmented.orders.standing import Claim, Standing, classify
 from segmented.plans import run_sync
 from segmented.stock import AuditReport, LedgerFold
@@ -507,3 +518,17 @@ def test_of_many_drifts_a_thousand_are_named_and_all_are_counted() -> None:
     assert (len(report.drift), report.drift_count) == (1_000, 1_050)
     assert {drift.kind for drift in report.drift} == {"lost"}
     assert report.by_kind == {"lost": 1_050}
+
+
+def test_a_record_that_the_audit_does_not_parse_says_what_the_sold_row_says() -> None:
+    ends = ("", "1", "-1", "x", "1=1", "ann", "bob")
+    tails = [end for size in range(5) for end in product(ends, repeat=size)]
+    raws = ["\t".join((state, units, *tail)) for state in "cr" for units in ("0", "1", "x") for tail in tails]
+    moment = datetime.fromtimestamp(0, UTC)
+    rows = [OrderRow("mug", "o", "confirmed", 1, 1, None, 1, who, moment, None) for who in (None, "ann")]
+    unparsed = [(row, raw) for row in rows for raw in raws if is_sold_as(row, raw)]
+    assert {judged(1, parse_record("o", raw), row) for row, raw in unparsed} == {None}
+    assert [(row.customer_id, raw) for row, raw in unparsed] == [
+        *((None, "c\t1\t1\t1"), ("ann", "c\t1\t1\t1")),
+        ("ann", "c\t1\t1\t1\t\tann"),
+    ]
