@@ -107,7 +107,7 @@ class AsgiExchange:
         if isinstance(begun, Replay):
             return guard.repeated(begun)
         self.run = self._scope["state"]["once"] = begun
-        self._outlet = Outlet(begun, key, guard, self._send)
+        self._outlet = Outlet(begun, key, guard, self._send, self._intake)
         return None
 
     async def async_turned(self, route: Idempotent) -> None:
@@ -186,6 +186,8 @@ class Intake:
         self._parts: list[bytes] = []
         self._size = 0
         self._is_whole = False
+        self.is_client_gone = False
+        """Whether the application was told that the client disconnected."""
 
     async def read(self, length: str) -> bytes | None:
         """Return the body; None if it is too large. `length` is the length in its header."""
@@ -204,6 +206,7 @@ class Intake:
 
     async def _received(self) -> Message:
         message = await self._receive()
+        self.is_client_gone = self.is_client_gone or message["type"] == "http.disconnect"
         if message["type"] == "http.request" and not self._is_whole:
             part = message.get("body", b"")
             self._size += len(part)
@@ -215,9 +218,9 @@ class Intake:
 class Outlet:
     """Collects an answer and sends it once it is kept. An answer that is not kept is streamed."""
 
-    def __init__(self, run: AsyncRun, key: str, guard: Guard, send: Send) -> None:
+    def __init__(self, run: AsyncRun, key: str, guard: Guard, send: Send, intake: Intake) -> None:
         """Create a collector whose answer ends the run."""
-        self._run, self._key, self._guard, self._send = run, key, guard, send
+        self._run, self._key, self._guard, self._send, self._intake = run, key, guard, send, intake
         self._answer = Collected(guard)
         self._held: deque[Message] = deque()
         self._is_over = False
@@ -238,13 +241,24 @@ class Outlet:
             self._answer.add(message.get("body", b""))
             is_last = not message.get("more_body", False)
         if is_last:
-            await self._end(self._answer.outcome)
+            await self._end(self._outcome())
         if is_last or self._answer.is_passing:
             await self._pass()
 
     @property
     def _is_begun(self) -> bool:
         return self._answer.status is not None
+
+    def _outcome(self) -> Answer | Unkept | None:
+        """Return what is kept of an answer that has ended.
+
+        Starlette's BaseHTTPMiddleware ends a stream that was cut, because its client disconnected, as if it were whole.
+        """
+        found = self._answer.outcome
+        is_streamed = len(self._answer.parts) > 1
+        if self._intake.is_client_gone and is_streamed and isinstance(found, Answer) and not found.is_measured:
+            return Unkept(found.status)
+        return found
 
     async def failed(self, error: BaseException) -> None:
         """Record that the application raised: the next request with the key runs again, or gets the failure."""

@@ -80,6 +80,11 @@ class Answer:
     body: bytes
 
     @property
+    def is_measured(self) -> bool:
+        """Return whether a header says the length that the body has, so that it is whole."""
+        return any(name.lower() == "content-length" and value == str(len(self.body)) for name, value in self.headers)
+
+    @property
     def line(self) -> str:
         """The status with its phrase, for WSGI."""
         try:
