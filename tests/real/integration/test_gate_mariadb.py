@@ -1,14 +1,16 @@
 """The gate on MariaDB: what differs there, and which servers are refused."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Session
 
 from segmented import Pool, RedisStore
-from segmented.errors import InvalidInput, StoreRefused
+from segmented.errors import InvalidInput, StoreRefused, TransactionConflict
 from segmented.orders import Gate, Migrated, connect, migrate
 from segmented.orders.answers import Confirmed
 from segmented.orders.versions import HEAD
@@ -91,6 +93,35 @@ def test_a_failed_call_leaves_nothing_in_a_transaction_that_goes_on(
             pool.confirm("a", within=session)
         other.rollback()
     assert sql_rows(mariadb_database, SOLD) == [(0,)]
+
+
+def test_a_deadlock_ends_the_callers_transaction_even_if_its_error_is_handled(
+    pool: Pool, engine: Engine, mariadb_database: str
+) -> None:
+    """MariaDB has rolled all of it back, so what followed would be stored without what came before."""
+    pool.reserve("a", quantity=2)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE notes (number INTEGER PRIMARY KEY, said INTEGER)"))
+        connection.execute(text("INSERT INTO notes SELECT seq, 0 FROM seq_1_to_20"))
+        connection.execute(text("CREATE TABLE later (number INTEGER PRIMARY KEY)"))
+    with engine.connect() as other, ThreadPoolExecutor(1) as threads, Session(engine) as session:
+        other.execute(text("UPDATE notes SET said = 1 WHERE number > 1"))  # the one that wrote less is rolled back
+        other.execute(VOID)
+        session.execute(text("UPDATE notes SET said = 2 WHERE number = 1"))
+        crossing = threads.submit(other.execute, text("UPDATE notes SET said = 1 WHERE number = 1"))
+        with pytest.raises(TransactionConflict):
+            pool.confirm("a", within=session)
+        with pytest.raises(InvalidRequestError, match="This transaction is inactive"):
+            _store_later(session)
+        crossing.result()
+        other.rollback()
+    assert sql_rows(mariadb_database, "SELECT count(*) FROM later") == [(0,)]
+    assert sql_rows(mariadb_database, SOLD) == [(0,)]
+
+
+def _store_later(session: Session) -> None:
+    session.execute(text("INSERT INTO later VALUES (1)"))
+    session.commit()
 
 
 def test_ids_and_customers_that_differ_in_a_blank_or_a_case_are_others(gate: Gate) -> None:
