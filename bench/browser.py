@@ -41,6 +41,12 @@ class Browser:
         """Open a page."""
         self.command("/url", {"url": address})
 
+    def prefer(self, scheme: str) -> None:
+        """Let pages be `light` or `dark`, and without motion."""
+        wanted = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wanted.items()]
+        self.command("/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}})
+
     def run(self, script: str) -> Any:  # noqa: ANN401  # any JSON value
         """Run JavaScript in the page; return its result."""
         return self.command("/execute/sync", {"script": script, "args": []})

@@ -33,7 +33,7 @@ class PoolMissing(StockError):
 class PoolDiffers(StockError):
     """The pool is open already with another stock or other settings than asked, or is closed; nothing changed.
 
-    Cure: Open it with its own settings, or change it with restock, withdraw, resize or assign.
+    Cure: Open it with its own settings, change it with restock, withdraw, resize or assign, or use another sku.
     """
 
     def __init__(self, sku: str, differing: Sequence[str]) -> None:
@@ -41,7 +41,7 @@ class PoolDiffers(StockError):
         cure = (
             "sell from a pool of another sku, or archive it and open it again in a later epoch"
             if closed
-            else "open it with its own numbers, or change it with restock, withdraw, resize or assign"
+            else "open it with its own numbers, change it with restock, withdraw, resize or assign, or use another sku"
         )
         super().__init__(f"pool {sku!r} is open already, with {', '.join(differing)}: nothing is changed; {cure}")
         self.sku = sku

@@ -406,6 +406,7 @@ def test_opening_again_says_what_is_there(pool: Pool) -> None:
     assert isinstance(pool.open(stock=8, segments=2, profile="memory"), AlreadyOpen)
     with pytest.raises(PoolDiffers, match=f"^pool '{pool.sku}' is open already, with stock 8 .*: nothing is") as caught:
         pool.open(stock=5, segments=5, limit_per_customer=3, epoch=2, profile="replicated:1")
+    assert str(caught.value).endswith(" with restock, withdraw, resize or assign, or use another sku")
     assert caught.value.differing == (
         "stock 8 instead of 5",
         "segments 2 instead of 5",
