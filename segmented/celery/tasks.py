@@ -33,7 +33,7 @@ from segmented.errors import (
 )
 from segmented.events.table import sku_label
 from segmented.events.traces import CURRENT, HEADER
-from segmented.models import Busy, Decided, Order, Settled, checked_pool_name
+from segmented.models import Busy, Decided, Order, Refusal, Settled, checked_pool_name
 from segmented.models.submitted import BegunOrder, one_line
 from segmented.orders import WorkTerms, envelopes, sale
 from segmented.orders.work_terms import checked_step
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from segmented.models import Refusal
     from segmented.orders.confirming import StoreWith
     from segmented.orders.outcomes import OnOutcome
 

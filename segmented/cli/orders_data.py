@@ -21,7 +21,7 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
-from segmented.cli.pool_delete import DryRunOption
+from segmented.cli.pool_archive import DryRunOption
 from segmented.errors import InvalidInput
 from segmented.models.ids import counted
 from segmented.stores.redis import RedisStore

@@ -14,18 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli import (
-    pool_archive,
-    pool_books,
-    pool_changes,
-    pool_delete,
-    pool_doctor,
-    pool_forget,
-    pool_list,
-    pool_orders,
-    pool_recovery,
-    pool_relay,
-)
+from segmented.cli import pool_archive, pool_books, pool_changes, pool_list, pool_recovery, pool_relay
 from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
@@ -292,9 +281,9 @@ GROUPS: Final[dict[str, dict[str, Callable[..., None]]]] = {
     "Look": {
         "list": pool_list.list_pools,
         "show": show,
-        "doctor": pool_doctor.doctor,
+        "doctor": pool_list.doctor,
         "audit": pool_books.audit,
-        "orders": pool_orders.orders,
+        "orders": pool_books.orders,
         "carts": carts,
     },
     "Change": {
@@ -316,10 +305,10 @@ GROUPS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "export": pool_books.export,
         "relay": pool_relay.relay,
         "trim": pool_relay.trim,
-        "forget": pool_forget.forget,
+        "forget": pool_archive.forget,
         "archive": pool_archive.archive,
         "verify-archive": pool_archive.verify_archive,
-        "delete": pool_delete.delete,
+        "delete": pool_archive.delete,
     },
 }
 """The commands by what a user wants to do, in the order of the help."""

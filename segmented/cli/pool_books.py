@@ -1,11 +1,12 @@
-"""The books of a pool: `segmented pool audit`, `repair` and `export`."""
+"""The books of a pool, and of its order database: `segmented pool audit`, `repair`, `export` and `orders`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,18 +25,27 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.cli.pool_all import AllOption, OneSkuArgument, each_pool, one_of, pools_of
-from segmented.cli.pool_both import both_json, order_database, print_both
-from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed
+from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed, required_no_database
 from segmented.cli.pool_view import as_json
 from segmented.files import STDOUT, whole_file
-from segmented.models import LedgerEntry, PoolState
+from segmented.models import LedgerEntry, OrderRecord, OrderState, PoolState
 from segmented.models.ids import plural
-from segmented.stock import AuditReport, Repair, ShardedAuditReport, ShardedPool, find_pool
+from segmented.stock import AuditReport, Pool, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from segmented.cli.pool_gate import AuditedShards, GatedPool
+    from segmented.orders import BothReport
+
+    Placed = tuple[int | None, BothReport]
+    """The number of a shard, None for a pool in one piece; and the report."""
 
 EXIT_DRIFT: Final = 1
 EXIT_REFUSED: Final = 1
 COLUMNS: Final = tuple(field.name for field in fields(LedgerEntry))
+LEFT_OUT: Final = "holder_id"
+"""A worker's complete id proves ownership."""
+ORDER_COLUMNS: Final = tuple(field.name for field in fields(OrderRecord) if field.name != LEFT_OUT)
 
 
 def audit(
@@ -236,3 +246,95 @@ def _print_repairs(repairs: Iterable[Repair], *, otherwise: str, places: Sequenc
     ]
     if rows:
         print_table(heads, rows)
+
+
+def orders(
+    sku: SkuArgument,
+    *,
+    state: Annotated[
+        OrderState | None, typer.Option("--state", help="State of the orders to export  [default: all]")
+    ] = None,
+    to: ToOption = STDOUT,
+    form: FormatOption = "jsonl",
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Export a pool's orders, each once: id, state, units, customer. Safe while the pool sells.
+
+    In no particular order. The file is complete or not written. Orders whose records were forgotten are only in the
+    order database.
+    """
+    with RedisStore.from_url(url) as store, whole_file(to) as file:
+        pool = find_pool(store, sku)
+        more = ("shard",) if isinstance(pool, ShardedPool) else ()
+        count = write_rows(file, form, _rows(pool, state), (*more, *ORDER_COLUMNS))
+    if to != STDOUT:
+        typer.echo(f"{count} {plural(count, 'order')} written")
+
+
+def _rows(pool: Pool | ShardedPool, state: OrderState | None) -> Iterator[dict[str, Any]]:
+    for number, shard in enumerate(pool.shards) if isinstance(pool, ShardedPool) else ((None, pool),):
+        place = {} if number is None else {"shard": number}
+        for record in shard.orders(state=state):
+            row = asdict(record)
+            del row[LEFT_OUT]
+            yield place | row
+
+
+@contextmanager
+def order_database(
+    pool: Pool | ShardedPool, database: str | None, *, is_said: bool
+) -> Iterator[GatedPool | AuditedShards | None]:
+    """Connect to the pool's order database, if one is given and the pool has one.
+
+    Raises InvalidInput if the database cannot be used, or the command names one for a pool that has none.
+    """
+    is_gated = pool.shards[0].is_gated() if isinstance(pool, ShardedPool) else pool.is_gated()
+    if database is None or not is_gated:
+        required_no_database(pool, is_said=is_said)
+        yield None
+        return
+    from segmented.cli.pool_gate import audited  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+    with audited(pool, database) as gated:
+        yield gated
+
+
+def both_json(reports: Sequence[Placed]) -> dict[str, Any]:
+    """Return the whole report; of a pool in shards, that of each shard, its number first."""
+    found = [_as_json(report) if number is None else {"shard": number} | _as_json(report) for number, report in reports]
+    return found[0] if reports[0][0] is None else {"is_clean": all(each["is_clean"] for each in found), "shards": found}
+
+
+def _as_json(report: BothReport) -> dict[str, Any]:
+    found = asdict(report)
+    for change in found["unfinished"]:
+        change["created_at"] = change["created_at"].isoformat()
+    return {"is_clean": report.is_clean} | found
+
+
+def print_both(reports: Sequence[Placed]) -> None:
+    """Print each difference, then the sums, shard by shard."""
+    for number, report in reports:
+        _print_one(report, "" if number is None else f"shard {number}: ")
+
+
+def _print_one(report: BothReport, place: str) -> None:
+    typer.echo()
+    for each in report.differences:
+        typer.echo(place + shown(str(each)))
+    if report.difference_count > len(report.differences):
+        typer.echo(f"{place}and {report.difference_count - len(report.differences)} more")
+    for change in report.unfinished:
+        units = f"{change.units} {plural(change.units, 'unit')}"
+        typer.echo(f"{place}unfinished: {units} {change.kind} under the id {shown(change.change_id)}")
+    judgment = "clean" if report.is_clean else "not clean"
+    orders = f"{report.pool_count} and {report.database_count} {plural(report.database_count, 'order')}"
+    rows = [
+        ("stocked in the database", str(report.quota)),
+        ("sold in the database", str(report.sold)),
+        *([("of them in earlier epochs, unknown to the pool", str(report.earlier))] if report.earlier else []),
+        ("unsettled orders", str(report.unsettled)),
+        *((kind, str(count)) for kind, count in sorted(report.by_kind.items())),
+        (f"{place}both sides", f"{judgment}, {orders} compared"),
+    ]
+    print_table(("", ""), rows)

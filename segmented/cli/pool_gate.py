@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput, PoolInShards
-from segmented.models import AlreadyOpen
+from segmented.models import (
+    AlreadyOpen,
+    Closed,
+    Opened,
+    OrderRecord,
+    PoolState,
+    Resized,
+    Restocked,
+    Returned,
+    Settled,
+    TooFew,
+)
 from segmented.orders import Gate, audit_both, connect, reopen_gated
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.engine import parse, shown
@@ -21,7 +32,6 @@ from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.models import Closed, Opened, OrderRecord, PoolState, Resized, Restocked, Returned, Settled, TooFew
     from segmented.orders import BothReport
     from segmented.stock.opening import Opening
 

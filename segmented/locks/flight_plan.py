@@ -10,24 +10,20 @@ from __future__ import annotations
 import base64
 import json
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented.clock import Duration, in_seconds
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, LoaderFailed, StoreError, StoreRefused
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout, is_whole, milliseconds, milliseconds_or_none
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
-from segmented.models import Cached, Held, MayLoad, Outpaced
+from segmented.models import Acquired, Cached, Held, MayLoad, Outpaced
 from segmented.plans import Now, Plan, perform, wait_for
 from segmented.protocol import ForgetCached, ReadCached, ReadOrAcquire, WriteCached
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import Acquired
 
 NOTHING: Final = Cached("none", "")
 _log = logging.getLogger("segmented.locks")

@@ -49,7 +49,7 @@ from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, En
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, LeaseState, Renewal, trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.locks.outages import waited_out, waits_out
-from segmented.models import Acquired, Held, Lost, Renewed
+from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.plans import Batch, Now, Park, Plan, perform, run_async, run_sync, substituted
 from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.plans.waiting import ATTEMPT_SECONDS, UNDO_SECONDS
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from segmented.clock import Clock, Duration
-    from segmented.models import Released
     from segmented.plans.drivers import AsyncStore, Store
 
 ReleaseAnswers = list["Released | Lost | SegmentedError"]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from segmented import protocol as op
 from segmented.errors import PoolArchived, PoolMissing, SegmentedError, StoreError, StoreRefused, WrongKind
 from segmented.ledger_lines import parse_record
-from segmented.models import PINNED_UNTIL_MS
+from segmented.models import PINNED_UNTIL_MS, Inspected, InspectedCart, OrderRecord, PoolState
 from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.plans.effects import Batch
@@ -39,7 +39,6 @@ from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from segmented.models import Inspected, InspectedCart, OrderRecord, PoolState
     from segmented.models.pools import ScannedCarts
     from segmented.stock.fold import LedgerFold
 

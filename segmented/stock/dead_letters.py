@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing, ShardVanished
-from segmented.models import SKU_BYTES_MAX, Shard, checked_id, checked_pool_name, shortened
+from segmented.models import SKU_BYTES_MAX, Settled, Shard, checked_id, checked_pool_name, shortened
 from segmented.models.shards import SHARD_MARK
 from segmented.plans import Plan, perform
 from segmented.stock.outbox import dead_plan
@@ -21,7 +21,6 @@ from segmented.stock.sharded.opening import directory_plan, is_in_shards_plan
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from segmented.models import Settled
     from segmented.models.submitted import DeadOrder, KeptMessage, OutboxState, Replayed, Submitted
 
 ItemT = TypeVar("ItemT")

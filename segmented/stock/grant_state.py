@@ -14,14 +14,13 @@ from segmented.locks.lease_state import LeaseState, trusted_until
 from segmented.models import Acquired, Granted, Lost, Refusal, Renewed
 from segmented.models.ids import plural
 from segmented.process import THIS
-from segmented.protocol import Cancel, Confirm, Operation, ReleaseGrant
+from segmented.protocol import Cancel, Confirm, Grant, Operation, ReleaseGrant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
 
     from segmented.clock import Clock
-    from segmented.protocol import Grant
 
 KeepOn = type[BaseException] | tuple[type[BaseException], ...]
 """Errors of a body after which it is unknown whether the order was paid, so that its units stay reserved."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolDrifted
-from segmented.models import shortened
+from segmented.models import LedgerEntry, PoolState, Trimmed, shortened
 from segmented.plans import Plan, perform
 from segmented.stock.audit_fold import AuditFold
 from segmented.stock.spill import Spill
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from segmented.models import LedgerEntry, PoolState, Trimmed
 
 DriftKind = Literal["lost", "duplicate", "leaked hold", "orphan transfer", "foreign write", "torn cart"]
 """The kind of damage.

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.errors import ChangeGated, PoolDiffers, PoolMissing, ShardVanished
-from segmented.models import AlreadyOpen, ShardedState
+from segmented.models import AlreadyOpen, Opened, PoolState, ShardedState
 from segmented.plans import Plan, perform
-
-if TYPE_CHECKING:
-    from segmented.models import Opened, PoolState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

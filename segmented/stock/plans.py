@@ -19,7 +19,7 @@ from segmented.errors import AcquireTimeout, SegmentedError, StockError, StoreEr
 from segmented.keys import shard_keys
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.locks.handle import acquire_plan
-from segmented.models import Busy, Granted, Lost, Renewed, Settled
+from segmented.models import Busy, Granted, Lost, OrderRecord, PoolState, Refusal, Renewed, Reserved, Settled, Taken
 from segmented.models.orders import took_segment
 from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder, TakenOrders
@@ -31,7 +31,6 @@ from segmented.protocol.lock import NEWCOMER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from segmented.models import OrderRecord, PoolState, Refusal, Reserved, Taken
     from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from segmented import protocol as op
 from segmented.ledger_lines import parse_record, record_text
-from segmented.models import Differing, Mended, OrderRecord, Outrun, Sound
+from segmented.models import Differing, Mended, OrderRecord, Outrun, PoolState, Sound
 from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.stock.audit import LEDGER_END, all_drift_plan, audit_plan, totals_of, unreadable_totals
@@ -19,7 +19,6 @@ from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed,
 from segmented.stock.settings import checked_flag
 
 if TYPE_CHECKING:
-    from segmented.models import PoolState
     from segmented.models.pools import NumberKind
     from segmented.stock.audit_fold import AuditFold
     from segmented.stock.fold import FoldedOrder, LedgerFold

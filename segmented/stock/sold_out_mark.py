@@ -16,14 +16,13 @@ from segmented import events
 from segmented.clock import Clock, Duration, in_seconds
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.events.table import sku_label
-from segmented.models import Closed, LimitReached, SoldOut, shortened
+from segmented.models import Closed, Granted, LimitReached, Order, Refusal, SoldOut, Taken, shortened
 from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented import protocol as op
-    from segmented.models import Granted, Order, Refusal, Taken
     from segmented.plans import Plan
 
 AnswerT = TypeVar("AnswerT")

@@ -17,7 +17,7 @@ from segmented.celery.selling.publisher import Publisher
 from segmented.celery.selling.report import SaleReport, Screen, settle_accounts
 from segmented.celery.sweeping import sweep_pool
 from segmented.errors import InvalidInput, SegmentedError, StoreError
-from segmented.models import Assignment, Decided, OrderState, Settled
+from segmented.models import Assignment, Decided, LedgerEntry, OrderRecord, OrderState, PoolState, Settled
 from segmented.models.ids import plural
 from segmented.orders import Gate, connect
 from segmented.orders.opening import UNGATED, open_rows, state_of, stock_said
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from segmented.celery.selling.servers import Choices, Servers
     from segmented.celery.settings import WorkerSettings
     from segmented.clock import Clock
-    from segmented.models import LedgerEntry, OrderRecord, PoolState
 
 DECIDED: Final[Mapping[str, OrderState]] = {
     "confirmed": "confirmed",

@@ -14,13 +14,13 @@ thawed shard takes over what the others have sent to it and received from it whe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from redis.exceptions import ResponseError
 
 from segmented.errors import PoolDrifted, StoreUnavailable, TransferGated
 from segmented.keys import directory_keys, shard_keys
-from segmented.models import Received, ShardDirectory, ShardFound, Transfer
+from segmented.models import Received, Shard, ShardDirectory, ShardFound, Transfer
 from segmented.models.shards import parse_directory
 from segmented.protocol.base import AnswerT_co, Operation
 from segmented.protocol.pool import keys_of, kind_of
@@ -38,9 +38,6 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
-
-if TYPE_CHECKING:
-    from segmented.models import Shard
 
 REPLICA_MS: Final = 1_000
 """Timeout for a replica to acknowledge a transfer."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.errors import PoolDrifted
-from segmented.models import Transfer
+from segmented.models import PoolState, ShardDirectory, ShardedState, Transfer
 from segmented.models.ids import plural
 from segmented.models.shards import note_of, units_away
 from segmented.plans import Plan, perform
@@ -28,7 +28,6 @@ from segmented.stock.sharded.opening import all_plan, summed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from segmented.models import PoolState, ShardDirectory, ShardedState
     from segmented.stock.sharded.gathering import Gathering
 
 

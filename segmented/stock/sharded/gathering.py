@@ -31,14 +31,13 @@ from segmented.errors import (
 from segmented.locks.claim import new_holder_id
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lock import LockClaim
-from segmented.models import ShardFound
+from segmented.models import Received, Shard, ShardDirectory, ShardFound, Transfer
 from segmented.plans import Batch, Join, Leave, Now, Park, Plan, perform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from segmented.clock import Clock
-    from segmented.models import Received, Shard, ShardDirectory, Transfer
 
 LOOK_SECONDS: Final = 1.0
 """Maximum seconds that one shard may delay a read of all shards."""

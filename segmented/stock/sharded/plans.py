@@ -11,13 +11,25 @@ from segmented import protocol as op
 from segmented.errors import ChangeGated, InvalidInput, SegmentedError, StoreError
 from segmented.models import (
     SKU_BYTES_MAX,
+    AlreadyOpen,
     Assigned,
+    Assignment,
     Busy,
+    Closed,
+    Granted,
     LimitReached,
+    Opened,
     Order,
     PoolClosed,
+    Refusal,
     Resized,
+    Restocked,
+    Settled,
+    Shard,
+    ShardedState,
     SoldOut,
+    Taken,
+    TooFew,
     checked_id,
 )
 from segmented.plans import Batch, Now, Plan, perform
@@ -43,20 +55,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from segmented.clock import Clock, Duration
-    from segmented.models import (
-        AlreadyOpen,
-        Assignment,
-        Closed,
-        Granted,
-        Opened,
-        Refusal,
-        Restocked,
-        Settled,
-        Shard,
-        ShardedState,
-        Taken,
-        TooFew,
-    )
     from segmented.protocol import Operation
 
     ItemT = TypeVar("ItemT")

@@ -13,7 +13,7 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from segmented.errors import InvalidInput, SegmentedError, StoreRefused
-from segmented.models import Busy, LimitReached, SoldOut, TooFew
+from segmented.models import Busy, Granted, LimitReached, Order, Refusal, Restocked, Shard, SoldOut, Taken, TooFew
 from segmented.plans import Now, Plan, perform
 from segmented.stock.outbox import UNASKED, Outbox, to_publish
 from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented import protocol as op
-    from segmented.models import Granted, Order, Refusal, Restocked, Shard, Taken
     from segmented.stock.sharded.gathering import Gathering
 
 AnswerT = TypeVar("AnswerT")

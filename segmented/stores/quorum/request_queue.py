@@ -17,12 +17,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.errors import StoreUnavailable
-from segmented.protocol import AcquireVote, ReleaseVote, RenewVote
+from segmented.protocol import AcquireVote, Operation, ReleaseVote, RenewVote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol import Operation
     from segmented.stores.quorum.tally import Poll
 
 BATCH_MAX: Final = 500

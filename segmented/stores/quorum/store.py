@@ -16,7 +16,7 @@ from segmented.errors import InvalidInput, SegmentedError
 from segmented.plans.store_kinds import NotPickled
 from segmented.plans.tasks import Alarm, begun
 from segmented.process import THIS, BeginsAnew
-from segmented.protocol import ReleaseVote
+from segmented.protocol import Operation, ReleaseVote
 from segmented.stores.quorum.lane import AsyncLane, ThreadLane
 from segmented.stores.quorum.request_queue import Errand
 from segmented.stores.quorum.voting import Ask, Await, Membership, Pause, Rules, Step, Steps, voting
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.plans.drivers import AsyncStore, Store
-    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 

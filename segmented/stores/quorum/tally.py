@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from segmented.errors import SegmentedError, StoreUnavailable, WrongKind
 from segmented.models import Acquired, Held, HeldBy, Lost, Released, Renewed, ServerIdentity
-from segmented.protocol import AcquireVote, IdentifyServer, ReleaseVote, RenewVote
+from segmented.protocol import AcquireVote, IdentifyServer, Operation, ReleaseVote, RenewVote
 from segmented.protocol.vote import ROUND_REESTABLISHED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from segmented.protocol import Operation
 
 NO_TOKEN = 0
 

@@ -15,17 +15,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
-from segmented.models import Held
+from segmented.models import Held, ServerIdentity
 from segmented.plans import Now
-from segmented.protocol import AcquireVote, ReleaseVote
+from segmented.protocol import AcquireVote, Operation, ReleaseVote
 from segmented.stores.quorum.tally import AcquireTally, IdentityTally, Poll, RenewTally, Tally, tally_of
-
-if TYPE_CHECKING:
-    from segmented.models import ServerIdentity
-    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 TTL_PER_ANSWER: Final = 4
