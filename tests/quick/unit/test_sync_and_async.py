@@ -40,6 +40,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
             "AsyncGate.confirm AsyncGate.confirm_many AsyncGate.confirmed_units AsyncGate.each_confirmed "
             "AsyncGate.each_order AsyncGate.is_decided AsyncGate.lower AsyncGate.missing_tables "
             "AsyncGate.names_of AsyncGate.note_forgotten AsyncGate.open AsyncGate.orders AsyncGate.sales "
+            "AsyncGate.sold_among "
             "AsyncGate.totals AsyncGate.transaction AsyncGate.unfinished_changes AsyncGate.void "
             "AsyncGate.void_many AsyncGate.while_undecided"
         ),
