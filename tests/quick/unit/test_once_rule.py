@@ -147,7 +147,9 @@ def test_tasks_of_one_key_space_share_a_key_however_they_name_its_argument(app: 
         """Nothing."""
 
     tasks: list[Any] = [
-        app.task(base=Once, name=name, once=unique(key, key_space="orders"), lazy=False, shared=False)(body)
+        app.task(base=Once, name=name, once=unique(key, payload=False, key_space="orders"), lazy=False, shared=False)(
+            body
+        )
         for name, key, body in (("charge", "{order_id}", work), ("refund", "{number}", refund))
     ]
     tasks.append(app.task(base=Once, name="other", once=unique("{order_id}"), lazy=False, shared=False)(work))
