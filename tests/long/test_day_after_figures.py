@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -20,7 +21,8 @@ from segmented.celery import chores, connections as opening, current, due
 from segmented.celery.celery_settings import AUDIT_SECONDS
 from segmented.celery.settings import WorkerSettings
 from segmented.keys import Duty, due_key
-from segmented.orders import audit_both
+from segmented.orders import audit_both, take_envelope
+from segmented.orders.audit_slices import SliceReport, audit_slice
 from segmented.protocol.due import EACH_MS
 from segmented.servers import ValkeyServer
 
@@ -28,6 +30,11 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 POOLS: Final = 300
 """Quiet pools are looked at one by one, so that 2,000 cost no more."""
+MANY: Final = 10_000
+SET_UP_SECONDS: Final = 60.0
+HELD_SECONDS: Final = 60.0
+LATE_SECONDS_MAX: Final = 2.0
+"""The period is one second."""
 IDLE_SECONDS: Final = 60.0
 COMMANDS_MAX: Final = 10.0
 LOST_AMONG: Final = 100_000
@@ -35,6 +42,7 @@ LOST_SECONDS_MAX: Final = 10.0
 ABANDONED: Final = 5_000
 BACK_SECONDS_MAX: Final = 2.0
 AUDITED: Final = 20_000
+MANY_AUDITED: Final = 600_000
 FAR: Final = 4e12
 ROUNDS: Final = 300
 RETURN_MAX: Final = 2.0
@@ -86,15 +94,32 @@ def looked(duty: Duty) -> list[str]:
     return seen
 
 
-def work(seconds: float) -> None:
-    """Run the periodic tasks, each in its period."""
-    next_at = [(time.monotonic(), every, run) for every, run in duties()]
+def work(seconds: float, late: list[float] | None = None) -> None:
+    """Run the periodic tasks, each in its period and a thread, as a worker does.
+
+    `late` gets by how much the first pool of `expire` was late at each look.
+    """
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        at, every, run = next_at.pop(0)
-        time.sleep(max(0.0, at - time.monotonic()))
-        run()
-        next_at = sorted([*next_at, (at + every, every, run)], key=lambda one: one[0])
+
+    def repeat(every: float, run: Callable[[], Any]) -> None:
+        while (at := time.monotonic()) < until:
+            if late is not None and run == chores.expire.apply:
+                ((_, score),) = opening.connections().store.client.zrange(due_key("expire"), 0, 0, withscores=True)
+                late.append(time.time() - score / 1_000)
+            run()
+            time.sleep(max(0.0, at + every - time.monotonic()))
+
+    with ThreadPoolExecutor() as threads:
+        for ended in [threads.submit(repeat, *duty) for duty in duties() if duty[0] <= seconds]:
+            ended.result()
+
+
+def look_quiet(store: RedisStore, names: list[str]) -> None:
+    """Let pools be as if workers had looked at all of them, and found nothing due."""
+    now = time.time() * 1_000
+    for key in get_args(Duty):
+        found = {name: int(now + number * EACH_MS[key]) + 0.5 for number, name in enumerate(names)}
+        store.client.zadd(due_key(key), found)
 
 
 def commands(store: RedisStore) -> dict[str, int]:
@@ -104,11 +129,7 @@ def commands(store: RedisStore) -> dict[str, int]:
 def test_what_idle_pools_cost(store: RedisStore) -> None:
     for number in range(POOLS):
         Pool(store, f"quiet-{number}").open(stock=10, segments=1)
-    now = time.time() * 1_000
-    for key in get_args(Duty):  # as if all had been looked at
-        each = EACH_MS[key]
-        found = {f"quiet-{number}": int(now + number * each) + 0.5 for number in range(POOLS)}
-        store.client.zadd(due_key(key), found)
+    look_quiet(store, [f"quiet-{number}" for number in range(POOLS)])
     work(2.0)
     before = commands(store)
     work(IDLE_SECONDS)
@@ -117,6 +138,26 @@ def test_what_idle_pools_cost(store: RedisStore) -> None:
     most = ", ".join(f"{name} {rate:.1f}" for name, rate in sorted(sent.items(), key=lambda one: -one[1])[:9])
     tell(f"{POOLS} idle pools, commands/s", f"{sum(sent.values()):.1f}, those within scripts included; {most}")
     assert sum(sent.values()) <= COMMANDS_MAX
+
+
+def test_holds_of_10_000_pools_come_back_within_the_period_of_one_worker(store: RedisStore) -> None:
+    """Each pool has one abandoned hold in ten minutes; this looks at the tenth of them that ends within one."""
+    names, late = [f"shop-{number}" for number in range(MANY)], list[float]()
+    for name in names:
+        Pool(store, name).open(stock=10, segments=1)
+    look_quiet(store, names)
+    held, began = [Pool(store, name) for name in names[::10]], time.monotonic()
+    for number, pool in enumerate(held):
+        ends_in = SET_UP_SECONDS + number * HELD_SECONDS / len(held) - (time.monotonic() - began)
+        pool.reserve("abandoned", hold=ends_in)
+    work(began + SET_UP_SECONDS - time.monotonic())  # what was due meanwhile
+    work(HELD_SECONDS + LATE_SECONDS_MAX, late=late)
+    assert [pool.state().available for pool in held] == [10] * len(held)
+    tell(
+        f"{MANY:,} pools, {len(held) / HELD_SECONDS:.0f} holds a second end",
+        f"looked at {max(late):.1f} s late at most",
+    )
+    assert max(late) <= LATE_SECONDS_MAX
 
 
 def test_a_lost_order_is_found_within_ten_seconds_among_100_000_pools(store: RedisStore) -> None:
@@ -156,19 +197,42 @@ def test_5_000_abandoned_gated_holds_are_back_within_two_seconds(store: RedisSto
 
 def test_how_fast_a_pool_is_compared_with_its_database(store: RedisStore, postgres_database: str) -> None:
     with Gate(postgres_database) as gate:
-        pool = Pool(store, "sale", outbox=Outbox(publish_after=600))
-        Pool(store, "sale", gate=gate).open(stock=AUDITED, segments=4)
-        from segmented.orders import take_envelope  # noqa: PLC0415  # one transaction for many orders
-
-        for first in range(0, AUDITED, 1_000):
-            ids = [f"o-{first + number}" for number in range(1_000)]
-            pool.submit_many([Order(order_id, 1) for order_id in ids])
-            take_envelope(pool, ids, gate=gate)
+        pool = sold(store, gate, AUDITED)
         began, cpu = time.monotonic(), time.process_time()
-        report = audit_both(pool.plain, gate)
+        report = audit_both(pool, gate)
         seconds, used = time.monotonic() - began, time.process_time() - cpu
     tell(f"audit of {AUDITED:,} orders against PostgreSQL", f"{AUDITED / used:,.0f} orders/s of CPU, {seconds:.1f} s")
     assert (report.is_clean, report.pool_count) == (True, AUDITED)
+
+
+def test_600_000_orders_are_audited_to_the_end_in_slices(store: RedisStore, postgres_database: str) -> None:
+    with Gate(postgres_database) as gate:
+        pool, slices = sold(store, gate, MANY_AUDITED), list[SliceReport]()
+        began, cpu = time.monotonic(), time.process_time()
+        while not (slices and slices[-1].is_ended):
+            end = time.monotonic() + current.settings().task_time_limit / 2  # as in a worker
+            slices.append(audit_slice(pool, gate, is_over=partial(has_come, end)))
+        seconds, used = time.monotonic() - began, time.process_time() - cpu
+    tell(
+        f"{MANY_AUDITED:,} orders audited",
+        f"{len(slices)} slices, {seconds:.0f} s, {MANY_AUDITED / used:,.0f} a s of CPU",
+    )
+    assert [one.found for one in slices] == [()] * len(slices)
+
+
+def has_come(end: float) -> bool:
+    return time.monotonic() >= end
+
+
+def sold(store: RedisStore, gate: Gate, count: int) -> Pool:
+    """Sell that many orders, a thousand in a transaction."""
+    pool = Pool(store, "sale", outbox=Outbox(publish_after=3_600))
+    Pool(store, "sale", gate=gate).open(stock=count, segments=4)
+    for first in range(0, count, 1_000):
+        ids = [f"o-{first + number}" for number in range(1_000)]
+        pool.submit_many([Order(order_id, 1) for order_id in ids])
+        take_envelope(pool, ids, gate=gate)
+    return pool.plain
 
 
 def test_what_a_return_costs_beside_a_confirm(store: RedisStore, postgres_database: str) -> None:
