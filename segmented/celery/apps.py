@@ -9,6 +9,7 @@ from celery import Celery
 from segmented.celery import current
 from segmented.celery.celery_settings import celery_settings, schedule
 from segmented.celery.current import ending_a_command
+from segmented.celery.health import HealthFile
 from segmented.celery.settings import WorkerSettings, check_apart
 from segmented.errors import InvalidInput
 
@@ -47,6 +48,7 @@ def make_app(name: str) -> Celery:
     with ending_a_command():
         app.conf.update(celery_settings(settings))
     add_tasks(app)
+    app.steps["worker"].add(HealthFile)
     return app
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from celery.concurrency import get_implementation
 from celery.signals import task_rejected, task_unknown, worker_init, worker_process_init
 
-from segmented.celery import telemetry
+from segmented.celery import health, telemetry
 from segmented.celery.connections import connections, disconnect, open_when_there
 from segmented.celery.current import EXIT_UNREACHABLE, EXIT_WRONG, end, settings
 from segmented.celery.messages import keep_rejected, keep_unknown
@@ -49,6 +49,7 @@ def begin(sender: _Worker, **_: object) -> None:
     if kind == "celery.concurrency.gevent":
         _require_patches()
     try:
+        health.check(settings())
         telemetry.begin(settings(), is_prefork=kind == "celery.concurrency.prefork")
         step()
         on_outcome()

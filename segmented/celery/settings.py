@@ -169,6 +169,9 @@ class WorkerSettings(BaseSettings):
     """`HOST:PORT` on which the worker shows its metrics to Prometheus, all processes of a prefork pool together."""
     log_format: Literal["text", "json"] = "text"
     """`json`: log one JSON object a line. Commands read this variable, too."""
+    health_path: str | None = Field(default=None, min_length=1)
+    """File that the worker touches every second, unless a message has been in its hands for longer than
+    `SEGMENTED_VISIBILITY_TIMEOUT`: for a liveness probe."""
     ends_with_stdin: bool = False
     """End when standard input closes: for a worker whose starter holds the other end of that pipe."""
 

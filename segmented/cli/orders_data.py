@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -24,6 +25,8 @@ from segmented.cli.output import (
 from segmented.cli.pool_archive import DryRunOption
 from segmented.errors import InvalidInput
 from segmented.models.ids import counted
+from segmented.stock.archiving.file import lines_of
+from segmented.stock.archiving.target import names_customer
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -84,6 +87,9 @@ def prune(
 def erase(
     *,
     customer: Annotated[str, typer.Option(metavar="ID", help="Customer whose id is taken out.")],
+    archive: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Archive to look into, which is not changed; repeatable.")
+    ] = None,
     dry_run: DryRunOption = False,
     database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
@@ -93,8 +99,9 @@ def erase(
     """Take a customer's id out of all pools of a server, and out of the order database and its relayed ledgers.
 
     Orders stay, without their customer, and audits stay clean. The ledger of a pool that names the customer is trimmed
-    up to now. An order that is not decided keeps its customer: exit code 1, run it again later. Archives keep what they
-    have. Run the same command again to finish an interrupted run.
+    up to now. An order that is not decided keeps its customer: exit code 1, run it again later. An archive is never
+    changed: those in the database, and each --archive, that name the customer are listed, with exit code 1. So is a
+    customer whom nothing names. Run the same command again to finish an interrupted run.
     """
     is_asked = not dry_run and require_somebody("erase", yes=yes)
     from segmented.orders import erase_customer  # noqa: PLC0415  # SQLAlchemy, for those who need it
@@ -103,7 +110,9 @@ def erase(
         if is_asked and not typer.confirm(f"Take the customer {shown(customer)} out of all orders for good?"):
             raise typer.Exit(EXIT_REFUSED)
         done = erase_customer(store, customer, gate=gate, dry_run=dry_run)
-    if not write_json(json_file, {"is_changed": not dry_run and bool(done.records or done.rows)} | asdict(done)):
+    kept = _archives_naming(customer, archive or (), database)
+    found = {"is_changed": not dry_run and bool(done.records or done.rows)} | asdict(done) | {"archives": kept}
+    if not write_json(json_file, found):
         where = (
             counted(done.records, "record")
             if database is None
@@ -118,7 +127,24 @@ def erase(
     if done.undecided:
         what = counted(done.undecided, "order", "is")
         typer.echo(f"{what} not decided and keeps the customer: erase again once it is", err=True)
+    for name in kept:
+        typer.echo(f"{shown(name)} names the customer: an archive is not changed, so delete it once you may", err=True)
+    is_unknown = not (done.records or done.rows or done.ledgers or done.undecided or kept)
+    if is_unknown:
+        typer.echo(f"nothing names the customer {shown(customer)}: check the id, unless it was erased before", err=True)
+    if done.undecided or kept or is_unknown:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _archives_naming(customer: str, files: Sequence[Path], database: str | None) -> list[str]:
+    """Return the archives that name a customer: of these files, and of the database's table."""
+    found = [str(file) for file in files if any(names_customer(line, customer) for line in lines_of(file))]
+    if database is not None:
+        from segmented.orders.archive_table import SqlArchive  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+        with SqlArchive(database) as table:
+            found += [f"the archive of {sku} in epoch {epoch} in {table.name}" for sku, epoch in table.naming(customer)]
+    return found
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
@@ -22,7 +23,7 @@ from segmented.locks.sql_edge import close_engine
 from segmented.orders.edge import translated
 from segmented.orders.engine import connect, parse, shown
 from segmented.orders.tables import LONG_TEXT, SKU_LENGTH_MAX, identifier
-from segmented.stock.archiving.target import ArchiveTarget
+from segmented.stock.archiving.target import ArchiveTarget, names_customer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,6 +81,16 @@ class SqlArchive(ArchiveTarget):
         wanted = select(archives.c.epoch).where(archives.c.sku == sku).distinct().order_by(archives.c.epoch)
         with translated(self.name), self._engine.connect() as connection:
             return tuple(connection.execute(wanted).scalars())
+
+    def naming(self, customer_id: str) -> tuple[tuple[str, int], ...]:
+        """Return the pools and epochs whose archives name a customer."""
+        if not self._has_table():
+            return ()
+        likely = archives.c.line.contains(json.dumps(customer_id)[1:-1], autoescape=True)
+        wanted = select(archives.c.sku, archives.c.epoch, archives.c.line).where(likely)
+        with translated(self.name), self._engine.connect() as connection:
+            rows = connection.execute(wanted).all()
+        return tuple(sorted({(sku, epoch) for sku, epoch, line in rows if names_customer(line, customer_id)}))
 
     def lines(self, sku: str, epoch: int) -> Iterator[str]:
         """Yield the lines of the pool in this epoch, a page of rows at a time."""

@@ -7,7 +7,7 @@
 3. The rows of the order database and of relayed ledgers go without the customer.
 
 Each step leaves what an audit finds clean, and the next run finishes an interrupted one. An order that is not decided
-keeps its customer. Archives keep what they have.
+keeps its customer. Archives keep what they have: `segmented orders erase` names them.
 """
 
 from __future__ import annotations

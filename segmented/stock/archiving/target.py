@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+
+
+BETWEEN: Final = re.compile(r'\\+[tn]|\\*"')
+"""What separates values in a line of an archive: tabs and line ends as JSON writes them, once or twice; and quotes."""
+
+
+def names_customer(line: str, customer_id: str) -> bool:
+    """Return whether a line of an archive names a customer."""
+    written = json.dumps(customer_id)[1:-1]
+    return written in line and ("\\" in customer_id or '"' in customer_id or written in BETWEEN.split(line))
 
 
 class ArchiveTarget(ABC):

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from math import inf
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from segmented import Order, Outbox, Pool, RedisStore
 from segmented.models import Cart
 from segmented.orders import Gate, audit_both, erase_customer, relay
+from segmented.orders.archive_table import SqlArchive
 from segmented.servers import ValkeyServer
 from segmented.stock import Carts, ShardedPool
 from tests.support.command_line import ran
@@ -101,6 +103,28 @@ def test_an_order_that_is_not_decided_keeps_its_customer_until_it_is(
     pools["gated"].confirm("held")
     assert ran(*words, url=valkey.url).returncode == 0
     assert (names_her(store, order_database), are_clean(pools, gate)) == ([], True)
+
+
+def test_archives_that_name_the_customer_are_listed_and_an_unknown_one_is_said(
+    pools: dict[str, Pool | ShardedPool], order_database: str, valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "limited.jsonl.gz"
+    for name, target in (("limited", ("--to", str(file))), ("sharded", ("--database", order_database))):
+        pools[name].close()
+        assert ran("pool", "archive", name, *target, "--yes", url=valkey.url).returncode == 0
+    words = ("orders", "erase", "--database", order_database, "--archive", str(file), "--yes", "--customer")
+    with SqlArchive(order_database) as table:
+        where = table.name
+    said = ran(*words, ALICE, url=valkey.url)
+    assert said.returncode == 1
+    assert [line.partition(" names the customer: ")[0] for line in said.stderr.splitlines()] == [
+        str(file),
+        f"the archive of sharded in epoch 1 in {where}",
+    ]
+    for unknown in ("alice", "nobody@example.org"):
+        said = ran(*words, unknown, url=valkey.url)
+        why = f"nothing names the customer {unknown}: check the id, unless it was erased before\n"
+        assert (said.returncode, said.stderr) == (1, why)
 
 
 def test_a_relayed_ledger_needs_its_database(pools: dict[str, Pool | ShardedPool], valkey: ValkeyServer) -> None:

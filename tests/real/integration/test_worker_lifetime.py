@@ -1,5 +1,7 @@
 """The app as `celery -A segmented.celery.app` runs it: pools, from the first connection on, and what it refuses."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -110,6 +112,40 @@ def test_orders_are_taken_and_connections_are_closed(
     until(lambda: clients(url) == [])
     until(lambda: database_connections(private_postgres) == 0)
     assert list((tmp_path / "home").iterdir()) == []
+
+
+def is_healthy(file: Path) -> bool:
+    """Run the probe of the example, for a shorter time."""
+    probe = f"test -n \"$(find {file} -newermt '-3 seconds')\""
+    return subprocess.run(["/bin/sh", "-c", probe], check=False, timeout=END_SECONDS).returncode == 0
+
+
+def test_a_worker_whose_pool_process_stands_still_is_unhealthy_until_it_goes_on(
+    tmp_path: Path, valkey: ValkeyServer, postgres_database: str
+) -> None:
+    with Gate(connect(postgres_database)) as gate:
+        gate.create()
+    file = tmp_path / "health"
+    times = {"TASK_TIME_LIMIT": "1", "VISIBILITY_TIMEOUT": "2", "SEGMENT_TIMEOUT": "0.5"}
+    settings = said(valkey.url, postgres_database) | {f"SEGMENTED_{name}": value for name, value in times.items()}
+    settings |= {"SEGMENTED_POOL": "prefork", "SEGMENTED_CONCURRENCY": "1", "SEGMENTED_HEALTH_PATH": str(file)}
+    with working(tmp_path, settings) as worker:
+        until(lambda: is_healthy(file))
+        main = worker.process.pid
+        (child,) = map(int, Path(f"/proc/{main}/task/{main}/children").read_text().split())
+        os.kill(child, signal.SIGSTOP)
+        with sold(valkey.url, postgres_database):
+            until(lambda: not is_healthy(file))
+            os.kill(child, signal.SIGCONT)
+        until(lambda: is_healthy(file))
+
+
+def test_a_health_path_that_cannot_be_written_ends_the_worker_with_a_sentence(
+    tmp_path: Path, valkey: ValkeyServer, postgres_database: str
+) -> None:
+    settings = said(valkey.url, postgres_database) | {"SEGMENTED_HEALTH_PATH": str(tmp_path / "none" / "health")}
+    code, words = refused(tmp_path, settings, "worker")
+    assert (code, "SEGMENTED_HEALTH_PATH" in words) == (2, True)
 
 
 def test_a_worker_that_ends_by_an_error_ends_with_one(tmp_path: Path, valkey: ValkeyServer) -> None:
