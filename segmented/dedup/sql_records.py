@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from contextlib import suppress
 from importlib import import_module
 from math import inf
@@ -11,8 +13,8 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from segmented.clock import SystemClock
-from segmented.dedup.sql_record_rows import checked_operation, create, forget_stale, perform
-from segmented.errors import InvalidInput, SegmentedError, TransactionConflict
+from segmented.dedup.sql_record_rows import STALLED_MS, checked_operation, create, forget_stale, perform
+from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable, TransactionConflict
 from segmented.imports import needs
 from segmented.locks.sql_edge import translated
 from segmented.orders.engine import shown
@@ -35,6 +37,8 @@ FORGET_EVERY: Final = 100
 """After this many operations of a process, rows of which nothing is left are deleted."""
 POLL_SECONDS_MIN: Final = 0.02
 POLL_SECONDS_MAX: Final = 1.0
+CLOSE_SECONDS_MAX: Final = 2 * STALLED_MS / 1_000
+"""An operation that has not ended by then has lost its database."""
 DIALECTS: Final = {"postgresql": "READ COMMITTED", "sqlite": "SERIALIZABLE"}
 """The databases, and the isolation level of the transactions here, whatever that of the engine."""
 
@@ -106,7 +110,7 @@ class AsyncSqlRecords(NotPickled):
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
-        """Use the user's engine, which stays the user's: `close` leaves it open.
+        """Use the user's engine, which stays the user's. Close this before you dispose of the engine.
 
         Raises InvalidInput for any other database than PostgreSQL and SQLite, and where lupa is not installed.
         """
@@ -114,6 +118,8 @@ class AsyncSqlRecords(NotPickled):
         self._engine = engine
         self._process_id = THIS.process_id
         self._count = 0
+        self._under_way: list[None] = []
+        self.is_closed = False
         self.clock: Clock = SystemClock()
         self.wakeups = AsyncPollingWakeups(self.clock)
 
@@ -140,7 +146,12 @@ class AsyncSqlRecords(NotPickled):
         return await async_one_by_one(self, operations, deadline)
 
     async def close(self) -> None:
-        """Do nothing: the engine is the user's."""
+        """End renewals and wait for what is under way, so that the user's engine may be disposed of."""
+        self.is_closed = True
+        for _ in range(int(CLOSE_SECONDS_MAX / POLL_SECONDS_MIN)):
+            if not self._under_way or self._process_id != THIS.process_id:  # the parent's threads are not here
+                break
+            await asyncio.sleep(POLL_SECONDS_MIN)
 
     async def __aenter__(self) -> Self:
         return self
@@ -159,9 +170,20 @@ class AsyncSqlRecords(NotPickled):
         return cast("AnswerT", answer)
 
     async def _within(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
+        self._under_way.append(None)  # first: `close` waits for what it sees, and the rest sees that it is closed
+        try:
+            return await self._in_a_connection(step, *arguments)
+        finally:
+            self._under_way.pop()
+
+    async def _in_a_connection(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
         with translated("records in SQL"):  # there may be no connection
+            if self.is_closed:
+                message = f"{self!r} is closed: make another one with its engine"
+                raise StoreUnavailable(message)
             if self._process_id != THIS.process_id:  # the parent's connections are the parent's
                 await self._engine.dispose(close=False)
+                self._under_way = [None]  # this one
                 self._process_id = THIS.process_id
             async with self._engine.connect() as connection:
                 await connection.execution_options(isolation_level=self._level)
@@ -200,7 +222,7 @@ class SqlRecords(NotPickled):
     """
 
     def __init__(self, engine: Engine) -> None:
-        """Use the user's engine, which stays the user's: `close` leaves it open.
+        """Use the user's engine, which stays the user's. Close this before you dispose of the engine.
 
         Raises InvalidInput for any other database than PostgreSQL and SQLite, and where lupa is not installed.
         """
@@ -208,6 +230,8 @@ class SqlRecords(NotPickled):
         self._engine = engine
         self._process_id = THIS.process_id
         self._count = 0
+        self._under_way: list[None] = []
+        self.is_closed = False
         self.clock: Clock = SystemClock()
         self.wakeups = PollingWakeups(self.clock)
 
@@ -234,7 +258,12 @@ class SqlRecords(NotPickled):
         return one_by_one(self, operations, deadline)
 
     def close(self) -> None:
-        """Do nothing: the engine is the user's."""
+        """End renewals and wait for what is under way, so that the user's engine may be disposed of."""
+        self.is_closed = True
+        for _ in range(int(CLOSE_SECONDS_MAX / POLL_SECONDS_MIN)):
+            if not self._under_way or self._process_id != THIS.process_id:  # the parent's threads are not here
+                break
+            time.sleep(POLL_SECONDS_MIN)
 
     def __enter__(self) -> Self:
         return self
@@ -253,9 +282,20 @@ class SqlRecords(NotPickled):
         return cast("AnswerT", answer)
 
     def _within(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
+        self._under_way.append(None)  # first: `close` waits for what it sees, and the rest sees that it is closed
+        try:
+            return self._in_a_connection(step, *arguments)
+        finally:
+            self._under_way.pop()
+
+    def _in_a_connection(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
         with translated("records in SQL"):  # there may be no connection
+            if self.is_closed:
+                message = f"{self!r} is closed: make another one with its engine"
+                raise StoreUnavailable(message)
             if self._process_id != THIS.process_id:  # the parent's connections are the parent's
                 self._engine.dispose(close=False)
+                self._under_way = [None]  # this one
                 self._process_id = THIS.process_id
             with self._engine.connect() as connection:
                 connection.execution_options(isolation_level=self._level)

@@ -94,14 +94,18 @@ def test_a_row_that_another_transaction_holds_is_waited_for_with_an_end(postgres
     engine = sqlalchemy.create_engine(postgres_database)
     store = SqlRecords(engine)
     store.create()
-    dedup = Dedup(store, "app")
+    dedup = Dedup(store, "app", ttl=3)  # renewed, and so waiting for the row, when it ends
     with dedup.begin("k"), engine.connect() as holder, holder.begin():
         holder.execute(sqlalchemy.select(records).with_for_update())
         with pytest.raises(StoreUnavailable, match="a record was not free in time: canceling statement due to lock"):
             dedup.call("k", lambda: 1)
         holder.rollback()
     assert WAIT_MS == 5_000
+    store.close()
+    assert engine.pool.status().endswith("Current Checked out connections: 0")
     engine.dispose()
+    with pytest.raises(StoreUnavailable, match="is closed: make another one with its engine"):
+        dedup.call("k", lambda: 1)
 
 
 @pytest.mark.parametrize("level", ["SERIALIZABLE", "AUTOCOMMIT"])
