@@ -158,7 +158,8 @@ def _made_again(pool: Pool, gate: OrderDatabase, returning: Iterable[Return], ep
         cursor, notes = pool.store.execute(op.ScanChanges(pool.sku, max(cursor, 0)))
         for change_id, _ in notes:
             lacking.pop(change_id, None)
-    gate.returns.go_on(pool.sku, tuple(lacking), epoch)
+    if lacking:
+        gate.returns.go_on(pool.sku, tuple(lacking), epoch)
     return list(lacking.values())
 
 

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, SegmentedError, StoreError, StoreUnavailable
+from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.events.traces import CURRENT
 from segmented.locks.durations import milliseconds
 from segmented.models.assignments import UNASSIGNED, Assignment
@@ -158,6 +158,7 @@ class Noted:
         self._clock = clock
         self._until = -inf
         self._look_at, self._covers_until = inf, -inf
+        self._is_open = False
 
     @property
     def is_fresh(self) -> bool:
@@ -175,11 +176,15 @@ class Noted:
 
     def hold_plan(self, name: str, hold_ms: int) -> Plan[None]:
         """Register the end of a hold that is about to begin. A failure is not raised: its turn comes at last."""
-        seconds = hold_ms / 1_000
-        self._look_at = self._clock.now() + seconds
-        self._covers_until = self._look_at - min(NOTED_SECONDS, seconds / 2)
-        with suppress(StoreError):
+        now, seconds = self._clock.now(), hold_ms / 1_000
+        soon = min(NOTED_SECONDS, seconds / 2)
+        self._look_at, self._covers_until = now + seconds, now + soon
+        with suppress(SegmentedError):
+            if not self._is_open:  # a name that is not open is none of the pools that workers look at
+                yield from perform(op.ReadNextDue(name))
+                self._is_open = True
             yield from perform(op.NotePool(name, expire_ms=hold_ms))
+            self._covers_until = self._look_at - soon
 
 
 def submit_plan(

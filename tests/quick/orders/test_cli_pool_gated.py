@@ -205,7 +205,7 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password(
             assert said.startswith("the order database postgresql://")
             assert " cannot be used: " in said
             assert "geheim" not in said
-    for url in ("postgresql://shop:ge@heim@host/shop", "mysql://shop:geheim@host/shop", "geheim", ""):
+    for url in ("postgresql://shop:ge@heim@host/shop", "oracle://shop:geheim@host/shop", "geheim", ""):
         said = refused(*CHANGES["restock"], "--database", url, url=valkey.url)
         assert "heim" not in said.replace("segmented", "")
     assert store.client.dump(store.client.keys("*")[0]) == before

@@ -276,7 +276,7 @@ def test_the_body_of_a_sold_order_does_not_run_again_if_the_pool_was_not_told(po
     def body(grant: Grant) -> None:
         bodies.append(grant.order_id)
 
-    dying = DyingStore(pool.store, StepCounter(9))
+    dying = DyingStore(pool.store, StepCounter(13))
     with pytest.raises(Died):
         take_order(Pool(dying, "mug", ttl=0.001), gate, Order("a", 4), timeout=0, body=body)
     assert gate.totals("mug").sold == 4

@@ -33,6 +33,7 @@ READ: Final = frozenset(
         ("bench granularity", "--plan"),
         ("bench granularity", "--strategy"),
         ("bench orders", "--plan"),
+        ("orders erase", "--archive"),
     }
 )
 READ_AGAIN: Final = frozenset({("pool archive", "--to"), ("torture locks", "--log")})

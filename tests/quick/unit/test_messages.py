@@ -196,7 +196,10 @@ KINDS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
 
 
 class LossyStore(MemoryStore):
-    """Loses the replies of the next `lost` operations, of which it runs the first alone; tells when one released."""
+    """Loses the replies of the next `lost` operations, of which it runs the first alone; tells when one released.
+
+    What tells workers of a pool is none of them: its failures are not raised.
+    """
 
     def __init__(self) -> None:
         super().__init__(clock=ManualClock())
@@ -205,7 +208,7 @@ class LossyStore(MemoryStore):
         self._is_first = True
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        if self.lost == 0:
+        if self.lost == 0 or isinstance(operation, op.NotePool | op.ReadNextDue):
             answer = super().execute(operation, deadline=deadline)
             if isinstance(operation, Release):
                 self.released.set()
@@ -227,7 +230,7 @@ class AsyncLossyStore(AsyncMemoryStore):
         self._is_first = True
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        if self.lost == 0:
+        if self.lost == 0 or isinstance(operation, op.NotePool | op.ReadNextDue):
             answer = await super().execute(operation, deadline=deadline)
             if isinstance(operation, Release):
                 self.released.set()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import redis
 
 from segmented.errors import InvalidInput
+from segmented.keys import due_keys
 from segmented.stock import AsyncPool, Pool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     Ask = Callable[[Any, Any], object]
     """Asks a pool of either colour something, with a value that may be wrong."""
+
+
+DUTIES: Final = frozenset(map(str.encode, due_keys()))
 
 
 class Caller:
@@ -44,9 +48,12 @@ class Caller:
         return self._runner.run(awaited()) if isinstance(pool, AsyncPool) else ask(pool, given_value)
 
     def keys(self) -> dict[bytes, bytes | None]:
-        """Return every key of the server, as it would be written to disk."""
+        """Return every key of the server, as it would be written to disk; of when workers look, only at which pools."""
         names = self.server.keys("*")
-        return {bytes(name): self.server.dump(name) for name in names}  # type: ignore[arg-type]  # not decoded
+        return {bytes(name): self._kept(bytes(name)) for name in names}  # type: ignore[arg-type]  # not async
+
+    def _kept(self, name: bytes) -> Any:  # noqa: ANN401  # bytes or members
+        return sorted(self.server.zrange(name, 0, -1)) if name in DUTIES else self.server.dump(name)
 
     def refusal(self, ask: Ask, pool: Any, bad: object) -> str:  # noqa: ANN401  # of either colour
         """Return the sentence with which it is refused; not one key may be another afterwards."""
