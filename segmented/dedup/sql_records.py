@@ -118,7 +118,7 @@ class AsyncSqlRecords(NotPickled):
         self._engine = engine
         self._process_id = THIS.process_id
         self._count = 0
-        self._under_way: list[None] = []
+        self._under_way: list[int] = []  # the process of each operation: a child has those of its parent, too
         self.is_closed = False
         self.clock: Clock = SystemClock()
         self.wakeups = AsyncPollingWakeups(self.clock)
@@ -149,7 +149,7 @@ class AsyncSqlRecords(NotPickled):
         """End renewals and wait for what is under way, so that the user's engine may be disposed of."""
         self.is_closed = True
         for _ in range(int(CLOSE_SECONDS_MAX / POLL_SECONDS_MIN)):
-            if not self._under_way or self._process_id != THIS.process_id:  # the parent's threads are not here
+            if THIS.process_id not in self._under_way:
                 break
             await asyncio.sleep(POLL_SECONDS_MIN)
 
@@ -170,11 +170,12 @@ class AsyncSqlRecords(NotPickled):
         return cast("AnswerT", answer)
 
     async def _within(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
-        self._under_way.append(None)  # first: `close` waits for what it sees, and the rest sees that it is closed
+        process_id = THIS.process_id
+        self._under_way.append(process_id)  # first: `close` waits for what it sees, and the rest sees that it is closed
         try:
             return await self._in_a_connection(step, *arguments)
         finally:
-            self._under_way.pop()
+            self._under_way.remove(process_id)
 
     async def _in_a_connection(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
         with translated("records in SQL"):  # there may be no connection
@@ -183,7 +184,6 @@ class AsyncSqlRecords(NotPickled):
                 raise StoreUnavailable(message)
             if self._process_id != THIS.process_id:  # the parent's connections are the parent's
                 await self._engine.dispose(close=False)
-                self._under_way = [None]  # this one
                 self._process_id = THIS.process_id
             async with self._engine.connect() as connection:
                 await connection.execution_options(isolation_level=self._level)
@@ -230,7 +230,7 @@ class SqlRecords(NotPickled):
         self._engine = engine
         self._process_id = THIS.process_id
         self._count = 0
-        self._under_way: list[None] = []
+        self._under_way: list[int] = []  # the process of each operation: a child has those of its parent, too
         self.is_closed = False
         self.clock: Clock = SystemClock()
         self.wakeups = PollingWakeups(self.clock)
@@ -261,7 +261,7 @@ class SqlRecords(NotPickled):
         """End renewals and wait for what is under way, so that the user's engine may be disposed of."""
         self.is_closed = True
         for _ in range(int(CLOSE_SECONDS_MAX / POLL_SECONDS_MIN)):
-            if not self._under_way or self._process_id != THIS.process_id:  # the parent's threads are not here
+            if THIS.process_id not in self._under_way:
                 break
             time.sleep(POLL_SECONDS_MIN)
 
@@ -282,11 +282,12 @@ class SqlRecords(NotPickled):
         return cast("AnswerT", answer)
 
     def _within(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
-        self._under_way.append(None)  # first: `close` waits for what it sees, and the rest sees that it is closed
+        process_id = THIS.process_id
+        self._under_way.append(process_id)  # first: `close` waits for what it sees, and the rest sees that it is closed
         try:
             return self._in_a_connection(step, *arguments)
         finally:
-            self._under_way.pop()
+            self._under_way.remove(process_id)
 
     def _in_a_connection(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
         with translated("records in SQL"):  # there may be no connection
@@ -295,7 +296,6 @@ class SqlRecords(NotPickled):
                 raise StoreUnavailable(message)
             if self._process_id != THIS.process_id:  # the parent's connections are the parent's
                 self._engine.dispose(close=False)
-                self._under_way = [None]  # this one
                 self._process_id = THIS.process_id
             with self._engine.connect() as connection:
                 connection.execution_options(isolation_level=self._level)

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from segmented.dedup import AsyncDedup, AsyncSqlRecords, Dedup, SqlRecords, Stor
 from segmented.dedup.sql_record_rows import STALE_MAX, WAIT_MS, records
 from segmented.errors import InFlight, InvalidInput, StoreRefused, StoreUnavailable
 from segmented.locks.sql_edge import is_in_autocommit
+from segmented.process import THIS
 from tests.support.paths import ROOT
 from tests.support.workers.selling import until
 
@@ -106,6 +109,18 @@ def test_a_row_that_another_transaction_holds_is_waited_for_with_an_end(postgres
     engine.dispose()
     with pytest.raises(StoreUnavailable, match="is closed: make another one with its engine"):
         dedup.call("k", lambda: 1)
+
+
+@pytest.mark.usefixtures("engine")
+def test_two_threads_of_a_forked_process_that_use_records_first_get_their_answers(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, both = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool), Barrier(2, timeout=10)
+    dedup = Dedup(SqlRecords(own), "app")
+    monkeypatch.setattr(THIS, "process_id", THIS.process_id + 1)  # as in a child
+    sqlalchemy.event.listen(own, "engine_disposed", lambda _: both.wait())
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(lambda key: dedup.call(key, lambda: key), "ab")) == ["a", "b"]
 
 
 @pytest.mark.parametrize("level", ["SERIALIZABLE", "AUTOCOMMIT"])
