@@ -371,6 +371,10 @@ def due_keys() -> list[str]:
     return [due_key(duty) for duty in get_args(Duty)]
 
 
+HOLDS_NOTED: Final = f"{OUTBOXES}:holds"
+"""Hash: pool -> the shortest noted hold in ms, and the server ms until which processes take such holds unnoted."""
+
+
 REPORTS: Final = "seg:{reports}"
 """Hash with PX: a process that reports -> server ms, a tab, and its report."""
 

@@ -370,7 +370,7 @@ def _judge_line(audit: CartsAudit, line: Line, fold: LedgerFold) -> bool:
         if not (line.is_pinned or audit.is_gated) and line.hold_until_ms is not None:
             return _tell(audit, line, "torn cart", f"its order {pool} may expire: confirm the cart again, or it there")
         return False
-    if state == "confirmed" and line.state != "confirmed":
+    if state == "confirmed" and line.state not in {"confirmed", "returned"}:
         return _tell(audit, line, "torn cart", f"its order {pool} was {line.state}, so the buyer lacks those units")
     if state in VOID and line.state == "confirmed":
         return _tell(audit, line, "torn cart", f"its order {pool} was confirmed, so those units are sold")

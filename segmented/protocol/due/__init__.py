@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-from segmented.keys import OUTBOXES, Duty, cart_keys, due_key, due_keys, shard_keys
+from segmented.keys import HOLDS_NOTED, OUTBOXES, Duty, cart_keys, due_key, due_keys, shard_keys
 from segmented.models.shards import SHARD_MARK
 from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Reply, plain_call, readable, script_call, text
@@ -46,7 +46,8 @@ class NotePool(Operation[None]):
         times = ["" if each is None else each for each in (self.sweep_ms, self.expire_ms)]
         soon = ("", "") if self.sweep_ms is self.expire_ms is None else (SOON_MS, AUDIT_SOON_MS)
         flag = "1" if self.submits else ""
-        return script_call("note_pool", [*due_keys(), OUTBOXES], self.sku, base_of(self.sku), *times, *soon, flag)
+        keys = [*due_keys(), OUTBOXES, HOLDS_NOTED]
+        return script_call("note_pool", keys, self.sku, base_of(self.sku), *times, *soon, flag)
 
     def answer(self, reply: Reply) -> None:
         """Ignore whether it was known."""
@@ -91,9 +92,10 @@ class MovePool(Operation[bool]):
 
     def call(self) -> Call:
         after = "" if self.after_ms is None else self.after_ms
-        again_ms = self.quiet_ms if self.duty == "audit" else AGAIN_MS
+        again_ms = {"audit": self.quiet_ms, "finish_transfers": SOON_MS}.get(self.duty, AGAIN_MS)
         times = (after, again_ms, self.quiet_ms, EACH_MS[self.duty])
-        return script_call("move_pool", [due_key(self.duty)], self.name, self.seen, *times)
+        ends_holds = "1" if self.duty == "expire" else ""
+        return script_call("move_pool", [due_key(self.duty), HOLDS_NOTED], self.name, self.seen, *times, ends_holds)
 
     def answer(self, reply: Reply) -> bool:
         return int(reply) == 1
@@ -150,7 +152,7 @@ class DropPool(Operation[None]):
     sku: str
 
     def call(self) -> Call:
-        return script_call("drop_pool", [OUTBOXES, *due_keys()], self.sku, base_of(self.sku))
+        return script_call("drop_pool", [OUTBOXES, *due_keys(), HOLDS_NOTED], self.sku, base_of(self.sku))
 
     def answer(self, reply: Reply) -> None:
         """Ignore whether it was there: it is not any more."""

@@ -138,6 +138,28 @@ def test_a_hold_enters_its_pool_before_it_ends_and_its_process_only_once(store: 
     assert (store.client.zscore(due_key("expire"), "mug") or 0) < first
 
 
+def test_a_hold_that_its_process_did_not_note_is_found_although_a_look_found_nothing(store: RedisStore) -> None:
+    """The first hold was noted and has ended by a confirm; a worker looked early, and 1,000 other pools are quiet."""
+    store.client.zadd(due_key("expire"), {f"quiet-{number}": FAR for number in range(1_000)})
+    pool = Pool(store, "mug", hold=60.0)
+    pool.open(stock=10, segments=1)
+    pool.reserve("a")
+    pool.confirm("a")
+    for _ in range(3):
+        mark = (store.client.zscore(due_key("expire"), "mug") or 0) % 1
+        store.client.zadd(due_key("expire"), {"mug": 1 + mark})  # its turn has come
+        assert looked_at("expire") == ["mug"]
+        now_ms = float(store.client.time()[0]) * 1_000
+        assert (store.client.zscore(due_key("expire"), "mug") or FAR) <= now_ms + 62_000
+    before = sent(store)
+    pool.reserve("b")
+    assert sent(store) - before == 1
+    store.client.zadd(due_key("expire"), {"mug": 1})
+    due.work_on_due("expire", 1.0, chores.expired, goes_on=lambda: True)
+    now_ms = float(store.client.time()[0]) * 1_000
+    assert (store.client.zscore(due_key("expire"), "mug") or FAR) <= now_ms + 62_000
+
+
 def test_a_return_and_a_line_of_a_cart_enter_their_pools(store: RedisStore, order_database: str) -> None:
     with Gate(order_database) as gate:
         gate.create()
@@ -152,6 +174,14 @@ def test_a_return_and_a_line_of_a_cart_enter_their_pools(store: RedisStore, orde
     store.client.zadd(due_key("expire"), {"cap": FAR})
     Carts(store).reserve(Cart("cart", [("cap", 1)]))
     assert (store.client.zscore(due_key("expire"), "cap") or FAR) < FAR
+
+
+def test_a_return_is_looked_for_until_its_process_enters_its_pool_again(store: RedisStore) -> None:
+    store.execute(op.NotePool("mug", expire_ms=op.SOON_MS))
+    store.client.zadd(due_key("finish_transfers"), {"mug": 1})
+    before_ms = int(store.client.time()[0]) * 1_000
+    assert looked_at("finish_transfers") == ["mug"]
+    assert (store.client.zscore(due_key("finish_transfers"), "mug") or 0) >= before_ms + op.SOON_MS
 
 
 def test_a_worker_that_found_nothing_due_does_not_ask_again_at_once(store: RedisStore) -> None:

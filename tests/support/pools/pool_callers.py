@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from segmented.errors import InvalidInput
-from segmented.keys import due_keys
+from segmented.keys import HOLDS_NOTED, due_keys
 from segmented.stock import AsyncPool, Pool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 
@@ -50,7 +50,9 @@ class Caller:
     def keys(self) -> dict[bytes, bytes | None]:
         """Return every key of the server, as it would be written to disk; of when workers look, only at which pools."""
         names = self.server.keys("*")
-        return {bytes(name): self._kept(bytes(name)) for name in names}  # type: ignore[arg-type]  # not async
+        kept = {bytes(name): self._kept(bytes(name)) for name in names}  # type: ignore[arg-type]  # not async
+        kept.pop(HOLDS_NOTED.encode(), None)
+        return kept
 
     def _kept(self, name: bytes) -> Any:  # noqa: ANN401  # bytes or members
         return sorted(self.server.zrange(name, 0, -1)) if name in DUTIES else self.server.dump(name)
