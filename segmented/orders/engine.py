@@ -109,7 +109,7 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
     except InvalidInput:
         engine.dispose()
         raise
-    except (SQLAlchemyError, ValueError, TypeError) as error:
+    except (SQLAlchemyError, ValueError, TypeError, OSError) as error:  # OSError: a certificate that is not there
         engine.dispose()
         message = f"the order database {shown(parsed)} cannot be used: {said(error)}"
         raise (DatabaseUnavailable if is_away(error) else InvalidInput)(message) from error

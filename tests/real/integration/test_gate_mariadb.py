@@ -210,6 +210,7 @@ def test_a_server_that_would_lose_or_refuse_orders_is_refused(start_mariadb: Cal
             "mysql://u:s3cr3t@127.0.0.1/shop?chrset=utf8",
             "cannot be used: there is no option chrset; did you mean charset?",
         ),
+        ("mysql://u:s3cr3t@127.0.0.1/shop?ssl_ca=/no/such.pem", "cannot be used: No such file or directory"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_in_one_sentence(url: str, sentence: str) -> None:
