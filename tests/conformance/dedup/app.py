@@ -14,8 +14,9 @@ from celery.signals import task_postrun, worker_ready
 from tests.conformance.dedup.settings import CHARGE, GATHER, LABEL, Settings, note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 OWNER_CHECK_SECONDS: Final = 1.0
 HELD_SECONDS: Final = 600.0
@@ -73,15 +74,31 @@ def _leave_with(owner_pid: int) -> None:
     os._exit(1)
 
 
-def add_tasks(app: Celery, charge_options: Mapping[str, Any], label_options: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Add the tasks `charge`, `label` and `gather`, the first two with a contender's own options, and return them."""
+def _bare(body: Callable[..., Any]) -> Callable[..., Any]:
+    return body
+
+
+def add_tasks(
+    app: Celery,
+    charge_options: Mapping[str, Any],
+    label_options: Mapping[str, Any],
+    *,
+    charge_wrap: Wrap = _bare,
+    label_wrap: Wrap = _bare,
+) -> tuple[Any, Any, Any]:
+    """Add the tasks `charge`, `label` and `gather`, and return them.
+
+    The first two have a contender's own options, or its decorator of the body.
+    """
 
     @app.task(bind=True, name=CHARGE, **charge_options)
+    @charge_wrap
     def charge(self: Any, order_id: str, quantity: int = 1) -> dict[str, Any]:  # noqa: ANN401  # the task itself
         """Charge an order."""
         return _charge(self, order_id, quantity)
 
     @app.task(name=LABEL, **label_options)
+    @label_wrap
     def label(a: object, b: object = None) -> str:
         """Have the effect; its key in the journal distinguishes 1 from "1"."""
         settings = Settings.from_environment()

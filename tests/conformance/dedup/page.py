@@ -49,6 +49,14 @@ RESERVATIONS: Final = """\
   has no effect at all, because of the defect of F8.
 - celery-once and celery-singleton accept a shorter lock time than their defaults (an hour, and no end). F13 and F12
   killed then end sooner, at the cost of F7.
+- Powertools and fencekit claim an order where its task runs, so a repeat is sent too, and gets the answer in its own
+  result. They pass F1 because an order whose worker was killed stays claimed, for an hour and for 5 minutes: it has one
+  effect if the worker was killed after it, and none if before (F8 fork, F13). With 8 s (`expires_after_seconds`) and
+  5 s (`lock_ttl`) both passed F13, Powertools F19, and fencekit F8 fork, but F1 had two effects; and F7 needs a claim
+  longer than the task. fencekit's key without an end in F13 is its counter of tokens.
+- Powertools is made for AWS Lambda, whose context says when a run must have ended. Celery has no such context.
+- Powertools can compare payloads (`payload_validation_jmespath`). That is off: `CachePersistenceLayer` 3.37.0 drops the
+  hash when a run ends, and then refuses equal repeats as well.
 - `Once` runs with shorter times than its defaults (a lease of 30 s, 60 s until a message is sent again). With the
   defaults, F13 and F12 killed would take longer than their rows allow.
 - A defect may have been fixed since. The measured versions are below.
@@ -64,6 +72,11 @@ timeout.
 - celery-once: `QueueOnce`, `keys` of the order, `graceful`, so that a repeat raises no exception; its default lock
   time.
 - celery-singleton: `Singleton`, `unique_on` the order; its defaults.
+- Powertools: `idempotent_function` of aws-lambda-powertools around the body, with `CachePersistenceLayer`,
+  `event_key_jmespath` of the order and its default `expires_after_seconds`, an hour;
+  `IdempotencyAlreadyInProgressError` is retried after 5 s, three times at most.
+- fencekit: `idempotent_task` around the body, with the times of its README (answers kept for 24 h, a lock of 5 min)
+  and its `retry_on_in_progress`, also after 5 s and three times at most.
 - Celery, deduplicating: `worker_deduplicate_successful_tasks`.
 - Celery: none of these.
 """

@@ -27,6 +27,7 @@ HANDLE: Final = "handle"
 PAYLOAD: Final = "payload"
 KEPT: Final = "kept answers"
 AT_WORKER: Final = "at the worker"
+AT_DELAY: Final = "at delay"
 WHEN_DOWN: Final = "when down"
 WHY_NOT: Final = {
     ALONE: "it does not keep two runs apart",
@@ -38,6 +39,7 @@ WHY_NOT: Final = {
     PAYLOAD: "it does not compare what is submitted under a key",
     KEPT: "a key is free again when its task has ended: that a repeat runs then is by design",
     AT_WORKER: "it checks where its own `delay` is called, and nowhere else",
+    AT_DELAY: "it checks where the task runs: what is submitted is sent",
     WHEN_DOWN: "there is no choice about it",
 }
 """The features that a contender may offer, and the explanation if it does not."""
@@ -119,7 +121,7 @@ ROWS: Final = (
         "down refuse",
         "the store of the claims is down: an error within 10 s, and nothing is sent",
         messages.store_down_refused,
-        (KEY,),
+        (KEY, AT_DELAY),
     ),
     Row(
         "down run",
@@ -147,13 +149,15 @@ class Contender:
 
 PLAIN: Final = Environment("celery", HERE)
 OURS: Final = "segmented"
+AT_RUN: Final = (ALONE, SUCCEEDED, REDELIVERED, KEY, KEPT, AT_WORKER)
+"""What a library offers that claims the order in the worker and keeps the answer."""
 CONTENDERS: Final = (
     Contender(
         name=OURS,
         title="segmented `Once`",
         adapter=f"{ADAPTERS}.segmented_once",
         environment=None,
-        offers=frozenset({ALONE, SUCCEEDED, REDELIVERED, KEY, HANDLE, PAYLOAD, KEPT, AT_WORKER, WHEN_DOWN}),
+        offers=frozenset({*AT_RUN, HANDLE, PAYLOAD, AT_DELAY, WHEN_DOWN}),
         packages=("segmented", *CELERY),
     ),
     Contender(
@@ -161,7 +165,7 @@ CONTENDERS: Final = (
         title="celery-once",
         adapter=f"{ADAPTERS}.celery_once_library",
         environment=Environment("celery-once", HERE),
-        offers=frozenset({ALONE, KEY}),
+        offers=frozenset({ALONE, KEY, AT_DELAY}),
         packages=("celery-once", *CELERY),
     ),
     Contender(
@@ -169,8 +173,24 @@ CONTENDERS: Final = (
         title="celery-singleton",
         adapter=f"{ADAPTERS}.celery_singleton_library",
         environment=Environment("celery-singleton", HERE),
-        offers=frozenset({ALONE, KEY, HANDLE}),
+        offers=frozenset({ALONE, KEY, HANDLE, AT_DELAY}),
         packages=("celery-singleton", *CELERY),
+    ),
+    Contender(
+        name="powertools",
+        title="Powertools",
+        adapter=f"{ADAPTERS}.powertools_idempotency",
+        environment=Environment("powertools", HERE),
+        offers=frozenset(AT_RUN),
+        packages=("aws-lambda-powertools", *CELERY),
+    ),
+    Contender(
+        name="fencekit",
+        title="fencekit",
+        adapter=f"{ADAPTERS}.fencekit_library",
+        environment=Environment("fencekit", HERE),
+        offers=frozenset(AT_RUN),
+        packages=("fencekit", *CELERY),
     ),
     Contender(
         name="celery-deduplicating",
