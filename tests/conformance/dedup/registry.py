@@ -158,7 +158,7 @@ CONTENDERS: Final = (
         adapter=f"{ADAPTERS}.segmented_once",
         environment=None,
         offers=frozenset({*AT_RUN, HANDLE, PAYLOAD, AT_DELAY, WHEN_DOWN}),
-        packages=("segmented", *CELERY),
+        packages=("segmented-locks", *CELERY),
     ),
     Contender(
         name="celery-once",
