@@ -9,7 +9,7 @@ from segmented import protocol as op
 from segmented.models import Settled
 from segmented.orders.forgetting import may_have_forgotten
 from segmented.orders.standing import check_same
-from segmented.orders.tables import VOID
+from segmented.orders.tables import CONFIRMED, VOID
 from segmented.orders.verifying import when_verified
 
 if TYPE_CHECKING:
@@ -36,15 +36,28 @@ def decided_before(
     if not may_know_more(pool, epoch):
         return None
     row = gate.orders(pool.sku, (order.order_id,)).get(order.order_id)
-    return decision_of(order, row, epoch, asked=asked, voided=voided and may_have_forgotten(pool))
+    return decision_of(pool, gate, order, row, epoch, asked=asked, voided=voided and may_have_forgotten(pool))
 
 
-def decision_of(order: Order, row: OrderRow | None, epoch: int, *, asked: int | None, voided: bool) -> Settled | None:
+def decision_of(
+    pool: Pool, gate: OrderDatabase, order: Order, row: OrderRow | None, epoch: int, *, asked: int | None, voided: bool
+) -> Settled | None:
     """Return the same from the order's row, if there is one; with `voided`, a void is a decision in every epoch."""
     if row is None or not _is_unknown(row, epoch, voided=voided):
         return None
+    if row.quantity < order.quantity and asked is None and _has_given_back(pool, gate, order, row):
+        asked = order.quantity
     check_same(order, row, asked)
     return settled_by(row)
+
+
+def _has_given_back(pool: Pool, gate: OrderDatabase, order: Order, row: OrderRow) -> bool:
+    """Return whether the order had as many units as are asked for, and some were returned, or it was changed."""
+    left = row.quantity if row.state == CONFIRMED else 0
+    if left + gate.returns.units(pool.sku, order.order_id) == order.quantity:
+        return True
+    (record,) = pool.store.execute(op.ReadOrders(pool.sku, (order.order_id,)))
+    return record is not None and record.asked == order.quantity and record.quantity == row.quantity
 
 
 def _is_unknown(row: OrderRow, epoch: int, *, voided: bool) -> bool:

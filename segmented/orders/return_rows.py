@@ -235,9 +235,11 @@ class ReturnRows:
         """Read the returns whose units the pool may lack; repeat them."""
         return self._run(lambda connection: begun_returns(connection, sku))
 
-    def units(self, sku: str) -> int:
-        """Return the units of all returns."""
+    def units(self, sku: str, order_id: str | None = None) -> int:
+        """Return the units of all returns, or of those of one order."""
         summed = select(cast(func.coalesce(func.sum(returns.c.units), 0), BigInteger)).where(returns.c.sku == sku)
+        if order_id is not None:
+            summed = summed.where(returns.c.order_id == order_id)
         return self._run(lambda connection: connection.execute(summed).scalar_one())
 
 

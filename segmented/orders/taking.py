@@ -126,7 +126,7 @@ def _decided(pool: Pool, gate: OrderDatabase, orders: Sequence[Order], epoch: in
     for place, order in enumerate(orders):
         asked, row = order.quantity if partial else None, rows.get(order.order_id)
         try:
-            before = decision_of(order, row, epoch, asked=asked, voided=True)
+            before = decision_of(pool, gate, order, row, epoch, asked=asked, voided=True)
         except OrderMismatch as error:
             found[place] = error
         else:

@@ -13,6 +13,7 @@ from segmented.errors import (
     ChangeMismatch,
     InvalidInput,
     OrderInWork,
+    OrderMismatch,
     OrderQueued,
     OrderUnknown,
     PoolFrozen,
@@ -210,6 +211,30 @@ def test_a_line_of_a_cart_whose_lines_are_not_told_is_not_returned(pool: Pool, s
         assert pool.return_units(reserved.order_id, 1, return_id=f"rma-{left}").quantity == left
         assert audit_both(pool, gate).is_clean
         assert pool.audit().is_clean
+
+
+@pytest.mark.parametrize("lost", ["nothing", "orders"])
+def test_a_repeat_of_an_order_that_gave_units_back_before_a_rebuild_is_known(
+    store: RedisStore, gate: Gate, valkey: ValkeyServer, lost: str
+) -> None:
+    pool = Pool(store, SKU, gate=gate)
+    pool.open(stock=16, segments=2)
+    for order_id in ("a", "b"):
+        pool.reserve(Order(order_id, 4, "ann"))
+    pool.change("b", quantity=3)
+    for order_id in ("a", "b"):
+        pool.confirm(order_id)
+    pool.return_units("a", 1, return_id="rma-1")
+    with redis.Redis.from_url(valkey.url) as server:
+        server.delete(f"seg:{{{SKU}:0}}:{lost}")
+    rebuild(pool, gate, selling=True)
+    pool = Pool(store, SKU, gate=gate)
+    for order_id in ("a",) if lost == "orders" else ("a", "b"):
+        answer = pool.reserve(Order(order_id, 4, "ann"))
+        assert (answer.state, answer.quantity) == ("confirmed", 3)  # type: ignore[union-attr]  # it is Decided
+        for other in (Order(order_id, 5, "ann"), Order(order_id, 2, "ann"), Order(order_id, 4, "bob")):
+            with pytest.raises(OrderMismatch):
+                pool.reserve(other)
 
 
 @pytest.mark.parametrize("units", [1, 3])
