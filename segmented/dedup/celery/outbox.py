@@ -147,7 +147,10 @@ def _relayed(app: Celery, engine: Engine, which: ColumnElement[bool], limit: int
 
 
 def _publish(app: Celery, text: str) -> None:
-    """Publish as Celery continues a chain: what would be refused is sent, and the worker decides about it."""
+    """Publish as Celery continues a chain: what would be refused is sent, and the worker decides about it.
+
+    A message that the broker does not take keeps its key, since its row is published again.
+    """
     form = json.loads(text)
     task, options = app.tasks[form["task"]], {**form["options"], "add_to_parent": False, "parent_id": None}
     task.apply_async(form["args"], form["kwargs"], **options)

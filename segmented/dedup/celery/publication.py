@@ -158,9 +158,14 @@ class Publication:
             return self._known(self.send({**options, **quiet}), message)
         except BaseException:
             # It is unknown whether it was sent. The caller gets an error, so the message must never begin.
-            with suppress(SegmentedError):
-                self.settings.store.execute(self._cancelling(message))
+            if not self._is_of_outbox():
+                with suppress(SegmentedError):
+                    self.settings.store.execute(self._cancelling(message))
             raise
+
+    def _is_of_outbox(self) -> bool:
+        """Return whether the message is sent again, under its id, if this fails: only the outbox names no parent."""
+        return self.options.get("parent_id", "") is None
 
     def _cancelling(self, message: str) -> CancelMessage:
         terms = self.plan.terms

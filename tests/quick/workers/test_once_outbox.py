@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from celery import Celery
 from celery.signals import before_task_publish
+from kombu.exceptions import OperationalError
 from sqlalchemy import Engine, create_engine, func, insert, select
 from sqlalchemy.orm import Session
 
 from segmented import MemoryStore
 from segmented.dedup.celery import Once, create_outbox, latest, outbox_metadata, relay_outbox, serial, unique
+from segmented.dedup.celery.message import OnceHeader
 from segmented.dedup.celery.outbox import outbox
 from segmented.errors import InvalidInput, StoreError
+from segmented.models.dedup import RunBegun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +65,11 @@ def left(engine: Engine) -> int:
         return connection.execute(select(func.count()).select_from(outbox)).scalar_one()
 
 
+def _refuse(*_: object, **__: object) -> None:
+    message = "no broker"
+    raise OperationalError(message)
+
+
 RULES = [unique("{order_id}", keep=60), serial("{order_id}"), latest("{order_id}")]
 
 
@@ -105,6 +113,22 @@ def test_a_message_that_cannot_be_published_holds_up_no_other(
         outgoing = task.once.publish_within(connection, "o-7")
     assert [relay_outbox(app, engine, limit=1) for _ in range(2)] == [0, 1]
     assert (published, left(engine)) == ([outgoing.id], 1)
+
+
+def test_a_message_that_the_broker_did_not_take_can_begin_once_it_is_back(
+    app: Celery, engine: Engine, published: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its failed publication does not cancel it, as that of a call does, whose caller gets an error."""
+    task = task_of(app, unique("{order_id}", keep=60))
+    with engine.begin() as connection:
+        outgoing = task.once.publish_within(connection, "o-7")
+    with monkeypatch.context() as broken:
+        broken.setattr(app.amqp, "send_task_message", _refuse)
+        assert (outgoing.tell(), relay_outbox(app, engine)) == (False, 0)
+    assert (relay_outbox(app, engine), published, left(engine)) == (1, [outgoing.id], 0)
+    found = task.once_plan.identity(("o-7",), {})
+    claim = task.once_plan.claim(OnceHeader(outgoing.id, found.key, found.payload_print))
+    assert isinstance(app.conf.once_store.execute(claim.beginning(found.payload_print)), RunBegun)
 
 
 def test_a_call_that_publication_would_refuse_is_left_to_the_worker(
