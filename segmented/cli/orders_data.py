@@ -100,8 +100,8 @@ def erase(
 
     Orders stay, without their customer, and audits stay clean. The ledger of a pool that names the customer is trimmed
     up to now. An order that is not decided keeps its customer: exit code 1, run it again later. An archive is never
-    changed: those in the database, and each --archive, that name the customer are listed, with exit code 1. So is a
-    customer whom nothing names. Run the same command again to finish an interrupted run.
+    changed: those in the database, and each --archive, that name the customer are listed, with exit code 1. Run the same
+    command again to finish an interrupted run.
     """
     is_asked = not dry_run and require_somebody("erase", yes=yes)
     from segmented.orders import erase_customer  # noqa: PLC0415  # SQLAlchemy, for those who need it
@@ -129,10 +129,9 @@ def erase(
         typer.echo(f"{what} not decided and keeps the customer: erase again once it is", err=True)
     for name in kept:
         typer.echo(f"{shown(name)} names the customer: an archive is not changed, so delete it once you may", err=True)
-    is_unknown = not (done.records or done.rows or done.ledgers or done.undecided or kept)
-    if is_unknown:
+    if not (done.records or done.rows or done.ledgers or done.undecided or kept):
         typer.echo(f"nothing names the customer {shown(customer)}: check the id, unless it was erased before", err=True)
-    if done.undecided or kept or is_unknown:
+    if done.undecided or kept:
         raise typer.Exit(EXIT_REFUSED)
 
 

@@ -33,7 +33,7 @@ enter(KEYS[2], ARGV[2], ARGV[4])
 enter(KEYS[3], ARGV[2], ARGV[5])
 enter(KEYS[4], ARGV[2], ARGV[5])
 enter(KEYS[5], ARGV[2])
-enter(KEYS[6], ARGV[2], ARGV[6])
+enter(KEYS[6], ARGV[2], redis.call('ZSCORE', KEYS[6], ARGV[2]) and ARGV[6]) -- a new pool is audited at the next look
 if ARGV[4] ~= '' then
   local shortest, until_ms = string.match(noted or '', '^(%d+) (%d+)$')
   local hold_ms = tonumber(ARGV[4])

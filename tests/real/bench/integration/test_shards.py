@@ -31,8 +31,8 @@ def test_an_order_is_two_commands_at_home_until_shards_run_empty(two_masters: Ma
     sale = sell(two_masters, stock_each=150, seed=1)
     early, late = sale.early, sale.late
     assert (early.orders, early.transfers, early.crossing) == (87, 0, 0)
-    assert early.operations == {"Grant": 87, "Confirm": 87}
-    assert (early.commands["evalsha"], early.commands["eval"]) == (174, 0)
+    assert early.operations == {"Grant": 87, "Confirm": 87, "ReadNextDue": 2, "NotePool": 2}  # known to workers: once
+    assert (early.commands["evalsha"], early.commands["eval"]) == (178, 0)
     assert (early.commands["spublish"], early.commands["publish"]) == (87, 0)
     assert early.messages == 0  # a confirm publishes for its own slot, and no other master gets that
     assert 0 < late.transfers < late.orders
@@ -61,7 +61,8 @@ def test_the_whole_benchmark_has_costs_cells_and_curves_and_shows_them(monkeypat
     assert all(name in said for name in figures)
     assert len([name for name in figures if name.startswith("2 masters: ")]) == 11
     assert figures["2 masters: transfers an order, until 90 % is sold"]["at_most"] == 0.05
-    assert figures["1 master: commands an order, until 90 % is sold"]["value"] == 2
+    commands = figures["1 master: commands an order, until 90 % is sold"]["value"]
+    assert round(commands) == 2  # and two more of the first order of a process
     assert len([name for name in figures if name.startswith("predicted / measured: ")]) == 2
     curve = [figure["detail"]["masters"] for figure in figures.values() if figure["detail"].get("curve") == 40]
     assert curve == list(measure.MODELLED)
