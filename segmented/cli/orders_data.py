@@ -100,8 +100,8 @@ def erase(
 
     Orders stay, without their customer, and audits stay clean. The ledger of a pool that names the customer is trimmed
     up to now. An order that is not decided keeps its customer: exit code 1, run it again later. An archive is never
-    changed: those in the database, and each --archive, that name the customer are listed, with exit code 1. Run the same
-    command again to finish an interrupted run.
+    changed: those in the database, and each --archive, that name the customer are listed, with exit code 1. Run the
+    same command again to finish an interrupted run.
     """
     is_asked = not dry_run and require_somebody("erase", yes=yes)
     from segmented.orders import erase_customer  # noqa: PLC0415  # SQLAlchemy, for those who need it

@@ -34,8 +34,8 @@ SEGMENTS: Final = 4
 QUANTITY_MAX: Final = 5
 IDLE_SECONDS: Final = 1.0
 MICROSECONDS: Final = 1_000_000
-AT_HOME: Final = ("Grant", "Confirm")
-"""Operations of every order, at its home shard. All others are for units of other shards."""
+AT_HOME: Final = ("Grant", "Confirm", "ReadNextDue", "NotePool")
+"""Operations of every order, at its home shard, and of its process. All others are for units of other shards."""
 PUBLISHED: Final = ("cluster_stats_messages_publish_sent", "cluster_stats_messages_publishshard_sent")
 NO_COMMANDS: Final = ("cluster", "config", "info", "ping", "hello", "client", "script", "command")
 """Commands of connections and of this measurement, not of orders."""
