@@ -73,7 +73,9 @@ def test_a_grant_that_never_got_a_reply_keeps_its_units_for_the_repeat(far_side:
     shop = Shop(far_side, far_side.name())
     shop.open(8, 2)
     pool = far_side.pool(shop.sku, ttl=1.0)
-    pool.grant("known", quantity=1, timeout=120).cancel()  # the pool is registered with workers before its first hold
+    known = pool.grant("known", quantity=1, timeout=120)  # the pool is registered with workers before its first hold
+    assert not isinstance(known, Refusal)
+    known.cancel()
     proxy.swallow_replies(2, to=b"EVALSHA")
     with pytest.raises(StoreUnavailable):
         pool.grant("a", quantity=3, timeout=0)
