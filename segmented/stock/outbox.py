@@ -36,6 +36,8 @@ PUBLISH_AFTER: Final = 5.0
 PUBLISH_AFTER_MOST: Final = 60.0
 NOTED_SECONDS: Final = 1.0
 """Less than the time after which workers look once more at a pool that had nothing due (`AGAIN_MS`)."""
+COVERED_SECONDS: Final = 60.0
+"""A process registers its holds at least this often: a server that was emptied, or a replica, does not know of it."""
 SWEEP_PAGE: Final = 1_000
 LOOK_FIRST: Final = 0.001
 LOOK_LAST: Final = 0.25
@@ -184,7 +186,7 @@ class Noted:
                 yield from perform(op.ReadNextDue(name))
                 self._is_open = True
             yield from perform(op.NotePool(name, expire_ms=hold_ms))
-            self._covers_until = self._look_at - soon
+            self._covers_until = now + min(seconds, COVERED_SECONDS) - soon
 
 
 def submit_plan(

@@ -328,7 +328,7 @@ class Pool:
         An order that has no units left is "returned". With a gate, its order database stores the return first. Raises
         InvalidInput for more units than the order has, or an order that is not sold yet, AlreadySettled for one that
         is not sold any more, ChangeMismatch if the id belongs to another return or restock, OrderUnknown, and
-        OrderInWork for a line of a cart.
+        OrderInWork for a line of a cart; with a gate, until the pool knows that it is sold.
         """
         operation = self._settings.return_units(order_id, units, return_id)
         if self.gate is not None:  # should this process die, workers finish the return
