@@ -44,7 +44,10 @@ def check(
     acknowledged = {str(number) for number in recorder.sold_numbers}
     known = acknowledged if verdict.sold_ids is None else verdict.sold_ids
     unclaimed = max(0, len(known - acknowledged) - sum(recorder.failed) - unfinished)
-    is_short = bool(recorder.refusals) and verdict.available >= quantity
+    # Buyers stop at the first refusal: an order that was cancelled after the last request left units nobody asked for.
+    unasked = sum(units for at, units in came_in if at >= max(recorder.asked, default=0.0))
+    left = verdict.available - unasked
+    is_short = bool(recorder.refusals) and left >= quantity
     vanished = max(0, stocked - verdict.sold - verdict.available)
     by_notes = len(recorder.sold_numbers) * quantity - cancelled
     return Checker(
@@ -53,7 +56,7 @@ def check(
         sold_in_sql=verdict.sold_in_sql,
         oversold=max(verdict.oversold_in_redis, verdict.oversold_in_sql, by_notes - stocked, 0),
         refused_wrongly=max(verdict.refused_wrongly, surely_wrong(recorder, opened, quantity, came_in)),
-        stranded=vanished + (verdict.available if is_short else 0) + unclaimed * quantity,
+        stranded=vanished + (left if is_short else 0) + unclaimed * quantity,
         duplicates=verdict.duplicates + len(recorder.sold_numbers) - len(acknowledged),
         lost=max(0, len(acknowledged - known) - cancelled // quantity),
         audit=verdict.audit,

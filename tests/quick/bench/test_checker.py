@@ -64,6 +64,13 @@ def test_a_refusal_is_wrong_if_nobody_could_have_had_the_units_by_its_answer() -
         assert surely_wrong(seen((asked, done, REFUSED), (1.0, 2.0, SOLD)), 1, 1) == wrong
 
 
+def test_units_of_an_order_cancelled_after_the_last_request_are_not_stranded() -> None:
+    late = replace(CLEAN, sold=1, available=1)
+    for cancelled_at, stranded in ((1.5, 1), (2.0, 0), (3.5, 0)):  # the last buyer asked at 2.0
+        found = check(WHOLE, late, opened=2, stocked=2, quantity=1, cancelled=1, came_in=[(cancelled_at, 1)])
+        assert found.stranded == stranded
+
+
 def test_what_the_servers_say_breaks_a_promise() -> None:
     cases: list[tuple[Verdict, str, int, str]] = [
         (replace(CLEAN, oversold_in_redis=3), "oversold", 3, "oversold by 3 units"),
