@@ -14,6 +14,7 @@ from bench.results import say, show_rows
 from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Sold, StrategyContext
+from segmented.clock import ManualClock
 from segmented.errors import SegmentedError
 from segmented.locks import Lock
 from segmented.locks.claim import HERE
@@ -184,7 +185,7 @@ def measure() -> dict[str, Tally]:
     try:
         with (
             ValkeyServer.start() as server,
-            RedisStore.from_url(server.url) as store,
+            RedisStore.from_url(server.url, clock=ManualClock()) as store,  # what is registered anew, by time, is not
             redis.Redis.from_url(server.url) as client,
         ):
             return dict(_counted(store, client, server.url))
