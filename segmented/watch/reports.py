@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ReportSink"]
 
 EVERY_SECONDS: Final = 2.0
+CLOSE_SECONDS_MAX: Final = 10.0
 REFUSALS_MAX: Final = 100
 """Pairs of a pool and a reason that a report names, the most frequent ones."""
 DOING_MAX: Final = 3
@@ -38,6 +39,7 @@ class ReportSink:
         self._refused: Counter[tuple[str, str]] = Counter()
         self._running: dict[str, str] = {}
         self._is_worker, self._taken, self._taken_at = False, 0, 0.0
+        self._is_closed = threading.Event()
         self._start()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._start)
@@ -45,17 +47,25 @@ class ReportSink:
     def __repr__(self) -> str:
         return f"<ReportSink to {masked(self._url)}>"
 
+    def close(self) -> None:
+        """Report no more: a report on its way ends first. The server forgets the last one after a few seconds."""
+        self._is_closed.set()
+        self._thread.join(CLOSE_SECONDS_MAX)
+
     def _start(self) -> None:
         self._refused.clear()  # in a child: what was counted before is its parent's
-        threading.Thread(target=self._run, name="segmented-reports", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="segmented-reports", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         store: RedisStore | None = None
-        while True:
+        while not self._is_closed.is_set():
             with suppress(SegmentedError):  # the server is away: the next report says it all
                 store = store or RedisStore.from_url(self._url)
                 store.execute(op.ReportProcess(self.report()))
-            threading.Event().wait(EVERY_SECONDS)
+            self._is_closed.wait(EVERY_SECONDS)
+        if store is not None:
+            store.close()
 
     def count(self, name: str, amount: float, labels: Labels) -> None:
         """Count refused orders; all else is for other sinks."""

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -367,4 +368,6 @@ def test_a_process_reports_what_it_refuses_by_reason(valkey: ValkeyServer) -> No
             until(lambda: run_sync(readings_plan([SKU], {}), store).pools[0].refused == {"sold_out": 3})
     finally:
         events.install()
+        sink.close()
+    assert "segmented-reports" not in {thread.name for thread in threading.enumerate()}
     assert repr(sink).startswith("<ReportSink to ")
