@@ -1,4 +1,4 @@
-"""What leaves Redis: `segmented pool archive`, `verify-archive`, `delete` and `forget`."""
+"""Commands that move data out of Redis: `segmented pool archive`, `verify-archive`, `delete` and `forget`."""
 
 from __future__ import annotations
 

@@ -102,15 +102,7 @@ class _Books:
     def _standing(self, claim: Claim) -> Standing:
         order = self._orders.get(claim.order.order_id)
         row = self.rows.get(claim.segment)
-        return Standing(
-            state=None if order is None else order.state,
-            quantity=None if order is None else order.quantity,
-            customer_id=None if order is None else order.customer_id,
-            row_epoch=None if row is None else row.epoch,
-            row_fence=None if row is None else row.fence,
-            total=self._total,
-            sold=self._sold,
-        )
+        return Standing.of(order, row, total=self._total, sold=self._sold)
 
     def _move_quota(self, claim: Claim) -> None:
         for move in plan_moves(tuple(self.rows.values()), claim.segment, claim.order.quantity):

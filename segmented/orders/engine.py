@@ -313,4 +313,4 @@ PREPARE: Final = {
     mysql.DRIVER: _prepare_mysql,
     sqlite.DRIVER: _prepare_sqlite,
 }
-"""What sets the connections of each driver up."""
+"""Function that sets up a new connection, by driver."""

@@ -28,12 +28,11 @@ from segmented.orders.standing import Standing
 from segmented.orders.statements import (
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
+    SeveralStatements,
     change_row,
-    changed_values,
     confirmed_values,
     give_back,
     given,
-    given_values,
     insert_confirmed,
     select_orders,
     take_units,
@@ -47,9 +46,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Select
     from sqlalchemy.sql.elements import ClauseElement
 
-    from segmented.orders.answers import Confirmed, SegmentRow
-    from segmented.orders.deciding import Decision, StoredOrder
-    from segmented.orders.standing import Claim
+    from segmented.orders.answers import SegmentRow
+    from segmented.orders.deciding import StoredOrder
 
 DRIVER: Final = "mysql+pymysql"
 DUPLICATE: Final = 1062
@@ -66,7 +64,7 @@ OPTIONS: Final = frozenset(
 SAVEPOINT: Final = "segmented_whole"
 
 
-class MySqlStatements:
+class MySqlStatements(SeveralStatements):
     """SQL texts for pymysql; those within a caller's transaction are for any driver."""
 
     begin = "BEGIN"
@@ -103,13 +101,6 @@ class MySqlStatements:
         connection.exec_driver_sql(self._insert, values)
         return sequence
 
-    def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> int | None:
-        """Confirm in a transaction of its own; the caller's connection rolls it back when it raises."""
-        connection.exec_driver_sql(self.begin)
-        changed = self.confirm(connection, values)
-        connection.commit()
-        return changed
-
     def confirm_within(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Take the units and insert the order, or give them back if the order has a row."""
         if connection.execute(_TAKE_WITHIN, values).rowcount == 0:
@@ -127,15 +118,7 @@ class MySqlStatements:
         if order is None:  # it cannot be confirmed any more, or the read waits for who does
             order = connection.execute(self.latest(_ORDER), values).one_or_none()
         row = next((row for row in rows if row.segment == values["given_segment"]), None)
-        return Standing(
-            state=None if order is None else order.state,
-            quantity=None if order is None else order.quantity,
-            customer_id=None if order is None else order.customer_id,
-            row_epoch=None if row is None else row.epoch,
-            row_fence=None if row is None else row.fence,
-            total=sum(row.quota for row in rows),
-            sold=sum(row.sold for row in rows),
-        )
+        return Standing.of(order, row, total=sum(each.quota for each in rows), sold=sum(each.sold for each in rows))
 
     def latest(self, read: Select[Any]) -> Select[Any]:
         """Return the read as a locking one."""
@@ -154,30 +137,13 @@ class MySqlStatements:
                 roll_back(connection)
             raise
 
-    def confirm_plain(self, _connection: Connection, _claims: Sequence[Claim]) -> list[Confirmed] | None:
-        """Change nothing: no statement writes two tables."""
-        return None
-
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
         """Lock the rows of these segments, ascending, and return the existing ones."""
         return lock_these(connection, _LOCK_THESE, sku, numbers)
 
-    def has_order(self, connection: Connection, values: dict[str, Any]) -> bool:
-        """Return whether the order has a row."""
-        return connection.exec_driver_sql(self._has_order, values).scalar() is not None
-
     def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
         """Read the existing orders among these, by id."""
         return find_orders(connection, _THESE_ORDERS, sku, order_ids)
-
-    def store_many(self, connection: Connection, decision: Decision) -> bool:
-        """Write the decision. An order that has a row raises IntegrityError: roll back."""
-        rows = changed_values(decision)
-        if connection.exec_driver_sql(self._change, rows).rowcount != len(rows):
-            return False
-        claims = sorted(decision.confirmed, key=lambda claim: claim.order.order_id.encode())  # as all lock them
-        connection.exec_driver_sql(self._insert, [given_values(claim) for claim in claims])
-        return True
 
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Insert the void unless the order has a row; waits for a concurrent confirm of the same order."""

@@ -13,11 +13,10 @@ from segmented.orders.reading import find_orders, lock_these, read_standing
 from segmented.orders.statements import (
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
+    SeveralStatements,
     change_row,
-    changed_values,
     confirmed_values,
     give_back,
-    given_values,
     insert_confirmed,
     select_orders,
     take_units,
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
     from sqlalchemy.sql.elements import ClauseElement
 
-    from segmented.orders.answers import Confirmed, SegmentRow
-    from segmented.orders.deciding import Decision, StoredOrder
-    from segmented.orders.standing import Claim, Standing
+    from segmented.orders.answers import SegmentRow
+    from segmented.orders.deciding import StoredOrder
+    from segmented.orders.standing import Standing
 
 DRIVER: Final = "sqlite+pysqlite"
 
 
-class SqliteStatements:
+class SqliteStatements(SeveralStatements):
     """SQL texts for the sqlite3 module."""
 
     begin = "BEGIN IMMEDIATE"
@@ -69,13 +68,6 @@ class SqliteStatements:
             connection.exec_driver_sql(self._insert, values)
         return sequence
 
-    def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> int | None:
-        """Confirm in a transaction of its own; the caller's connection rolls it back when it raises."""
-        connection.exec_driver_sql(self.begin)
-        changed = self.confirm(connection, values)
-        connection.commit()
-        return changed
-
     def confirm_within(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Take the units and insert the order, or give them back if the order has a row."""
         sequence: int | None = connection.execute(_TAKE_WITHIN, values).scalar()
@@ -104,29 +96,13 @@ class SqliteStatements:
         """Return the read: nobody has committed since the transaction wrote."""
         return read
 
-    def confirm_plain(self, _connection: Connection, _claims: Sequence[Claim]) -> list[Confirmed] | None:
-        """Change nothing: there is no round trip to save."""
-        return None
-
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
         """Read the rows; BEGIN IMMEDIATE has locked them."""
         return lock_these(connection, _THESE_SEGMENTS, sku, numbers)
 
-    def has_order(self, connection: Connection, values: dict[str, Any]) -> bool:
-        """Return whether the order has a row."""
-        return connection.exec_driver_sql(self._has_order, values).scalar() is not None
-
     def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
         """Read the existing orders among these, by id."""
         return find_orders(connection, _THESE_ORDERS, sku, order_ids)
-
-    def store_many(self, connection: Connection, decision: Decision) -> bool:
-        """Write the decision. An order that has a row raises IntegrityError: roll back."""
-        rows = changed_values(decision)
-        if connection.exec_driver_sql(self._change, rows).rowcount != len(rows):
-            return False
-        connection.exec_driver_sql(self._insert, [given_values(claim) for claim in decision.confirmed])
-        return True
 
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Insert the void unless the order has a row."""

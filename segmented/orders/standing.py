@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from segmented.models.orders import check_content
 from segmented.orders.answers import (
@@ -20,7 +20,7 @@ from segmented.orders.tables import VOID
 if TYPE_CHECKING:
     from segmented.models import Order
     from segmented.models.submitted import BegunOrder
-    from segmented.orders.answers import ConfirmAnswer, OrderRow, VoidAnswer
+    from segmented.orders.answers import ConfirmAnswer, OrderRow, SegmentRow, VoidAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,19 @@ class Standing:
     row_fence: int | None
     total: int
     sold: int
+
+    @classmethod
+    def of(cls, order: Any, row: SegmentRow | None, *, total: int, sold: int) -> Standing:  # noqa: ANN401  # a row with these columns, or None
+        """Return it of these rows."""
+        return cls(
+            state=None if order is None else order.state,
+            quantity=None if order is None else order.quantity,
+            customer_id=None if order is None else order.customer_id,
+            row_epoch=None if row is None else row.epoch,
+            row_fence=None if row is None else row.fence,
+            total=total,
+            sold=sold,
+        )
 
 
 def classify(claim: Claim, standing: Standing) -> ConfirmAnswer | None:

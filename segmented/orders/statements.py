@@ -81,6 +81,38 @@ class Statements(Protocol):
         """Insert the void in a transaction of its own. False: the order already has a row."""
 
 
+class SeveralStatements(Statements, Protocol):
+    """What SQLite and MySQL share: no statement there writes two tables, so a confirm is several."""
+
+    _insert: str
+    _change: str
+    _has_order: str
+
+    def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> int | None:
+        """Confirm in a transaction of its own; the caller's connection rolls it back when it raises."""
+        connection.exec_driver_sql(self.begin)
+        changed = self.confirm(connection, values)
+        connection.commit()
+        return changed
+
+    def confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:  # noqa: ARG002  # nothing is confirmed
+        """Change nothing: an envelope in one statement would write two tables."""
+        return None
+
+    def has_order(self, connection: Connection, values: dict[str, Any]) -> bool:
+        """Return whether the order has a row."""
+        return connection.exec_driver_sql(self._has_order, values).scalar() is not None
+
+    def store_many(self, connection: Connection, decision: Decision) -> bool:
+        """Write the decision. An order that has a row raises IntegrityError: roll back."""
+        rows = changed_values(decision)
+        if connection.exec_driver_sql(self._change, rows).rowcount != len(rows):
+            return False
+        claims = sorted(decision.confirmed, key=lambda claim: claim.order.order_id.encode())  # as all lock them
+        connection.exec_driver_sql(self._insert, [given_values(claim) for claim in claims])
+        return True
+
+
 def given(column: Column[Any]) -> BindParameter[Any]:
     """Return the parameter for the caller's value of a column."""
     return bindparam(f"given_{column.name}", type_=column.type)

@@ -53,7 +53,7 @@ class AsyncNoGate:
     """
 
     def __init__(self, store: AsyncStore, settings: PoolSettings, mark: SoldOutMark, noted: Noted) -> None:
-        """Decide the orders of one pool, with its settings, its sold-out mark and what workers were told of it."""
+        """Decide the orders of one pool, with its settings, its sold-out mark and its registration with workers."""
         self._store = store
         self._settings = settings
         self._mark = mark

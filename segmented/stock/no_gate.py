@@ -51,7 +51,7 @@ class NoGate:
     """
 
     def __init__(self, store: Store, settings: PoolSettings, mark: SoldOutMark, noted: Noted) -> None:
-        """Decide the orders of one pool, with its settings, its sold-out mark and what workers were told of it."""
+        """Decide the orders of one pool, with its settings, its sold-out mark and its registration with workers."""
         self._store = store
         self._settings = settings
         self._mark = mark

@@ -1,4 +1,4 @@
-"""What this process reports of itself to the stock server, for `segmented watch`: refusals, and a worker's tasks."""
+"""Reports of this process to the stock server, for `segmented watch`: refused orders, and the tasks of a worker."""
 
 from __future__ import annotations
 

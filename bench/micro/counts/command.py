@@ -185,7 +185,7 @@ def measure() -> dict[str, Tally]:
     try:
         with (
             ValkeyServer.start() as server,
-            RedisStore.from_url(server.url, clock=ManualClock()) as store,  # what is registered anew, by time, is not
+            RedisStore.from_url(server.url, clock=ManualClock()) as store,  # nothing is registered twice
             redis.Redis.from_url(server.url) as client,
         ):
             return dict(_counted(store, client, server.url))

@@ -187,7 +187,7 @@ class Intake:
         self._size = 0
         self._is_whole = False
         self.is_client_gone = False
-        """Whether the application was told that the client disconnected."""
+        """Whether the application has received the message that the client disconnected."""
 
     async def read(self, length: str) -> bytes | None:
         """Return the body; None if it is too large. `length` is the length in its header."""

@@ -1,4 +1,4 @@
-"""What processes report of themselves every two seconds, for `segmented watch`: refusals, and what a worker does."""
+"""Reports of processes for `segmented watch`, every two seconds: refused orders, and the tasks of a worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROCESSES_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
-    """What a process has done since its start."""
+    """Refusals and tasks of one process since its start."""
 
     process: str
     """Host and process id."""

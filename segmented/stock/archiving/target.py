@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 BETWEEN: Final = re.compile(r'\\+[tn]|\\*"')
-"""What separates values in a line of an archive: tabs and line ends as JSON writes them, once or twice; and quotes."""
+"""Separators of values in a line of an archive: tabs and line ends as JSON writes them, once or twice; and quotes."""
 
 
 def names_customer(line: str, customer_id: str) -> bool:

@@ -150,7 +150,7 @@ class Contender:
 PLAIN: Final = Environment("celery", HERE)
 OURS: Final = "segmented"
 AT_RUN: Final = (ALONE, SUCCEEDED, REDELIVERED, KEY, KEPT, AT_WORKER)
-"""What a library offers that claims the order in the worker and keeps the answer."""
+"""Features of a library that claims the order in the worker and keeps the answer."""
 CONTENDERS: Final = (
     Contender(
         name=OURS,
