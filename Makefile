@@ -100,8 +100,8 @@ docs: $(STAMP) ## write the generated pages and charts, then check every link
 	@$(BIN)/python -m tests.support.glossary
 	@$(BIN)/python -m tests.support.proofs > docs/reference/proofs.new
 	@mv docs/reference/proofs.new docs/reference/proofs.md
-	@$(BIN)/python -m bench.readme_chart docs/results/2026-11-28 docs/charts >/dev/null
-	@$(BIN)/python -m bench.micro.shards.page bench/micro/shards/results.json docs/charts docs/explanation/units-between-shards.md
+	@$(BIN)/python -m bench.readme_chart docs/results/2026-11-28 docs/charts/locks.svg >/dev/null
+	@$(BIN)/python -m bench.micro.shards.page bench/micro/shards/results.json docs/charts/shards.svg docs/explanation/units-between-shards.md
 	@$(BIN)/python -m pytest --no-header --quiet tests/quick/tidy/test_docs.py
 
 # One resolution for every environment: requirements/dev.txt holds one version of each package, for each Python from 3.11 on

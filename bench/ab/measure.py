@@ -1,24 +1,28 @@
-"""Measures two builds in rounds of A B B A or B A A B: the runs of a round follow each other within seconds."""
+"""Measures two builds in rounds of A B B A or B A A B: the runs of a round follow each other within seconds.
+
+The figure of a round is the geometric mean of its B runs by that of its A runs. In both orders the two builds have the
+same mean place, so a steady drift of the machine cancels. The noise floor of a cell is the far end of the interval of
+the same figure for the later runs of each build by its earlier ones, one build set against the other, in which a drift
+cancels too: a difference within it is no difference. Both intervals are those of `bench.analysis.intervals`.
+"""
 
 from __future__ import annotations
 
 import os
 import random
-import time
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from math import ceil
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any, Final, Literal
-
-import psutil
 
 from bench import sizing
 from bench.ab.builds import MODULE
-from bench.ab.statistics import Observed, compare
+from bench.analysis.compare import verdict_of
+from bench.analysis.intervals import Estimate, paired_ratio
 from bench.analysis.measured import broken_promises
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.conditions import machine_conditions
-from bench.cpu import machine_core_count
 from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
 from bench.engine.grid import PlannedCell
 from bench.engine.record import Run
@@ -27,10 +31,12 @@ from bench.results import described_conditions, say, show_rows
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from bench.ab.builds import Build
-    from bench.ab.statistics import Compared, Round
+    from bench.analysis.compare import Verdict
     from bench.display import Display, Progress
 
 NAME: Final = "ab"
@@ -40,12 +46,12 @@ CELLS: Final = (
     Cell(strategy="lock-free", segments=16, section="none"),
 )
 """The usual sale, the cost of our locks alone, and that of the scripts alone."""
-PROBE_LOOPS: Final = 200_000
 ROUNDS: Final = 10
 SECONDS: Final = 2.0
 WARM_UP_SHARE: Final = 0.2
-BUILD_NAMES: Final[tuple[Literal["A", "B"], ...]] = ("A", "B")
-HEAD: Final = ("cell", "A, orders/s", "B, orders/s", "B / A, adjusted [95 %]", "noise floor", "verdict")
+Name = Literal["A", "B"]
+BUILD_NAMES: Final[tuple[Name, ...]] = ("A", "B")
+HEAD: Final = ("cell", "A, orders/s", "B, orders/s", "B / A [95 %]", "noise floor", "verdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,47 @@ class AbSizes:
     rounds: int = ROUNDS
     seconds: float = SECONDS
     """Planned seconds of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Orders per second of the runs of a round: of each build the earlier one, then the later one."""
+
+    a: tuple[float, float]
+    b: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A cell: B beside A."""
+
+    rounds: int
+    a_rate: float
+    b_rate: float
+    """Geometric means, orders per second."""
+    ratio: Estimate
+    """B / A."""
+    floor: float | None
+    verdict: Verdict
+    why: str
+
+
+def compare(rounds: Sequence[Round], *, cells: int = 1) -> Compared:
+    """Compare two builds; the intervals of all `cells` are 95 % together. Raises ValueError without a round."""
+    ratio = _ratio([(one.b, one.a) for one in rounds], cells)
+    floor = _ratio([((one.b[1], one.a[0]), (one.b[0], one.a[1])) for one in rounds], cells).deviation
+    verdict, why = verdict_of(ratio, floor)
+    a_rate, b_rate = (geometric_mean(rate for one in rounds for rate in getattr(one, name)) for name in ("a", "b"))
+    return Compared(len(rounds), a_rate, b_rate, ratio, floor, verdict, why)
+
+
+def _ratio(rounds: Sequence[tuple[tuple[float, float], tuple[float, float]]], cells: int) -> Estimate:
+    above, below = ({number: geometric_mean(one[part]) for number, one in enumerate(rounds)} for part in (0, 1))
+    found = paired_ratio(above, below, family=cells)
+    if found is None:
+        message = "there is no round to compare"
+        raise ValueError(message)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +129,7 @@ class CellRecord:
             "compared": None if self.compared is None else asdict(self.compared),
             "void": list(self.void),
             "broken": list(self.broken),
-            "rounds": [[asdict(run) for run in one] for one in self.rounds],
+            "rounds": [asdict(one) for one in self.rounds],
         }
 
 
@@ -119,7 +166,7 @@ class AbResults:
         """Print a table on a terminal, or a line for each cell into a pipe."""
         say(console, f"A: {self.a}. B: {self.b}.")
         rows = [(record.cell.cell_id, *_row(record)) for record in self.cells]
-        show_rows(console, HEAD, rows, "{}: A {}, B {}, B / A, adjusted {}, noise floor {}: {}".format)
+        show_rows(console, HEAD, rows, "{}: A {}, B {}, B / A {}, noise floor {}: {}".format)
         for record in self.cells:
             say(console, *(f"{record.cell.cell_id}: {sentence}." for sentence in (*record.broken, *record.void)))
         say(console, described_conditions(self.conditions))
@@ -129,11 +176,8 @@ def _row(record: CellRecord) -> tuple[str, str, str, str, str]:
     found = record.compared
     if found is None:
         return ("-", "-", "-", "-", "no throughput")
-    ratio, floor = found.ratio, found.floor
-    interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
-    shown_floor = "-" if floor is None else f"{floor:.1%}"
-    verdict = f"{found.verdict}, {found.why}"
-    return f"{found.a_rate:,.1f}", f"{found.b_rate:,.1f}", f"{ratio.value:.3f}{interval}", shown_floor, verdict
+    floor = "-" if found.floor is None else f"{found.floor:.1%}"
+    return f"{found.a_rate:,.1f}", f"{found.b_rate:,.1f}", str(found.ratio), floor, f"{found.verdict}, {found.why}"
 
 
 def measure_ab(a: Build, b: Build, cells: tuple[Cell, ...], sizes: AbSizes, display: Display) -> AbResults:
@@ -171,7 +215,7 @@ class _Cell:
         planned: PlannedCell,
         sizes: AbSizes,
         servers: SessionServers,
-        loaders: dict[Literal["A", "B"], MeasuringProcess],
+        loaders: dict[Name, MeasuringProcess],
         progress: Progress,
         chance: random.Random,
     ) -> None:
@@ -181,7 +225,7 @@ class _Cell:
         self._loaders = loaders
         self._progress = progress
         self._chance = chance
-        self._paces: dict[Literal["A", "B"], list[float]] = {name: [] for name in BUILD_NAMES}
+        self._paces: dict[Name, list[float]] = {name: [] for name in BUILD_NAMES}
         self._void: list[str] = []
         self._broken: list[str] = []
 
@@ -199,27 +243,27 @@ class _Cell:
     def _round(self, number: int) -> Round | None:
         """Run a round; return nothing if one of its runs has no rate."""
         first, second = self._chance.choice([BUILD_NAMES, BUILD_NAMES[::-1]])
-        runs = [self._observed(name, number) for name in (first, second, second, first)]
-        one, two, three, four = runs
-        if one is None or two is None or three is None or four is None:
+        rates: dict[Name, list[float]] = {name: [] for name in BUILD_NAMES}
+        for name in (first, second, second, first):
+            rates[name] += self._rate(name, number)
+        if any(len(found) != 2 for found in rates.values()):  # noqa: PLR2004  # runs of a build
             return None
-        return one, two, three, four
+        (a_first, a_second), (b_first, b_second) = rates["A"], rates["B"]
+        return Round((a_first, a_second), (b_first, b_second))
 
-    def _observed(self, name: Literal["A", "B"], number: int) -> Observed | None:
+    def _rate(self, name: Name, number: int) -> list[float]:
+        """Run a build once; return its rate, or nothing for a void run."""
         rate = sizing.rate_to_expect(self._rates[name], self._paces[name])
         stock = max(sizing.STOCK_MIN, ceil(rate * self._planned.seconds)) * self._planned.cell.quantity
-        speed = probed_speed()
-        stolen, at = _stolen(), time.monotonic()
         run = Run.model_validate(self._run(name, stock=stock, seed=number))
-        steal = (_stolen() - stolen) / ((time.monotonic() - at) * machine_core_count())
         self._broken += [f"{name} broke a promise in round {number + 1}: {what}" for what in broken_promises(run)]
         self._paces[name] += [run.pace] if run.pace else []
         if run.orders_per_s is None:
             self._void.append(f"round {number + 1} is left out, since a run of {name} is void: {'; '.join(run.void)}")
-            return None
-        return Observed(name, run.orders_per_s, speed, max(0.0, steal))
+            return []
+        return [run.orders_per_s]
 
-    def _run(self, name: Literal["A", "B"], *, stock: int | None, seed: int) -> dict[str, Any]:
+    def _run(self, name: Name, *, stock: int | None, seed: int) -> dict[str, Any]:
         """Run the cell on a fresh server; without a stock, only to learn its rate."""
         planned, is_calibration = self._planned, stock is None
         with self._servers.for_run(planned, planned.cell) as run_servers:
@@ -245,19 +289,6 @@ class _Cell:
             message = f"{planned.cell.cell_id}: {name} sold nothing in {planned.seconds:g} s"
             raise SegmentedError(message)
         return found
-
-
-def probed_speed() -> float:
-    """Return fixed loops per second: how fast this machine runs Python right now."""
-    began = time.perf_counter()
-    total = 0
-    for number in range(PROBE_LOOPS):
-        total += number
-    return 1 / (time.perf_counter() - began)
-
-
-def _stolen() -> float:
-    return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 def _nobody(_: str, __: int, ___: int) -> None:

@@ -11,14 +11,12 @@ below `UNKNOWN_NOISE` is not judged, since it may be noise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
-
-from rich.table import Table
 
 from bench.analysis.intervals import unpaired_ratio
 from bench.analysis.measured import broken_promises, cells_of, noise_floor
-from bench.results import say
+from bench.results import say, show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +33,7 @@ UNKNOWN_NOISE: Final = 0.10
 Verdict = Literal["faster", "slower", "no difference", "not judged", "no throughput"]
 PASSING: Final = frozenset({"load_before", "steal_percent", "fdatasync_us", "memory_gib", "at", "started_at"})
 """Values that every session measures again, so they are never equal and not compared."""
+HEAD: Final = ("cell", "A, orders/s", "B, orders/s", "B / A [95 % together]", "verdict", "why")
 SHOWN: Final = 60
 """Maximum length of a shown value."""
 
@@ -88,20 +87,7 @@ class Comparison:
             "noise_floors": dict(self.floors),
             "not_whole": self.not_whole,
             "differences": list(self.differences),
-            "cells": [
-                {
-                    "cell_id": row.cell_id,
-                    "a_orders_per_s": row.before,
-                    "b_orders_per_s": row.after,
-                    "ratio": None if row.ratio is None else row.ratio.value,
-                    "ratio_low": None if row.ratio is None else row.ratio.low,
-                    "ratio_high": None if row.ratio is None else row.ratio.high,
-                    "verdict": row.verdict,
-                    "why": row.why,
-                    "is_saturated": row.is_saturated,
-                }
-                for row in self.rows
-            ],
+            "cells": [asdict(row) for row in self.rows],
             "only_in_a": list(self.only_in_a),
             "only_in_b": list(self.only_in_b),
             "broken_in_a": self.broken_in_a,
@@ -115,11 +101,11 @@ class Comparison:
         for sentence in self.differences:
             say(console, f"Not the same: {sentence}.")
         say(console, self.noise())
-        if console.is_terminal:
-            console.print(self._table())
-        else:
-            for row in self.rows:
-                say(console, f"{row.cell_id}: {' '.join(row.cells())}: {row.verdict} ({row.why})")
+        rows = [
+            (row.cell_id, *row.cells(), f"{row.verdict}{' (saturated)' * row.is_saturated}", row.why)
+            for row in self.rows
+        ]
+        show_rows(console, HEAD, rows, "{}: {} {} {}: {} ({})".format)
         for name, cells in (("A", self.only_in_a), ("B", self.only_in_b)):
             if cells:
                 say(console, f"Only in {name}: {'; '.join(cells)}.")
@@ -140,17 +126,6 @@ class Comparison:
             return f"There is no A/A row for the noise: differences below {UNKNOWN_NOISE:.0%} are not judged."
         said = ", ".join(f"{floor:.1%} with the slow step {step}" for step, floor in self.floors.items())
         return f"Noise floor, by the A/A row: {said}; for other cells the largest. Ignore smaller differences."
-
-    def _table(self) -> Table:
-        table = Table()
-        table.add_column("cell", overflow="fold")
-        for name in ("A, orders/s", "B, orders/s", "B / A [95 % together]"):
-            table.add_column(name, justify="right")
-        table.add_column("verdict")
-        for row in self.rows:
-            hollow = " (saturated)" if row.is_saturated else ""
-            table.add_row(row.cell_id, *row.cells(), row.verdict + hollow, style=_STYLES.get(row.verdict))
-        return table
 
 
 def compare(before: ResultFile, after: ResultFile) -> Comparison:
@@ -183,16 +158,17 @@ def _closed(results: ResultFile) -> dict[str, Measured]:
 
 def _row(before: Measured, after: Measured, floor: float | None, family: int) -> Row:
     ratio = unpaired_ratio(after.rates, before.rates, family=family)
-    verdict, why = _verdict(before, after, ratio, floor)
+    if ratio is None:
+        void = " and ".join(name for name, one in (("A", before), ("B", after)) if not one.rates)
+        verdict, why = _NO_RATE, f"every run of {void} is void"
+    else:
+        verdict, why = verdict_of(ratio, floor)
     is_saturated = bool(before.saturated or after.saturated)
     return Row(before.cell_id, before.mean_rate, after.mean_rate, ratio, verdict, why, is_saturated)
 
 
-def _verdict(before: Measured, after: Measured, ratio: Estimate | None, floor: float | None) -> tuple[Verdict, str]:
-    """Return the verdict and its reason, in order of precedence."""
-    if ratio is None:
-        names = [name for name, one in (("A", before), ("B", after)) if not one.rates]
-        return "no throughput", f"every run of {' and '.join(names)} is void"
+def verdict_of(ratio: Estimate, floor: float | None) -> tuple[Verdict, str]:
+    """Return the verdict on a ratio and its reason, in order of precedence. `floor`: the noise, None if unknown."""
     if ratio.low is None or ratio.high is None:
         return "not judged", str(ratio.why_no_interval)
     size, change = max(ratio.value, 1 / ratio.value) - 1, abs(ratio.value - 1)
@@ -213,8 +189,8 @@ def _broken(results: ResultFile) -> dict[str, str]:
     return {cell_id: "; ".join(runs) for cell_id, runs in found.items()}
 
 
+_NO_RATE: Final[Verdict] = "no throughput"
 _VERDICTS: Final[tuple[Verdict, ...]] = ("faster", "slower", "no difference", "not judged", "no throughput")
-_STYLES: Final[dict[Verdict, str]] = {"faster": "green", "slower": "red", "no throughput": "red"}
 
 
 def differences(before: SessionLine, after: SessionLine) -> Iterator[str]:

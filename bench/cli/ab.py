@@ -10,7 +10,7 @@ import typer
 
 from bench.ab.builds import build_here, build_of
 from bench.ab.measure import CELLS, ROUNDS, SECONDS, AbSizes, measure_ab
-from bench.ab.statistics import ROUNDS_MIN
+from bench.analysis.intervals import RUNS_MIN
 from bench.cli.tools import exits_by_signal
 from bench.display import display_on
 from bench.engine.cell import Cell
@@ -34,7 +34,7 @@ def ab(
     segments: Annotated[int, typer.Option(help="Segments of --strategy.", metavar="K", min=1)] = 16,
     hold: Annotated[float, typer.Option(help="Hold of --strategy; 0: none.", metavar="MS", min=0)] = 20.0,
     rounds: Annotated[
-        int, typer.Option(help="Rounds of four runs, two of each build.", metavar="N", min=ROUNDS_MIN, max=ROUNDS_MAX)
+        int, typer.Option(help="Rounds of four runs, two of each build.", metavar="N", min=RUNS_MIN, max=ROUNDS_MAX)
     ] = ROUNDS,
     seconds: Annotated[
         float, typer.Option(help="Planned seconds of a run.", metavar="S", min=1, max=SECONDS_MAX)

@@ -251,25 +251,9 @@ def work_by_masters(sales: dict[int, list[Sale]]) -> WorkByMasters:
     early = {masters: [sale.early for sale in found] for masters, found in sales.items()}
     client = [median_of([one.client_us / one.orders for one in found]).value for found in early.values()]
     server = [median_of([one.server_us / one.orders for one in found]).value for found in early.values()]
-    return _least_squares(list(early), client, server)
-
-
-def work_of(figures: dict[str, dict[str, Any]]) -> WorkByMasters:
-    """Return the same from the figures of a results file, by name."""
-    masters = [
-        figure["detail"]["masters"] for name, figure in figures.items() if name.endswith(": server CPU an order")
-    ]
-    client, server = (
-        [figures[f"{name_of(count)}: {whose} CPU an order"]["value"] for count in masters]
-        for whose in ("client", "server")
-    )
-    return _least_squares(masters, client, server)
-
-
-def _least_squares(masters: list[int], client_us: list[float], server_us: list[float]) -> WorkByMasters:
-    further = [count - 1 for count in masters]
-    each, one_master = linear_regression(further, server_us) if len(further) > 1 else (0.0, server_us[0])
-    return WorkByMasters(median(client_us) / MICROSECONDS, one_master / MICROSECONDS, max(0.0, each) / MICROSECONDS)
+    further = [masters - 1 for masters in early]
+    each, one_master = linear_regression(further, server) if len(further) > 1 else (0.0, server[0])
+    return WorkByMasters(median(client) / MICROSECONDS, one_master / MICROSECONDS, max(0.0, each) / MICROSECONDS)
 
 
 def name_of(masters: int) -> str:

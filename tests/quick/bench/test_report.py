@@ -18,11 +18,9 @@ from bench.engine.record import Cpu, Run, as_line
 from bench.figures import Figure, FigureResults
 from bench.fixed_report import check_folder, write_report
 from bench.micro.shards.cells import LANE, LONE, costs_of, order_id, predicted
-from bench.micro.shards.chart import chart, read_results
 from bench.micro.shards.measure import measure_masters, sale_figures
-from bench.micro.shards.page import section
+from bench.micro.shards.page import chart, read_figures, tables, with_table
 from bench.micro.shards.sale import Part, Sale
-from bench.readme_chart import PALETTES
 from bench.report.answer import NO_PAIR, Answer, answer
 from bench.report.drawing import publish, redraw
 from bench.report.facts import Facts, Spot
@@ -259,26 +257,26 @@ RESULTS: Final = ROOT / "bench" / "micro" / "shards" / "results.json"
 SHARDS_PAGE: Final = ROOT / "docs" / "explanation" / "units-between-shards.md"
 
 
-@pytest.mark.parametrize("name", PALETTES)
-def test_each_chart_of_the_shards_is_drawn_again_exactly_from_the_results(name: str) -> None:
-    drawn = chart(read_results(RESULTS).figures, PALETTES[name])
-    assert (ROOT / "docs" / "charts" / f"shards-{name}.svg").read_text("utf-8") == drawn
+def test_the_chart_of_the_shards_is_drawn_again_exactly_from_the_results() -> None:
+    assert (ROOT / "docs" / "charts" / "shards.svg").read_text("utf-8") == chart(read_figures(RESULTS))
 
 
-def test_the_page_is_what_the_kept_results_render_to() -> None:
-    assert SHARDS_PAGE.read_text("utf-8").endswith("\n\n" + section(read_results(RESULTS)))
+def test_the_page_has_the_tables_and_the_model_of_the_kept_results() -> None:
+    page = SHARDS_PAGE.read_text("utf-8")
+    found = tables(read_figures(RESULTS))
+    assert [table in page for table in found] == [True] * 3
+    (work,) = [one for one in json.loads(RESULTS.read_text("utf-8"))["remarks"] if "us of client CPU" in one]
+    client, server, each = (int(one) for one in re.findall(r"(\d+) us", work))
+    words = " ".join(page.split())
+    assert f"{client} us of client CPU and {server} us of server CPU an order, {each} us more" in words
+    assert f"is {server} us with one master, and rises by {each} us" in words
 
 
-def test_other_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    file = tmp_path / "results.json"
-    for content, sentence in (
-        ({"benchmark": "stock"}, "has results of 'stock'; give a file of `segmented bench shards --json`"),
-        ([], "cannot be read as results of `segmented bench shards --json`: list indices must be integers"),
-    ):
-        file.write_text(json.dumps(content))
-        with pytest.raises(InvalidInput) as refused:
-            read_results(file)
-        assert f"{file} {sentence}" in str(refused.value)
+def test_a_table_replaces_the_one_with_the_same_heading() -> None:
+    page = "one\n\n| a |\n| - |\n| 1 |\n\ntwo\n"
+    assert with_table(page, "| a |\n| - |\n| 2 |\n") == page.replace("1", "2")
+    with pytest.raises(InvalidInput, match=r"the page has no table with the heading \| b \|"):
+        with_table(page, "| b |\n")
 
 
 def sale(masters: int, *, each_us: float, transfers: int = 0) -> Sale:
