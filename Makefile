@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # Workers of the real ring: six for two cores, because its tests wait for servers. Quick tests only compute.
 WORKERS := 6
 
-.PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-parsers test-stacks test-pythons quick real explore fuzz setup sync lint docs site locked coverage clean
+.PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-parsers test-stacks test-pythons quick real explore fuzz setup sync lint docs site locked coverage weight clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -84,11 +84,13 @@ setup: $(STAMP)
 sync: $(STAMP) ## write the modules for threads from those for asyncio
 	@$(BIN)/python -m tests.support.sync_of
 
-lint: $(STAMP)
-	@$(BIN)/ruff check --quiet
-	@$(BIN)/ruff format --check --quiet
-	@$(BIN)/mypy
-	@report=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$report"; exit 1; }; echo "$$report" | tail -n 1
+lint: $(STAMP) ## style, types and layers; each tool runs, also after another has failed
+	@failed=0; \
+	$(BIN)/ruff check --quiet || failed=1; \
+	$(BIN)/ruff format --check --quiet || failed=1; \
+	report=$$($(BIN)/lint-imports --no-logo --no-cache) || failed=1; echo "$$report" | tail -n $$((1 + failed * 1000)); \
+	$(BIN)/mypy || failed=1; \
+	exit $$failed
 
 docs: $(STAMP) ## write the generated pages and charts, then check every link
 	@for page in command-line metrics python worker-settings; do \
@@ -113,6 +115,9 @@ LOCK := pip compile --quiet --generate-hashes --no-annotate --no-emit-index-url 
 EVERYWHERE := --universal --python-version 3.11 --fork-strategy fewest
 IMAGE := --constraint requirements/dev.txt --python-platform linux --python-version 3.13
 WORKER := --extra cli --extra workers --extra postgres --extra fast
+
+weight: $(STAMP) ## what a reader has to carry: lines, files, words of the docs, public names
+	@$(BIN)/python -m tests.support.weight
 
 site: $(STAMP) ## the pages as a site with search and an API reference: build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

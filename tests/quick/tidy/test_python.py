@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.quick.tidy import rules_python as rules
 from tests.quick.tidy.sources import PACKAGES, Rule, files, offences
-from tests.support import sync_of
+from tests.support import sync_of, weight
 from tests.support.paths import ROOT
 
 CLOCK = ROOT / "segmented" / "clock.py"
@@ -75,6 +75,10 @@ def test_the_redis_stores_touch_nothing_that_the_driver_keeps_private() -> None:
 def test_modules_for_threads_are_as_their_source_for_asyncio_says() -> None:
     assert len(sync_of.written()) >= 3
     assert sync_of.main(checks=True) == 0
+
+
+def test_what_a_reader_carries_does_not_grow() -> None:
+    assert {name: count for name, count in weight.weights().items() if count > weight.MOST[name]} == {}
 
 
 def circle(sources: Mapping[str, str]) -> list[str]:
