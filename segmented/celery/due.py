@@ -97,12 +97,11 @@ def _worked_on(
 
 
 def _adopt() -> None:
-    """Enter the pools of the settings and of processes of an earlier release, once an hour."""
+    """Enter the pools of the settings, once an hour."""
     now = time.monotonic()
     if adopted_until and now < adopted_until[0]:
         return
     adopted_until[:] = [now + ADOPTED_SECONDS]
     store = connections().store
-    store.execute(op.AdoptPools())
     for sku in settings().skus:
         store.execute(op.NotePool(sku))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -25,8 +25,7 @@ from segmented.cli.output import (
 from segmented.cli.pool_archive import DryRunOption
 from segmented.errors import InvalidInput
 from segmented.models.ids import counted
-from segmented.stock.archiving.file import lines_of
-from segmented.stock.archiving.target import names_customer
+from segmented.stock.archiving.file import lines_of, names_customer
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -100,8 +99,8 @@ def erase(
 
     Orders stay, without their customer, and audits stay clean. The ledger of a pool that names the customer is trimmed
     up to now. An order that is not decided keeps its customer: exit code 1, run it again later. An archive is never
-    changed: those in the database, and each --archive, that name the customer are listed, with exit code 1. Run the
-    same command again to finish an interrupted run.
+    changed: each --archive that names the customer is listed, with exit code 1. Run the same command again to finish an
+    interrupted run.
     """
     is_asked = not dry_run and require_somebody("erase", yes=yes)
     from segmented.orders import erase_customer  # noqa: PLC0415  # SQLAlchemy, for those who need it
@@ -110,7 +109,8 @@ def erase(
         if is_asked and not typer.confirm(f"Take the customer {shown(customer)} out of all orders for good?"):
             raise typer.Exit(EXIT_REFUSED)
         done = erase_customer(store, customer, gate=gate, dry_run=dry_run)
-    kept = _archives_naming(customer, archive or (), database)
+    files = archive or ()
+    kept = [str(file) for file in files if any(names_customer(line, customer) for line in lines_of(file))]
     found = {"is_changed": not dry_run and bool(done.records or done.rows)} | asdict(done) | {"archives": kept}
     if not write_json(json_file, found):
         where = (
@@ -133,17 +133,6 @@ def erase(
         typer.echo(f"nothing names the customer {shown(customer)}: check the id, unless it was erased before", err=True)
     if done.undecided or kept:
         raise typer.Exit(EXIT_REFUSED)
-
-
-def _archives_naming(customer: str, files: Sequence[Path], database: str | None) -> list[str]:
-    """Return the archives that name a customer: of these files, and of the database's table."""
-    found = [str(file) for file in files if any(names_customer(line, customer) for line in lines_of(file))]
-    if database is not None:
-        from segmented.orders.archive_table import SqlArchive  # noqa: PLC0415  # SQLAlchemy, for those who need it
-
-        with SqlArchive(database) as table:
-            found += [f"the archive of {sku} in epoch {epoch} in {table.name}" for sku, epoch in table.naming(customer)]
-    return found
 
 
 @contextmanager

@@ -28,48 +28,40 @@ from segmented.files import check_kept
 from segmented.models.ids import counted, plural
 from segmented.process import tell
 from segmented.stock import Pool, delete as delete_pool, find_pool
-from segmented.stock.archiving import ArchiveTarget, FileArchive, Progress, archive as archive_pool
+from segmented.stock.archiving import FileArchive, Progress, archive as archive_pool
 from segmented.stock.archiving.checking import check_archive
 from segmented.stores.redis import RedisStore
 
 EXIT_REFUSED: Final = 1
 
 FileOption = Annotated[
-    Path | None,
+    Path,
     typer.Option("--to", metavar="FILE", help="File of the archive, JSON lines; compressed if its name ends with .gz."),
-]
-TableOption = Annotated[
-    str | None,
-    typer.Option(
-        "--database",
-        metavar="URL",
-        help="Database whose table segmented_archives is the archive's: postgresql://, mysql:// or sqlite:///path.",
-    ),
 ]
 
 
 def archive(
     sku: SkuArgument,
     *,
-    to: FileOption = None,
-    database: TableOption = None,
+    to: FileOption,
     url: UrlOption = DEFAULT_URL,
     yes: YesOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """Write a closed pool to a file or a table, check what was written, and remove the pool's keys.
+    """Write a closed pool to a file, check what was written, and remove the pool's keys.
 
     The pool must have nothing left to decide. The keys are removed in small steps, while other pools sell on. Run the
     same command again to finish an interrupted run. The rows of an order database stay.
     """
     check_kept(to, "--to")
     is_asked = require_somebody("archive", yes=yes)
-    with _target(to, database, may_be_new=True) as target, RedisStore.from_url(url) as store:
+    file = FileArchive(to)
+    with RedisStore.from_url(url) as store:
         pool = find_pool(store, sku)
-        if is_asked and not typer.confirm(f"Archive {shown(sku)} to {target.name}, and remove its keys?"):
+        if is_asked and not typer.confirm(f"Archive {shown(sku)} to {file.name}, and remove its keys?"):
             raise typer.Exit(EXIT_REFUSED)
         with progress() as on_progress:
-            archived = archive_pool(pool, target, on_progress=on_progress)
+            archived = archive_pool(pool, file, on_progress=on_progress)
     if write_json(json_file, {"is_changed": not archived.replay} | asdict(archived)):
         return
     said = "archived before: nothing is changed" if archived.replay else "archived, and its keys are removed"
@@ -81,64 +73,24 @@ def archive(
 
 
 def verify_archive(
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="File of the archive.", show_default=False)
-    ] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of the archive.", show_default=False)],
     *,
-    database: TableOption = None,
-    sku: Annotated[str | None, typer.Option(metavar="SKU", help="With --database: name of the archived pool.")] = None,
-    epoch: Annotated[
-        int | None, typer.Option(metavar="N", help="With --database: epoch of the pool  [default: its last one]")
-    ] = None,
     json_file: JsonOption = None,
 ) -> None:
     """Check that an archive is complete and adds up, from its lines alone: counts, units, and the ledger's digests.
 
     Exit code 2, with the reason, if it is not.
     """
-    if (sku is None) != (database is None):
-        raise InvalidInput("--database and --sku belong together: name the database and the pool whose archive it has")
-    with _target(file, database, may_be_new=False) as target:
-        if sku is not None:
-            epoch = _epoch(target, sku, epoch)
-        elif not target.exists("", 0):
-            raise InvalidInput(f"there is no archive {target.name}")
-        checked = check_archive(target.lines(sku or "", epoch or 0), target.name)
+    found = FileArchive(file)
+    if not found.exists():
+        raise InvalidInput(f"there is no archive {found.name}")
+    checked = check_archive(found.lines(), found.name)
     if not write_json(json_file, {"is_complete": True} | asdict(checked)):
         typer.echo(
             f"complete: {shown(checked.sku)} in epoch {checked.epoch}, {counted(checked.orders, 'order')}, "
             f"{counted(checked.confirmed, 'unit')} sold, {counted(checked.lines, 'line')}"
         )
         typer.echo(f"digest {checked.digest}")
-
-
-@contextmanager
-def _target(file: Path | None, database: str | None, *, may_be_new: bool) -> Iterator[ArchiveTarget]:
-    if (file is None) == (database is None):
-        raise InvalidInput("name one place for the archive: a file, or --database URL")
-    if database is None:
-        yield FileArchive(file or "")
-        return
-    from segmented.orders.archive_table import SqlArchive  # noqa: PLC0415  # SQLAlchemy, for those who need it
-    from segmented.orders.engine import parse  # noqa: PLC0415  # SQLAlchemy, for those who need it
-
-    parsed = parse(database)
-    if not may_be_new and parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
-        message = f"there is no database {parsed.database}"  # connecting would create it
-        raise InvalidInput(message)
-    with SqlArchive(database) as table:
-        yield table
-
-
-def _epoch(target: ArchiveTarget, sku: str, epoch: int | None) -> int:
-    """Return the epoch to verify. Raises InvalidInput if the table has no archive of it."""
-    from segmented.orders.archive_table import SqlArchive  # noqa: PLC0415  # SQLAlchemy, for those who need it
-
-    epochs = target.epochs(sku) if isinstance(target, SqlArchive) else ()
-    if not epochs or (epoch is not None and epoch not in epochs):
-        message = f"there is no archive of {sku!r}{'' if epoch is None else f' of epoch {epoch}'} in {target.name}"
-        raise InvalidInput(message)
-    return epochs[-1] if epoch is None else epoch
 
 
 @contextmanager

@@ -26,10 +26,7 @@ EXIT_FOUND: Final = 1
 
 
 def list_pools(*, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
-    """List the pools that were opened on a server, by sku, with their units and their state.
-
-    A pool of an earlier release is listed once orders were submitted to it and a worker of this release has run.
-    """
+    """List the pools that were opened on a server, by sku, with their units and their state."""
     with RedisStore.from_url(url) as store:
         found = {sku: _state(store, sku) for sku in store.execute(op.ListPools())}
     if not write_json(json_file, {"pools": [_as_json(sku, state) for sku, state in found.items()]}):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.orders.archive_table import SqlArchive as SqlArchive
     from segmented.orders.async_gate import AsyncGate as AsyncGate
     from segmented.orders.auditing import BothReport as BothReport, audit_both as audit_both
     from segmented.orders.differences import Difference as Difference
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 LATE: Final = from_modules(
     {
-        "segmented.orders.archive_table": "SqlArchive",
         "segmented.orders.async_gate": "AsyncGate",
         "segmented.orders.auditing": "BothReport audit_both",
         "segmented.orders.differences": "Difference",

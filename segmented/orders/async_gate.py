@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
@@ -24,36 +24,16 @@ from segmented.plans.tasks import to_the_end
 from segmented.stock.sold import Sold
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from segmented.errors import OrderMismatch, SegmentedError
-    from segmented.models import (
-        AlreadyOpen,
-        Assigned,
-        Cart,
-        CartFate,
-        Closed,
-        Decided,
-        Opened,
-        Order,
-        Refusal,
-        Reserved,
-        Resized,
-        Restocked,
-        Returned,
-        Settled,
-        Shard,
-        Superseded,
-        TooFew,
-    )
+    from segmented.errors import OrderMismatch
+    from segmented.models import Decided, Order, Refusal, Settled, Shard
     from segmented.orders.answers import ConfirmAnswer
     from segmented.orders.callers import Transaction
-    from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold, ReturnUnits
     from segmented.stock import AsyncGrant, AsyncPool, Pool
-    from segmented.stock.opening import Opening
 
 AnswerT = TypeVar("AnswerT")
 P = ParamSpec("P")
@@ -66,8 +46,39 @@ two, so it ends within its timeout and twice this time.
 """
 
 
+def _in_thread(step: Callable[..., AnswerT], *, ends: bool = False) -> Callable[..., Coroutine[Any, Any, AnswerT]]:
+    """Return a step of `Gate` for asyncio: in a thread, on the pool or the pools of a cart beside the event loop."""
+
+    @wraps(step)
+    async def run(self: AsyncGate, pool: AsyncPool | list[AsyncPool], *args: object, **kwargs: object) -> AnswerT:
+        beside = [one.in_threads() for one in pool] if isinstance(pool, list) else pool.in_threads()
+        work = partial(getattr(self.gate, step.__name__), beside, *args, **kwargs)
+        return await (self._end(work) if ends else self._run(work))
+
+    return run
+
+
 class AsyncGate:
     """The order database of gated pools, for asyncio: `AsyncPool(store, sku, gate=AsyncGate(url))`."""
+
+    open_pool = _in_thread(Gate.open_pool)
+    decision_on = _in_thread(Gate.decision_on)
+    confirm_order = _in_thread(Gate.confirm_order, ends=True)
+    confirm_orders = _in_thread(Gate.confirm_orders, ends=True)
+    cancel_order = _in_thread(Gate.cancel_order, ends=True)
+    cancel_orders = _in_thread(Gate.cancel_orders, ends=True)
+    sell_cart = _in_thread(Gate.sell_cart)
+    void_cart = _in_thread(Gate.void_cart)
+    end_cart = _in_thread(Gate.end_cart)
+    extend_order = _in_thread(Gate.extend_order)
+    change_order = _in_thread(Gate.change_order)
+    return_order = _in_thread(Gate.return_order)
+    expire_orders = _in_thread(Gate.expire_orders)
+    settle_due = _in_thread(Gate.settle_due)
+    restock_pool = _in_thread(Gate.restock_pool)
+    withdraw_pool = _in_thread(Gate.withdraw_pool)
+    resize_pool = _in_thread(Gate.resize_pool)
+    assign_pool = _in_thread(Gate.assign_pool)
 
     def __init__(self, database: Engine | AsyncEngine | str) -> None:
         """Use the database at a URL, or an engine made by `connect`, which takes options; `close` disposes of it.
@@ -82,10 +93,6 @@ class AsyncGate:
     async def create(self) -> None:
         """Create missing tables. Safe to repeat, also concurrently."""
         await self._run(self.gate.create)
-
-    async def open_pool(self, pool: AsyncPool, opening: Opening) -> Opened | AlreadyOpen:
-        """Store the segments' rows, and open the pool."""
-        return await self._run(self.gate.open_pool, pool.in_threads(), opening)
 
     async def verified(self, pool: AsyncPool, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """Ask the pool; compare it with the database first if its server is another one than before."""
@@ -147,17 +154,9 @@ class AsyncGate:
             return answers
         return await self._run(taking.checked_again, beside, self.gate, orders, answers, epoch, partial=partial)
 
-    async def decision_on(self, pool: AsyncPool, order_id: str) -> Settled | None:
-        """Return the database's decision on an order, if it has one."""
-        return await self._run(self.gate.decision_on, pool.in_threads(), order_id)
-
     async def confirm_grant(self, grant: AsyncGrant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool. Raises GrantSuperseded."""
         return await self._end(sale.finish_granted, grant.pool.in_threads(), self.gate, order, grant.handed_on())
-
-    async def confirm_order(self, pool: AsyncPool, order_id: str, holder_id: str | None) -> Settled:
-        """Store a reserved order, and confirm it in the pool; with a holder id only that holder's segment is freed."""
-        return await self._end(self.gate.confirm_order, pool.in_threads(), order_id, holder_id)
 
     async def confirm_within(
         self, pool: AsyncPool, order_id: str, transaction: object
@@ -181,71 +180,9 @@ class AsyncGate:
             is_stored = isinstance(answer, within.Outcome)
         raise within.overtaken(pool.sku, order_id)
 
-    async def confirm_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
-        """Do that with many orders, one after the other; returns an answer or a failure for each."""
-        return await self._end(self.gate.confirm_orders, pool.in_threads(), order_ids)
-
-    async def cancel_order(self, pool: AsyncPool, order_id: str, holder_id: str | None) -> Settled | Superseded:
-        """Void an order, and give its units back; with a holder id only while that holder still has it."""
-        return await self._end(self.gate.cancel_order, pool.in_threads(), order_id, holder_id)
-
-    async def cancel_orders(self, pool: AsyncPool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
-        """Void many orders, one after the other; returns an answer or a failure for each."""
-        return await self._end(self.gate.cancel_orders, pool.in_threads(), order_ids)
-
-    async def sell_cart(self, pools: Sequence[AsyncPool], cart: Cart) -> CartFate:
-        """Store every line of a reserved cart, or void every line if one of them cannot be sold any more."""
-        return await self._run(self.gate.sell_cart, [pool.in_threads() for pool in pools], cart)
-
-    async def void_cart(self, pools: Sequence[AsyncPool], cart: Cart) -> CartFate:
-        """Void every line of a cart, unless it is sold."""
-        return await self._run(self.gate.void_cart, [pool.in_threads() for pool in pools], cart)
-
-    async def end_cart(
-        self, pools: Sequence[AsyncPool], cart: Cart, *, is_sold: bool
-    ) -> list[Settled | SegmentedError]:
-        """Tell the pools of a cart that it is sold, or void; returns an answer or a failure for each line."""
-        return await self._run(self.gate.end_cart, [pool.in_threads() for pool in pools], cart, is_sold=is_sold)
-
-    async def extend_order(self, pool: AsyncPool, operation: ExtendHold) -> Reserved | Settled:
-        """Lengthen an order's hold; if it has ended, void the order, and give its units back."""
-        return await self._run(self.gate.extend_order, pool.in_threads(), operation)
-
-    async def change_order(self, pool: AsyncPool, operation: ChangeQuantity) -> Reserved | Settled:
-        """Give some of an order's units back, unless the database has decided it."""
-        return await self._run(self.gate.change_order, pool.in_threads(), operation)
-
-    async def return_order(self, pool: AsyncPool, operation: ReturnUnits) -> Returned | Settled | None:
-        """Give units of a sold order back, in the database first; None if it is not sold yet."""
-        return await self._run(self.gate.return_order, pool.in_threads(), operation)
-
-    async def expire_orders(self, pool: AsyncPool, limit: int) -> tuple[Settled, ...]:
-        """Give back the units of expired holds."""
-        return await self._run(self.gate.expire_orders, pool.in_threads(), limit)
-
-    async def settle_due(self, pool: AsyncPool) -> bool:
-        """Settle expired holds for a caller that needs their units; return whether some have ended."""
-        return await self._run(self.gate.settle_due, pool.in_threads())
-
-    async def restock_pool(self, pool: AsyncPool, units: int, restock_id: str) -> Restocked | Closed:
-        """Add units to the database and the pool."""
-        return await self._run(self.gate.restock_pool, pool.in_threads(), units, restock_id)
-
-    async def withdraw_pool(self, pool: AsyncPool, units: int, withdraw_id: str) -> Restocked | TooFew:
-        """Remove free units from the pool and the database."""
-        return await self._run(self.gate.withdraw_pool, pool.in_threads(), units, withdraw_id)
-
     async def move_units(self, source: Shard, target: Shard, *, sent: int, epoch: int) -> bool:
         """Move units from one shard's rows to another's, all that the source has `sent` there in its `epoch`, once."""
         return await self._run(self.gate.move_units, source, target, sent=sent, epoch=epoch)
-
-    async def resize_pool(self, pool: AsyncPool, segments: int) -> Resized:
-        """Change the number of segments."""
-        return await self._run(self.gate.resize_pool, pool.in_threads(), segments)
-
-    async def assign_pool(self, pool: AsyncPool, operation: AssignPool) -> Assigned:
-        """Name the workers of the pool's submitted orders, and keep the names in the sale's row."""
-        return await self._run(self.gate.assign_pool, pool.in_threads(), operation)
 
     async def close(self) -> None:
         """Close the connections, after the steps that are under way."""

@@ -23,8 +23,8 @@ from segmented.orders.auditing import BothAudit, BothProgress
 from segmented.orders.verifying import own_totals
 from segmented.plans import perform, run_sync
 from segmented.stock.audit import end_drift, impossible_drift, ledger_drift, totals_drift
-from segmented.stock.audit_fold import AuditFold
 from segmented.stock.audit_orders import OrdersAudit, part_plan
+from segmented.stock.fold import LedgerFold
 from segmented.stock.ledger import PAGE, LedgerTrimmed, extend_plan
 from segmented.stock.spill import Spill
 
@@ -125,17 +125,17 @@ def _slice_plan(sku: str, kept: dict[str, Any] | None) -> Plan[tuple[dict[str, A
     return {}, [*drift, *map(str, (*end_drift(state), *totals_drift(state, fold)))]
 
 
-def _fold(kept: dict[str, Any] | None, start: int) -> AuditFold:
+def _fold(kept: dict[str, Any] | None, start: int) -> LedgerFold:
     if kept is None:
-        return AuditFold(sequence=start - 1, first_sequence=start)
+        return LedgerFold(sequence=start - 1, first_sequence=start, available_after=None, has_limit=False)
     numbers = {name: kept[name] for name in NUMBERS}
-    fold = AuditFold(**numbers, first_sequence=kept["first_sequence"])
+    fold = LedgerFold(**numbers, first_sequence=kept["first_sequence"], available_after=None, has_limit=False)
     fold.transfers = {(kind, other): (number, units) for kind, other, number, units in kept["transfers"]}
     fold.last_sent = {other: (number, units) for other, number, units in kept["last_sent"]}
     return fold
 
 
-def _kept(fold: AuditFold, state: PoolState) -> dict[str, Any]:
+def _kept(fold: LedgerFold, state: PoolState) -> dict[str, Any]:
     return {name: getattr(fold, name) for name in NUMBERS} | {
         "epoch": state.epoch,
         # Orders whose earlier changes were in an earlier slice are judged as those from before a trim.

@@ -40,7 +40,7 @@ from segmented.orders.statements import order_values
 from segmented.orders.stocking import Stocking
 from segmented.orders.tables import CONFIRMED, SKU_LENGTH_MAX, VOID, orders as orders_table, random_id, sales, segments
 from segmented.orders.transfers import TransferRows
-from segmented.orders.versions import check_version, create_missing, missing_tables
+from segmented.orders.versions import create_missing, known_revision, missing_tables
 from segmented.plans.store_kinds import NotPickled
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class OrderDatabase(NotPickled):
         self.carts = CartRows(self._statements, self._run)
         """The rows of carts, which are stored together."""
         try:
-            self._run(lambda connection: check_version(connection, self.where))
+            self._run(lambda connection: known_revision(connection, self.where))
         except BaseException:
             self.close()
             raise
@@ -105,7 +105,7 @@ class OrderDatabase(NotPickled):
 
         def work(connection: Connection) -> None:
             with self._statements.creating(connection):
-                check_version(connection, self.where)
+                known_revision(connection, self.where)
                 create_missing(connection)
                 connection.commit()
 

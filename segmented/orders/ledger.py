@@ -13,10 +13,10 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from segmented.ledger_lines import entries_of, parts_text
 from segmented.models import EntryKind
-from segmented.orders.ledger_table import ledger
 from segmented.orders.postgresql import given_rows
 from segmented.orders.reading import in_utc
 from segmented.orders.statements import given
+from segmented.orders.tables import ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

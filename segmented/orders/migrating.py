@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import inspect
 
-from segmented.errors import InvalidInput
 from segmented.orders.dialects import STATEMENTS
 from segmented.orders.edge import translated
 from segmented.orders.engine import shown
-from segmented.orders.versions import ADDED, FIRST, HEAD, create_missing, known_revision, stamp, versions
+from segmented.orders.versions import HEAD, create_missing, known_revision
 from segmented.process import Guard
 
 if TYPE_CHECKING:
@@ -43,8 +41,8 @@ class Migrated:
 def migrate(engine: Engine) -> Migrated:
     """Bring the tables of the database to the newest revision, or create them. Safe to repeat, also concurrently.
 
-    `engine` is one made by `connect`. Raises InvalidInput for tables of a later release, and for tables without a
-    revision that lack columns of the first one. On PostgreSQL and SQLite all of it happens, or nothing.
+    `engine` is one made by `connect`. Raises InvalidInput for tables of a later release. On PostgreSQL and SQLite all
+    of it happens, or nothing.
     """
     where = f"the order database {shown(engine.url)}"
     statements = STATEMENTS[engine.dialect.name]()
@@ -53,9 +51,6 @@ def migrate(engine: Engine) -> Migrated:
         if not statements.undoes_tables and before in {None, HEAD}:
             create_missing(connection)  # also what an interrupted call has not created
         elif before != HEAD:
-            if before is not None and not inspect(connection).has_table(versions.name):
-                _check_columns(connection, where)
-                stamp(connection, before)
             run_revisions(connection)
         connection.commit()
     return Migrated(before, HEAD)
@@ -80,18 +75,3 @@ def _config(written: StringIO | None = None, **attributes: object) -> Config:
     config.set_main_option("path_separator", "os")
     config.attributes.update(attributes)
     return config
-
-
-def _check_columns(connection: Connection, where: str) -> None:
-    """Raise InvalidInput unless the tables have all columns of the first revision."""
-    there = inspect(connection)
-    for table in FIRST:
-        found = {column["name"] for column in there.get_columns(table.name)} if there.has_table(table.name) else set()
-        first = [column.name for column in table.columns if (table.name, column.name) not in ADDED]
-        lacking = [name for name in first if name not in found]
-        if lacking:
-            message = (
-                f"{where} has tables of segmented that no release has made: {table.name} lacks {', '.join(lacking)}; "
-                "name another database, or drop these tables if nothing in them is needed"
-            )
-            raise InvalidInput(message)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from sqlalchemy import and_, exists, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from segmented.orders.ledger_table import ledger
-from segmented.orders.tables import CONFIRMED, VOID, behind, orders, outcomes
+from segmented.orders.tables import CONFIRMED, VOID, behind, ledger, orders, outcomes
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

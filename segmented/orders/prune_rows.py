@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import and_, delete, func, or_, select, text, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from segmented.orders.ledger_table import ledger
 from segmented.orders.reading import in_utc
-from segmented.orders.tables import CONFIRMED, behind, orders
+from segmented.orders.tables import CONFIRMED, behind, ledger, orders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The tables: a row per segment, order, change, and sale. docs/reference/orders-tables.md explains the columns."""
+"""The tables: a row per segment, order, change, sale, ... docs/reference/orders-tables.md explains the columns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Index,
     Integer,
     MetaData,
     PrimaryKeyConstraint,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     event,
+    false,
     text,
 )
 from sqlalchemy.dialects.mysql import DATETIME
@@ -165,9 +167,9 @@ segments = Table(
     CheckConstraint("segment >= 0 AND fence >= 0 AND epoch >= 1", name="segmented_segments_in_range"),
 )
 # An option of the table, `postgresql_with`, exists from SQLAlchemy 2.1 on.
-_FILL: Final[Any] = DDL(f"ALTER TABLE segmented_segments SET (fillfactor = {FILLFACTOR})")  # type: ignore[no-untyped-call]  # it has no types
-FILL: Final = _FILL.execute_if(dialect="postgresql")
-event.listen(segments, "after_create", FILL)
+FILL: Final = f"ALTER TABLE segmented_segments SET (fillfactor = {FILLFACTOR})"
+_FILLED: Final[Any] = DDL(FILL)  # type: ignore[no-untyped-call]  # it has no types
+event.listen(segments, "after_create", _FILLED.execute_if(dialect="postgresql"))
 
 orders = Table(
     "segmented_orders",
@@ -232,6 +234,30 @@ outcomes = Table(
     Column("dead_ms", BigInteger, nullable=False, server_default=text("0")),
     Column("caught_up", identifier(ORDER_ID_BYTES_MAX), nullable=False, server_default=text("''")),
     PrimaryKeyConstraint("sku", "shard", name="segmented_outcomes_key"),
+)
+
+ledger = Table(
+    "segmented_ledger",
+    metadata,
+    Column("sku", identifier(SKU_LENGTH_MAX), nullable=False),
+    Column("shard", Integer, nullable=False, autoincrement=False),
+    Column("epoch", Integer, nullable=False, autoincrement=False),
+    Column("sequence", BigInteger, nullable=False, autoincrement=False),
+    Column("line", Integer, nullable=False, autoincrement=False),
+    Column("kind", String(16), nullable=False),
+    Column("order_id", identifier(ORDER_ID_BYTES_MAX)),
+    Column("quantity", BigInteger, nullable=False),
+    Column("customer_id", LONG_TEXT),
+    Column("changed_at", MICROSECONDS, nullable=False),
+    Column("segment", Integer),
+    Column("parts", LONG_TEXT),
+    Column("fence", BigInteger),
+    Column("note", LONG_TEXT),
+    Column("chain", String(16), nullable=False),
+    Column("is_lost", Boolean, nullable=False, server_default=false()),
+    PrimaryKeyConstraint("sku", "shard", "epoch", "sequence", "line", name="segmented_ledger_key"),
+    CheckConstraint("shard >= 0 AND epoch >= 1 AND sequence >= 1 AND line >= 0", name="segmented_ledger_in_range"),
+    Index("segmented_ledger_orders", "sku", "order_id"),
 )
 
 sales = Table(

@@ -25,7 +25,7 @@ from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
 from segmented.orders.standing import Claim
 from segmented.orders.statements import given
 from segmented.orders.tables import orders, sales
-from segmented.orders.versions import check_version, known_revision
+from segmented.orders.versions import known_revision
 
 if TYPE_CHECKING:
     from segmented.models import OrderRecord, Settled
@@ -195,7 +195,6 @@ def _check(connection: Connection, owner: object, gate: OrderDatabase, sku: str,
     checked = _CHECKED.setdefault(owner, set())
     if (gate.where, sku) in checked:
         return
-    check_version(connection, gate.where)
     is_there = known_revision(connection, gate.where) is not None
     sale_id = connection.execute(select(sales.c.sale_id).where(sales.c.sku == sku)).scalar() if is_there else None
     if sale_id is None or sale_id != asked.sale_id:

@@ -52,7 +52,7 @@ LATE: Final = from_modules(
             "ListClaims ListNamespaces ReadRecord RenewRun SettleRun"
         ),
         "segmented.protocol.due": (
-            "AdoptPools DropPool DuePools ListDuePools ListPools MovePool NextDue NotePool ReadNextDue SOON_MS"
+            "DropPool DuePools ListDuePools ListPools MovePool NextDue NotePool ReadNextDue SOON_MS"
         ),
         "segmented.protocol.fair": "AcquireFair FairTimes ReleaseFair RenewFair",
         "segmented.protocol.freezing": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",

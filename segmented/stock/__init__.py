@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     )
     from segmented.models.archives import Archived as Archived, Deleted as Deleted
     from segmented.stock.archiving import (
-        ArchiveTarget as ArchiveTarget,
         FileArchive as FileArchive,
         archive as archive,
         async_archive as async_archive,
@@ -51,7 +50,7 @@ LATE: Final = from_modules(
         "segmented.models": "Cart CartDecided CartRefused CartReserved CartSettled Superseded",
         "segmented.errors": "PoolArchived",
         "segmented.models.archives": "Archived Deleted",
-        "segmented.stock.archiving": "ArchiveTarget FileArchive archive async_archive",
+        "segmented.stock.archiving": "FileArchive archive async_archive",
         "segmented.stock.async_carts": "AsyncCarts",
         "segmented.stock.async_order_handle": "AsyncOrderHandle",
         "segmented.stock.async_grant": "AsyncGrant",

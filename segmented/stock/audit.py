@@ -32,15 +32,14 @@ from segmented.models import PINNED_UNTIL_MS, Inspected, InspectedCart, OrderRec
 from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.plans.effects import Batch
-from segmented.stock.audit_fold import AuditFold
 from segmented.stock.audit_orders import NO_NUMBER_OF_UNITS, OLDER_NAMES, changes_drift, customers_drift, orders_drift
+from segmented.stock.fold import LedgerFold
 from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed, LedgerUnreadable, begin_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from segmented.models.pools import ScannedCarts
-    from segmented.stock.fold import LedgerFold
 
 __all__ = ["AuditReport", "Drift", "DriftKind", "all_drift_plan", "audit_plan"]
 
@@ -53,7 +52,7 @@ SEGMENT: Final = "segment "
 TRANSFER: Final = "transfer "
 
 
-def audit_plan(sku: str) -> Plan[tuple[AuditReport, AuditFold]]:
+def audit_plan(sku: str) -> Plan[tuple[AuditReport, LedgerFold]]:
     """Audit the pool `sku`; returns the report and the fold on which it is based."""
     state, fold, drift = yield from all_drift_plan(sku)
     carts = yield from carts_plan(state, fold)
@@ -74,7 +73,7 @@ def report_of(state: PoolState, fold: LedgerFold, drift: list[Drift], unread: tu
     )
 
 
-def all_drift_plan(sku: str) -> Plan[tuple[PoolState, AuditFold, list[Drift]]]:
+def all_drift_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold, list[Drift]]]:
     """Find all drift. The returned fold may include changes after the state's sequence number."""
     for _ in range(TRIES_MAX):
         try:
@@ -88,7 +87,7 @@ def all_drift_plan(sku: str) -> Plan[tuple[PoolState, AuditFold, list[Drift]]]:
         except LedgerTrimmed:
             continue
         except LedgerUnreadable as without:
-            return without.state, AuditFold(), list(_unreadable_drift(without.state, {}, []))
+            return without.state, LedgerFold(), list(_unreadable_drift(without.state, {}, []))
         return state, fold, drift
     raise StoreRefused(f"the ledger of {sku!r} was trimmed {TRIES_MAX} times while it was audited")
 
@@ -230,7 +229,7 @@ def ledger_drift(fold: LedgerFold) -> list[Drift]:
     return drift
 
 
-def impossible_drift(fold: AuditFold) -> Iterator[Drift]:
+def impossible_drift(fold: LedgerFold) -> Iterator[Drift]:
     for order_id in dict.fromkeys(fold.impossible):
         if order_id in fold.headless:
             detail = "the ledger lacks its reservation, but has later entries"

@@ -9,7 +9,7 @@ from segmented import protocol as op
 from segmented.ledger_lines import parse_record
 from segmented.models.ids import plural
 from segmented.plans import Plan, perform
-from segmented.stock.audit_fold import UNDECIDED, AuditFold, FoldedPart, OrderLine
+from segmented.stock.fold import UNDECIDED, FoldedOrder, FoldedPart, LedgerFold, OrderLine
 from segmented.stock.ledger import PAGE, Drift, LedgerTrimmed, extend_plan
 from segmented.stock.spill import Spill
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from segmented.models import Inspected, OrderRecord, PoolState
     from segmented.models.pools import ScannedKey
-    from segmented.stock.fold import FoldedOrder, LedgerFold
 
 ItemT = TypeVar("ItemT")
 OLDER_NAMES: Final = ("older reserved", "older confirmed")
@@ -52,7 +51,7 @@ class OrdersAudit:
     """The audit of orders, part by part; each part holds about 4,096 orders."""
 
     state: PoolState
-    fold: AuditFold
+    fold: LedgerFold
     strays: Spill
     """Ids that were found in the pool's keys, whether the ledger has them or not."""
     older: Spill
@@ -71,7 +70,7 @@ class OrdersAudit:
         self.fold.watch(found.order_id or "", line)
 
 
-def orders_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
+def orders_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
     """Compare every record and every hold with the fold at the state's sequence number.
 
     After a trim the fold continues, and learns each customer's units before its checkpoint.
@@ -283,7 +282,7 @@ def _change(note: str) -> tuple[str, int, int]:
 # --- customers ---
 
 
-def customers_drift(state: PoolState, fold: AuditFold) -> Plan[list[Drift]]:
+def customers_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
     """Compare each customer's units; the fold continues to the sequence number at which each page was read.
 
     In a pool that forgets, customers keep the units of forgotten orders: together at most the `lost` ones.

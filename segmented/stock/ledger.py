@@ -10,7 +10,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolDrifted
 from segmented.models import LedgerEntry, PoolState, Trimmed, shortened
 from segmented.plans import Plan, perform
-from segmented.stock.audit_fold import AuditFold
+from segmented.stock.fold import LedgerFold
 from segmented.stock.spill import Spill
 
 DriftKind = Literal["lost", "duplicate", "leaked hold", "orphan transfer", "foreign write", "torn cart"]
@@ -117,7 +117,7 @@ class LedgerTrimmed(Exception):
     """The ledger was trimmed while it was folded: start again at its new first entry. Never reaches a caller."""
 
 
-def begin_plan(sku: str) -> Plan[tuple[PoolState, AuditFold]]:
+def begin_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold]]:
     """Read the pool, and fold its ledger up to the pool's sequence number. Raises LedgerTrimmed, LedgerUnreadable."""
     start = yield from perform(op.ReadLedgerStart(sku))
     state = yield from perform(op.ReadPool(sku))
@@ -125,9 +125,10 @@ def begin_plan(sku: str) -> Plan[tuple[PoolState, AuditFold]]:
         state = replace(state, unreadable=(*state.unreadable, "ledger_start"))
     if NEEDED & set(state.unreadable):
         raise LedgerUnreadable(state)
-    fold = AuditFold(
+    fold = LedgerFold(
         sequence=start - 1,
         first_sequence=start,
+        available_after=None,
         spill=Spill(state.order_count),
         has_limit=state.limit_per_customer is not None,
     )
@@ -138,7 +139,7 @@ def begin_plan(sku: str) -> Plan[tuple[PoolState, AuditFold]]:
     return state, fold
 
 
-def extend_plan(sku: str, fold: AuditFold, sequence: int) -> Plan[None]:
+def extend_plan(sku: str, fold: LedgerFold, sequence: int) -> Plan[None]:
     """Continue the fold up to `sequence`.
 
     Raises LedgerTrimmed, and PoolDrifted if `sequence` cannot be a number of this ledger.

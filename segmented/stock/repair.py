@@ -20,7 +20,6 @@ from segmented.stock.settings import checked_flag
 
 if TYPE_CHECKING:
     from segmented.models.pools import NumberKind
-    from segmented.stock.audit_fold import AuditFold
     from segmented.stock.fold import FoldedOrder, LedgerFold
 
 TRIES_MAX: Final = 100
@@ -183,7 +182,7 @@ def _what_would_be_done(drift: Drift, fold: LedgerFold) -> str:
             return "the difference would be added"
 
 
-def _mend_plan(sku: str, fold: AuditFold, drift: Drift, hold_ms: int) -> Plan[Repair]:
+def _mend_plan(sku: str, fold: LedgerFold, drift: Drift, hold_ms: int) -> Plan[Repair]:
     """Repair one drift; if the sale outruns it, extend the fold and try again, a bounded number of times."""
     answer: Mended | Sound | Differing | Outrun = Outrun()
     for _ in range(TRIES_MAX):

@@ -16,11 +16,11 @@ def shown(name: str, key: str) -> migrations.CreateModel:
 
 
 class Migration(migrations.Migration):
-    """A later revision of the tables comes with a migration of its own: `GateTables("0007", "0006")`."""
+    """A later revision of the tables comes with a migration of its own: `GateTables("0002", "0001")`."""
 
     initial = True
     operations = (
-        GateTables("0005"),
+        GateTables("0001"),
         OnceTables(),
         shown("Pool", "sku"),
         shown("Order", "order_id"),

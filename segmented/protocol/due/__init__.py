@@ -2,7 +2,7 @@
 
 The index has a hash slot of its own, so no script of a pool can move the pool in it. The process that opens a pool,
 takes units or submits orders does, before the change and seldom; a worker that looked moves it on. What nobody noted,
-such as a hold of a process of an earlier release, is found by the look at quiet pools, which comes to each in turn.
+because the index was lost, is found by the look at quiet pools, which comes to each in turn.
 """
 
 from __future__ import annotations
@@ -132,17 +132,6 @@ class ListPools(Operation[tuple[str, ...]]):
 
     def answer(self, reply: Reply) -> tuple[str, ...]:
         return tuple(sorted(readable(sku) for sku in reply))
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptPools(Operation[int]):
-    """Enter the pools that a process of an earlier release noted for the sweep; returns how many."""
-
-    def call(self) -> Call:
-        return script_call("adopt_pools", [OUTBOXES, *due_keys()], SHARD_MARK)
-
-    def answer(self, reply: Reply) -> int:
-        return int(reply)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 -- Enter a pool in the index of what is due, or move it forward. Its time never goes back here: only the worker that
 -- looked moves it on (move_pool.lua).
 -- KEYS     1 sweep   2 expire   3 finish_transfers   4 relay   5 forget   6 audit (zsets: pool -> server ms)
---          7 outboxes (set: pools that orders were submitted to, which earlier releases sweep)
+--          7 outboxes (set: pools that orders were submitted to)
 --          8 holds (hash: pool -> shortest_ms until_ms; see move_pool.lua)
 -- ARGV     1 name of the pool or shard   2 its sku   3 sweep_ms   4 expire_ms (from now; "": it only has to be known)
 --          5 soon_ms (of the duties that follow each change)   6 audit_ms (of the audit)

@@ -1,9 +1,11 @@
-"""An archive in a file: one JSON object per line, compressed if the name ends with .gz."""
+"""The file of an archive: one JSON object per line, compressed if its name ends with .gz; complete or absent."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,14 +13,15 @@ from typing import IO, Final
 
 from segmented.errors import InvalidInput
 from segmented.files import FILE_MODE, check_writable
-from segmented.stock.archiving.target import ArchiveTarget
 
 COMPRESSED: Final = ".gz"
 LEVEL: Final = 6
 BUFFER: Final = 1 << 20
+BETWEEN: Final = re.compile(r'\\+[tn]|\\*"')
+"""Separators of values in a line of an archive: tabs and line ends as JSON writes them, once or twice; and quotes."""
 
 
-class FileArchive(ArchiveTarget):
+class FileArchive:
     """One archive in one file. It appears under its name once it is complete."""
 
     def __init__(self, file: Path | str) -> None:
@@ -28,6 +31,7 @@ class FileArchive(ArchiveTarget):
         self._file = Path(file).absolute()
         self._beside = self._file.with_name(f".{self._file.name}.partial")
         self.name = str(self._file)
+        """The place in words, as a later reader finds it."""
 
     def __repr__(self) -> str:
         return f"FileArchive({self.name!r})"
@@ -38,17 +42,17 @@ class FileArchive(ArchiveTarget):
         if self._file.exists() and not self._file.is_file():
             raise InvalidInput(f"the archive {self._file} is a device or a pipe: name a file")
 
-    def exists(self, sku: str, epoch: int) -> bool:  # noqa: ARG002  # a file holds one archive
+    def exists(self) -> bool:
         """Return whether the file is there."""
         return self._file.is_file()
 
-    def lines(self, sku: str, epoch: int) -> Iterator[str]:  # noqa: ARG002  # a file holds one archive
-        """Yield the lines that are there."""
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that are there, without their ends."""
         return lines_of(self._file)
 
     @contextmanager
-    def writing(self, sku: str, epoch: int) -> Iterator[Callable[[str], None]]:  # noqa: ARG002  # a file holds one archive
-        """Write to a file beside it, which takes its name when the block ends."""
+    def writing(self) -> Iterator[Callable[[str], None]]:
+        """Write to a file beside it, which takes its name when the block ends. If the block fails, nothing is there."""
         try:
             with self._opened() as raw:
                 try:
@@ -78,6 +82,12 @@ class FileArchive(ArchiveTarget):
                     raise InvalidInput(f"another process is writing the archive {self._file}: let it finish") from None
             os.ftruncate(descriptor, 0)
             yield raw
+
+
+def names_customer(line: str, customer_id: str) -> bool:
+    """Return whether a line of an archive names a customer."""
+    written = json.dumps(customer_id)[1:-1]
+    return written in line and ("\\" in customer_id or '"' in customer_id or written in BETWEEN.split(line))
 
 
 def lines_of(file: Path) -> Iterator[str]:

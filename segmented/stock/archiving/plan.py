@@ -22,7 +22,7 @@ from segmented.stock.sharded.opening import COPIES, first_copy_plan
 
 if TYPE_CHECKING:
     from segmented.models import PoolState, ShardDirectory
-    from segmented.stock.archiving.target import ArchiveTarget
+    from segmented.stock.archiving.file import FileArchive
 
 FORMAT: Final = 1
 
@@ -97,7 +97,7 @@ class _Source:
         return [name for name, one in self.standing.items() if isinstance(one, PoolArchived)]
 
 
-def archive_plan(sku: str, target: ArchiveTarget, on_progress: Progress) -> Plan[Archived]:
+def archive_plan(sku: str, target: FileArchive, on_progress: Progress) -> Plan[Archived]:
     """Archive a pool, or finish what another run has begun."""
     source = yield from _begun_plan(sku)
     if not source.digests():
@@ -156,13 +156,13 @@ def _abandon_plan(source: _Source) -> Plan[None]:
                 yield from perform(op.AbandonArchive(name))
 
 
-def _complete_before(source: _Source, target: ArchiveTarget) -> CheckedArchive:
+def _complete_before(source: _Source, target: FileArchive) -> CheckedArchive:
     """Find the complete archive that the pool names. Raises InvalidInput if it is not at the target."""
     (digest, place), *_ = source.digests().items()
     checked = None
-    if target.exists(source.sku, source.epoch):
+    if target.exists():
         with suppress(InvalidInput):
-            checked = check_archive(target.lines(source.sku, source.epoch), target.name)
+            checked = check_archive(target.lines(), target.name)
     if checked is None or checked.digest != digest:
         raise InvalidInput(
             f"pool {source.sku!r} was archived to {place}, and its complete archive is not at {target.name}: name the "
@@ -174,10 +174,10 @@ def _complete_before(source: _Source, target: ArchiveTarget) -> CheckedArchive:
 # --- writing ---
 
 
-def _exported_plan(source: _Source, target: ArchiveTarget, on_progress: Progress) -> Plan[CheckedArchive]:
+def _exported_plan(source: _Source, target: FileArchive, on_progress: Progress) -> Plan[CheckedArchive]:
     """Write the archive, and check what is there now; an archive of the same state is not written again."""
     epoch = source.epoch
-    is_there = target.exists(source.sku, epoch)
+    is_there = target.exists()
     if not is_there:
         target.check()
     states = yield from _audited_plan(source, on_progress)
@@ -189,14 +189,14 @@ def _exported_plan(source: _Source, target: ArchiveTarget, on_progress: Progress
         head["directory"] = source.directory.content
     if not is_there:
         total = sum(state.order_count + state.sequence for state in states)
-        with target.writing(source.sku, epoch) as write:
+        with target.writing() as write:
             writer = LineWriter(write)
             writer.head(head | {"pools": about})
             for name in source.pools:
                 yield from _records_plan(source, name, writer, total, on_progress)
             writer.end()
     try:
-        checked = check_archive(target.lines(source.sku, epoch), target.name)
+        checked = check_archive(target.lines(), target.name)
     except InvalidInput as error:
         if not is_there:
             raise
@@ -275,7 +275,7 @@ def _is_text(name: str) -> bool:
 # --- removing ---
 
 
-def _complete_plan(source: _Source, checked: CheckedArchive, target: ArchiveTarget) -> Plan[None]:
+def _complete_plan(source: _Source, checked: CheckedArchive, target: FileArchive) -> Plan[None]:
     """Note in the pool, or in every shard, that its archive is complete, before the first record is removed."""
     for name, one in source.standing.items():
         if isinstance(one, PoolArchived) and one.is_removed:

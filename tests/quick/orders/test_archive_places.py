@@ -1,4 +1,4 @@
-"""Where an archive goes: files and tables, whole or not at all; and what its check finds."""
+"""Where an archive goes: a file, whole or not at all; and what its check finds."""
 
 import gzip
 import hashlib
@@ -13,14 +13,12 @@ import pytest
 from segmented.errors import InvalidInput, PoolArchived
 from segmented.models import Order, Settled
 from segmented.orders import Gate, reopen_gated
-from segmented.orders.archive_table import SqlArchive
 from segmented.orders.sale import take_order
 from segmented.stock import Pool, delete
 from segmented.stock.archiving import FileArchive, archive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of
 from segmented.stores.redis import RedisStore
-from tests.support.pools.gating import on_mariadb_too
 
 SKU = "concert"
 
@@ -101,7 +99,7 @@ def test_the_archive_of_another_pool_is_not_overwritten(pool: Pool, store: Redis
 
 def test_an_archive_that_another_process_writes_is_left_to_it(pool: Pool, tmp_path: Path) -> None:
     first = FileArchive(tmp_path / "sold.jsonl")
-    with first.writing(SKU, 1) as write:
+    with first.writing() as write:
         with pytest.raises(InvalidInput, match="another process is writing the archive"):
             archive(pool, tmp_path / "sold.jsonl")
         write("end")
@@ -133,46 +131,7 @@ def test_the_removal_is_finished_with_an_archive_that_was_moved(pool: Pool, tmp_
     assert archive(pool, tmp_path / "moved.jsonl").orders == 25
 
 
-# --- tables ---
-
-
-@on_mariadb_too
-def test_a_table_gets_the_same_lines_as_a_file(store: RedisStore, every_database: str, tmp_path: Path) -> None:
-    digests: list[str] = []
-    first: list[dict[str, Any]] = []
-    for epoch in (1, 2):
-        pool = Pool(store, SKU)
-        pool.open(stock=2_000, segments=4, epoch=epoch)
-        sell(pool, 200)
-        pool.close()
-        with SqlArchive(every_database) as table:
-            answer = archive(pool, table if epoch == 1 else tmp_path / "sold.jsonl")
-            digests.append(answer.digest)
-            assert answer.orders == 200
-            if epoch == 1:
-                assert archive(pool, table).replay
-                checked = check_archive(table.lines(SKU, 1), table.name)
-                assert (checked.orders, checked.lines, checked.digest) == (200, answer.lines, answer.digest)
-                first = [json.loads(line) for line in table.lines(SKU, 1)]
-    second = [json.loads(line) for line in lines_of(tmp_path / "sold.jsonl")]
-    assert [line["record"] for line in first] == [line["record"] for line in second]
-    assert len(set(digests)) == 2
-
-
-def test_rows_of_an_interrupted_run_are_written_again(pool: Pool, every_database: str) -> None:
-    def interrupt(step: str, done: int, _total: int) -> None:
-        if step == "writing" and done > 10:
-            raise KeyboardInterrupt
-
-    with SqlArchive(every_database) as table:
-        with pytest.raises(KeyboardInterrupt):
-            archive(pool, table, on_progress=interrupt)
-        assert is_whole(pool)
-        assert table.epochs(SKU) == ()
-        with table.writing(SKU, 1) as write:
-            write("left")
-        assert archive(pool, table).orders == 25
-        assert check_archive(table.lines(SKU, 1), table.name).orders == 25
+# --- with an order database ---
 
 
 def test_a_deleted_pool_gets_no_rows_before_it_is_opened_in_a_later_epoch(

@@ -15,8 +15,8 @@ from segmented.errors import InvalidInput
 from segmented.keys import shard_keys
 from segmented.models import LedgerEntry
 from segmented.orders import Gate, connect, relay, relaying
-from segmented.orders.ledger_table import ledger
 from segmented.orders.sale import take_order
+from segmented.orders.tables import ledger
 from segmented.servers import ValkeyServer
 from segmented.stock import ShardedPool
 from tests.support.pools.engines import engine_of, gate_on

@@ -26,7 +26,7 @@ SKU: Final = "mug"
 INVOICE: Final = "INSERT INTO invoices (order_id) VALUES (%s)"
 TABLE: Final = "CREATE TABLE invoices (order_id VARCHAR(64) PRIMARY KEY)"
 SOLD: Final = "SELECT coalesce(sum(sold), 0) FROM segmented_segments"
-VERSION: Final = "UPDATE segmented_alembic_version SET version_num = '0001'"
+VERSION: Final = "UPDATE segmented_alembic_version SET version_num = '0000'"
 
 if not settings.configured:
     settings.configure(DATABASES={}, USE_TZ=True)
@@ -181,7 +181,7 @@ def test_what_is_no_django_transaction_of_the_gates_database_is_refused(
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(VERSION)
-        with pytest.raises(InvalidInput, match=r"has tables of revision 0001, and this release of segmented needs"):
+        with pytest.raises(InvalidInput, match=r"has tables of revision 0000, and this release of segmented knows"):
             pool.confirm("a", within=connection)
     assert invoices(every_database) == []
     assert (pool.state().reserved, sql_rows(every_database, SOLD)) == (1, [(0,)])

@@ -220,7 +220,7 @@ def test_an_object_shows_what_decides(shown: object, said: str) -> None:
     assert repr(shown) == said
 
 
-WITHOUT_REPR = {"ArchiveTarget", "MemoryModel", "OnceTable"}
+WITHOUT_REPR = {"MemoryModel", "OnceTable"}
 """A protocol, one that only tests see, and one without a state."""
 
 

@@ -44,8 +44,8 @@ class KilledFile(FileArchive):
         self._counter = counter
 
     @contextmanager
-    def writing(self, sku: str, epoch: int) -> Iterator[Callable[[str], None]]:
-        with super().writing(sku, epoch) as write:
+    def writing(self) -> Iterator[Callable[[str], None]]:
+        with super().writing() as write:
             yield write
             self._counter.count()
         self._counter.count()

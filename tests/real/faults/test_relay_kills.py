@@ -9,7 +9,7 @@ import pytest
 
 from segmented import Order, Pool, RedisStore
 from segmented.orders import Gate, connect, relay
-from segmented.orders.ledger_table import ledger
+from segmented.orders.tables import ledger
 from segmented.servers import ValkeyServer
 from tests.real.faults.relay_process import PAGE, STRIDE
 from tests.support.paths import ROOT

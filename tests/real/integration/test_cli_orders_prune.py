@@ -13,8 +13,7 @@ from sqlalchemy import update
 from segmented import Pool, RedisStore
 from segmented.errors import InvalidInput
 from segmented.orders import Gate, audit_both, connect, forget, forgetting, prune, relay
-from segmented.orders.ledger_table import ledger
-from segmented.orders.tables import orders
+from segmented.orders.tables import ledger, orders
 from segmented.servers import ValkeyServer
 from segmented.stock import delete
 from tests.support.command_line import ran

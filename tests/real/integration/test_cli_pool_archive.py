@@ -1,8 +1,6 @@
 """`segmented pool archive` and `verify-archive` as their user sees them."""
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -59,35 +57,10 @@ def test_an_archive_is_verified_without_a_server(pool: Pool, valkey: ValkeyServe
     assert len(bad.stderr.splitlines()) == 1
 
 
-def test_an_archive_in_a_table(pool: Pool, valkey: ValkeyServer, sqlite_url: str) -> None:
-    done = ran("pool", "archive", pool.sku, "--database", sqlite_url, "--yes", url=valkey.url)
-    assert (done.returncode, "at the table segmented_archives of sqlite" in done.stdout) == (0, True)
-    good = ran("pool", "verify-archive", "--database", sqlite_url, "--sku", SKU, url=None)
-    assert good.stdout.splitlines()[0].startswith("complete: concert in epoch 1, 1 order, 3 units sold, ")
-    for words in (["--sku", "other"], ["--sku", SKU, "--epoch", "7"]):
-        bad = ran("pool", "verify-archive", "--database", sqlite_url, *words, url=None)
-        assert (bad.returncode, bad.stderr.startswith("segmented: there is no archive of ")) == (2, True)
-
-
-def test_verifying_creates_neither_a_database_nor_a_table(sqlite_url: str, tmp_path: Path) -> None:
-    words = ["pool", "verify-archive", "--sku", SKU, "--database"]
-    missing = ran(*words, f"sqlite:///{tmp_path}/missing.db", url=None)
-    assert missing.stderr == f"segmented: there is no database {tmp_path}/missing.db\n"
-    assert (missing.returncode, (tmp_path / "missing.db").exists()) == (2, False)
-    file = sqlite_url.removeprefix("sqlite:///")
-    with closing(sqlite3.connect(file)) as connection:
-        connection.execute("CREATE TABLE other (number INTEGER)")
-        empty = ran(*words, sqlite_url, url=None)
-        assert (empty.returncode, "there is no archive of 'concert'" in empty.stderr) == (2, True)
-        assert connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [("other",)]
-
-
 BAD: dict[str, tuple[list[str], str]] = {
-    "no place": ([], "name one place for the archive: a file, or --database URL"),
-    "two places": (["--to", "a", "--database", "sqlite:///b"], "name one place for the archive"),
+    "no place": ([], "--to"),
     "no folder": (["--to", "/nowhere/sold.jsonl"], "there is no folder /nowhere"),
     "no name": (["--to", " "], "names no file"),
-    "no database": (["--database", "oracle://there"], "is not a supported order database"),
 }
 
 

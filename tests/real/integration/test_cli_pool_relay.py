@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from segmented import Pool, RedisStore
 from segmented.orders import Gate, connect
-from segmented.orders.ledger_table import ledger
+from segmented.orders.tables import ledger
 from segmented.servers import PostgresServer, ValkeyServer
 from tests.support.command_line import ran, started
 from tests.support.pools.engines import engine_of

@@ -30,7 +30,6 @@ TABLES: Final = {
     "segmented_sales",
     "segmented_segments",
 }
-FIRST: Final = [metadata.tables[name] for name in ("segmented_segments", "segmented_orders", "segmented_changes")]
 
 
 @pytest.fixture
@@ -58,20 +57,6 @@ def execute(engine: Engine, sql: str) -> list[tuple[Any, ...]]:
         return rows
 
 
-def create_first(engine: Engine) -> None:
-    """Make the tables of the first revision, with an order."""
-    with engine.connect() as connection:
-        metadata.create_all(connection, tables=FIRST)
-        connection.commit()
-    execute(engine, "ALTER TABLE segmented_orders DROP COLUMN reason")  # a later revision has added it
-    execute(engine, "INSERT INTO segmented_segments (sku, segment, quota, sold, epoch) VALUES ('mug', 0, 5, 2, 1)")
-    execute(
-        engine,
-        "INSERT INTO segmented_orders (sku, order_id, state, quantity, segment, epoch) "
-        "VALUES ('mug', 'o-1', 'confirmed', 2, 0, 1)",
-    )
-
-
 def layout(engine: Engine) -> dict[str, Any]:
     """Describe all tables, as the database has them."""
     found = inspect(engine)
@@ -94,7 +79,7 @@ def test_the_revisions_are_those_of_the_modules_and_the_last_one_is_the_head() -
     config.set_main_option("script_location", str(migrating.FOLDER))
     config.set_main_option("path_separator", "os")
     revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
-    assert tuple(reversed(revisions)) == versions.REVISIONS
+    assert revisions[0] == versions.HEAD
     assert ScriptDirectory.from_config(config).get_heads() == [versions.HEAD]
 
 
@@ -120,45 +105,17 @@ def test_migrated_tables_are_those_that_a_gate_creates(engine: Engine) -> None:
     assert layout(engine) == migrated
 
 
-@pytest.mark.parametrize("is_stamped", [True, False])
-def test_tables_of_the_first_revision_get_the_ledger_and_keep_their_rows(engine: Engine, *, is_stamped: bool) -> None:
-    create_first(engine)
-    if is_stamped:
-        with engine.connect() as connection:
-            versions.stamp(connection, "0001")
-    with pytest.raises(InvalidInput, match="segmented orders migrate --database URL"):
-        Gate(connect(engine.url.render_as_string(hide_password=False)))
-    assert migrate(engine) == Migrated("0001", "0006")
-    gate = Gate(engine)
-    assert gate.missing_tables() == ()
-    assert (gate.totals("mug").sold, gate.confirmed_units("mug")) == (2, 2)
-    gate.confirm(order_id="o-2", sku="mug", segment=0, quantity=3, epoch=1)
-    assert gate.totals("mug").sold == 5
-
-
-def test_a_sale_of_an_earlier_revision_gets_an_identity_that_database_copies_share(engine: Engine) -> None:
-    create_first(engine)
-    offset = "+00" if engine.dialect.name == "postgresql" else ""
-    columns = "sku, change_id, kind, units, state, epoch, created_at"
-    values = f"'mug', '', 'opened', 0, 'done', 1, '2026-01-02 03:04:05.678{offset}'"
-    execute(engine, f"INSERT INTO segmented_changes ({columns}) VALUES ({values})")  # noqa: S608  # its own text
-    execute(engine, "INSERT INTO segmented_segments (sku, segment, quota, sold, epoch) VALUES ('cup', 0, 5, 0, 1)")
+def test_tables_of_another_revision_are_refused_by_the_gate(engine: Engine) -> None:
     migrate(engine)
-    gate = Gate(engine)
-    assert gate.totals("mug").sale_id == "opened 2026-01-02T03:04:05.678000+00:00"
-    assert gate.totals("cup").sale_id == ""
+    execute(engine, "UPDATE segmented_alembic_version SET version_num = '0000'")
+    for use in (lambda: Gate(connect(engine.url.render_as_string(hide_password=False))), lambda: migrate(engine)):
+        with pytest.raises(InvalidInput, match="has tables of revision 0000, and this release of segmented"):
+            use()
 
 
-def test_mariadb_migrates_from_the_first_revision_and_from_nothing(mariadb: Engine) -> None:
-    create_first(mariadb)
-    assert migrate(mariadb) == Migrated("0001", "0006")
-    assert migrate(mariadb) == Migrated("0006", "0006")
-    assert execute(mariadb, "SELECT sold FROM segmented_segments") == [(2,)]
-    migrated = layout(mariadb)
-    for name in (*TABLES, versions.VERSION_TABLE):
-        execute(mariadb, f"DROP TABLE {name}")
-    assert migrate(mariadb) == Migrated(None, "0006")
-    assert layout(mariadb) == migrated
+def test_mariadb_gets_the_tables_of_a_gate(mariadb: Engine) -> None:
+    assert migrate(mariadb) == Migrated(None, "0001")
+    assert migrate(mariadb) == Migrated("0001", "0001")
     with mariadb.connect() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": versions.VERSION_TABLE, "include_name": _is_ours}
@@ -171,7 +128,6 @@ def _is_ours(name: str | None, kind: str, _: object) -> bool:
 
 
 def test_a_migration_that_fails_leaves_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    create_first(engine)
     upgraded = migrating.run_revisions
 
     def fail(connection: sqlalchemy.Connection) -> None:
@@ -184,11 +140,10 @@ def test_a_migration_that_fails_leaves_nothing(engine: Engine, monkeypatch: pyte
             migrate(engine)
     assert not inspect(engine).has_table("segmented_ledger")
     assert not inspect(engine).has_table(versions.VERSION_TABLE)
-    assert migrate(engine) == Migrated("0001", "0006")
+    assert migrate(engine) == Migrated(None, "0001")
 
 
-def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str, engine: Engine) -> None:
-    create_first(engine)
+def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str) -> None:
     done: list[Migrated] = []
 
     def run() -> None:
@@ -201,8 +156,8 @@ def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str,
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(one.before or "" for one in done) == ["0001", *["0006"] * 7]
-    assert {one.after for one in done} == {"0006"}
+    assert sorted(one.before or "" for one in done) == ["", *["0001"] * 7]
+    assert {one.after for one in done} == {"0001"}
 
 
 def test_the_command_says_what_it_changed(order_database: str) -> None:
@@ -211,9 +166,9 @@ def test_the_command_says_what_it_changed(order_database: str) -> None:
         said = ran("orders", "migrate", "--database", order_database, url=None)
         assert (said.returncode, said.stderr) == (0, "")
         outputs.append(said.stdout)
-    assert outputs == ["tables created at 0006\n", "tables at revision 0006 before: nothing is changed\n"]
+    assert outputs == ["tables created at 0001\n", "tables at revision 0001 before: nothing is changed\n"]
     said = ran("orders", "migrate", "--database", order_database, "--json", "-", url=None)
-    assert said.stdout.split() == ["{", '"before":', '"0006",', '"after":', '"0006",', '"is_changed":', "false", "}"]
+    assert said.stdout.split() == ["{", '"before":', '"0001",', '"after":', '"0001",', '"is_changed":', "false", "}"]
 
 
 ENVIRONMENT: Final = """
@@ -259,8 +214,8 @@ def test_the_migrations_of_another_program_stand_beside_ours(
     config.set_main_option("path_separator", "os")
     config.set_main_option("url", order_database.replace("%", "%%"))
     command.upgrade(config, "head")
-    assert migrate(engine) == Migrated(None, "0006")
+    assert migrate(engine) == Migrated(None, "0001")
     assert execute(engine, "SELECT version_num FROM alembic_version") == [("a1",)]
-    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [("0006",)]
+    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [("0001",)]
     command.check(config)  # raises if it would drop our tables
     assert set(inspect(engine).get_table_names()) == TABLES | {"invoices", "alembic_version", versions.VERSION_TABLE}

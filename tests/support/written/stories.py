@@ -154,7 +154,6 @@ OUTBOX: Final[Story] = (
     op.PutOff("poster", ("b",), "h", 0, counts=True, begun_max=0, reason="rain"),
     op.ReplayDead("poster", ("b",)),
     op.SettleMany("poster", "confirmed", ("q",), holder_id="h"),
-    op.AdoptPools(),
     op.MovePool("sweep", "poster", "0", None, LONG),
     op.KeepMessage("queue", "d", "bad", "text"),
     op.DropMessage("queue", "d"),

@@ -16,7 +16,6 @@ from segmented.errors import ReplicasMissing
 from segmented.keys import lock_keys
 from segmented.locks import AsyncLock, Lock, SqlDeadLetters
 from segmented.orders import Gate
-from segmented.orders.archive_table import SqlArchive
 from segmented.orders.engine import parse
 from segmented.servers import ValkeyServer
 from tests.fixtures.stores import Side
@@ -183,11 +182,4 @@ def test_closed_dead_letters_that_are_read_leave_no_connection(order_database: s
     letters = SqlDeadLetters(parse(order_database).render_as_string(hide_password=False))
     letters.close()
     assert letters.pending() == []
-    wait_until(lambda: sessions(order_database) == 0, seconds=SOON)
-
-
-def test_a_closed_archive_that_is_read_leaves_no_connection(order_database: str) -> None:
-    archive = SqlArchive(order_database)
-    archive.close()
-    assert archive.epochs("mug") == ()
     wait_until(lambda: sessions(order_database) == 0, seconds=SOON)
