@@ -163,8 +163,8 @@ class WorkerSettings(BaseSettings):
     relays the ledger of every pool, each `SEGMENTED_RELAY_EVERY`."""
     events: Annotated[tuple[Literal["prometheus", "opentelemetry", "watch"], ...], NoDecode] = ()
     """Comma-separated: `prometheus`, `opentelemetry`. Counts what happens in the worker: see
-    [metrics](../how-to/metrics-and-traces.md); needs the extra `metrics`. `watch`, without an extra: each process
-    reports its refusals and its tasks to [`segmented watch`](../how-to/watch-a-sale.md)."""
+    [metrics](../how-to/watch-a-sale.md#metrics-of-your-own-processes); needs the extra `metrics`. `watch`, without an
+    extra: each process reports its refusals and its tasks to [`segmented watch`](../how-to/watch-a-sale.md)."""
     metrics_address: str | None = Field(default=None, pattern=r"^[^\s]+:\d{1,5}$")
     """`HOST:PORT` on which the worker shows its metrics to Prometheus, all processes of a prefork pool together."""
     log_format: Literal["text", "json"] = "text"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from segmented.stock.sold import SoldState
 
 CLAIMED: Final = frozenset({"reserved", "confirmed"})
-"""States of the pool's record for which the database is asked: it has the final say."""
+"""States of the pool's record for which the database is asked, because it decides."""
 TABLES: Final = "segmented_orders by 'segmented orders migrate --database URL'"
 SELECT_FATE: Final = select(orders.c.state, orders.c.quantity, orders.c.segment).where(
     orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)

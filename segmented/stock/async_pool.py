@@ -99,7 +99,7 @@ class AsyncPool:
         that wants more than was free then (0.1 is a good value; 0, the default, turns it off). Use it only in the
         process that creates the order ids. If another process may have placed the order before, leave it off: a repeat
         would be refused although the order has its units. `outbox` says how orders are submitted to workers. With
-        a `gate`, its order database has the final say: every call below asks it first, or tells it, as it needs.
+        a `gate`, an order is sold only once the order database has stored it; the calls below ask the database first.
 
         With asyncio, concurrent `reserve`, `confirm` and `cancel` calls without holder id are sent in batches; an idle
         pool sends a call at once. It serves one event loop, and another once the first is closed, if the store allows.
@@ -425,16 +425,15 @@ class AsyncPool:
     ) -> Opened | AlreadyOpen:
         """Open the pool; opening it again with the same numbers changes nothing and returns the existing pool.
 
-        Raises PoolDiffers for a pool that stands with other numbers, or is closed. With `gated`, an outside authority
-        such as an order database decides every order, so nothing expires before it has been asked. With
-        `limit_per_customer` every order names its customer, who gets at most that many units. `profile` says when a
-        change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database" (default with `gated`).
-        Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always gated: its rows are stored
-        first, as with a `gate`. Raises ChangeGated for a gated pool, unless `gated` or a `gate` says that you know of
-        its order database.
+        Raises PoolDiffers if the pool was opened with another stock, number of segments or setting, or is closed. With
+        `gated`, an outside authority such as an order database decides every order, so nothing expires before it has
+        been asked. With `limit_per_customer` every order names its customer, who gets at most that many units.
+        `profile` says when a change is acknowledged: "memory" (default), "replicated:N", "fsync", or "database"
+        (default with `gated`). Raises InvalidInput if the server cannot keep to it. A pool with a `gate` is always
+        gated: its rows are stored first. Raises ChangeGated for a gated pool without `gated` or a `gate`.
 
         `queue` and `step` (as `module:function`) name the workers that take submitted orders: those of that queue that
-        have that step, and nobody else. Without them any worker does. `assign` changes them.
+        have that step, and no others. Without them any worker does. `assign` changes them.
         """
         opening = Opening(
             stock=stock,

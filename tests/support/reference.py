@@ -83,7 +83,8 @@ defaults of `SEGMENTED_URL` and `SEGMENTED_DATABASE`.
 METRICS_HEAD: Final = f"""\
 # Metrics
 
-Written by `make docs` from the code. How to use them: [metrics and traces](../how-to/metrics-and-traces.md).
+Written by `make docs` from the code. How to use them: [metrics and
+traces](../how-to/watch-a-sale.md#metrics-of-your-own-processes).
 
 ## Of the processes that sell
 

@@ -21,7 +21,7 @@ Every lock library fails somewhere. This page shows where, for the locks of `seg
 The same conformance suite (`tests/support/contract/locks/`) ran on each. A row is a fault that has been seen in some
 lock: a lease that expires, a lost reply, a waiter that dies. The suite causes it on a real server, through a
 connection that it can cut, hold or delay. A command writes this page from its own measurements; [how to run
-it](../how-to/compare-locks.md).
+it](../reference/tests.md#compare-locks).
 
 ✓ passed, ✗ failed, - does not apply: the lock does not offer the feature that the row tests. Threads and asyncio
 share a column if their results agree.

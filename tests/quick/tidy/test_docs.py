@@ -111,10 +111,11 @@ PAYMENTS: Final = ROOT / "docs" / "how-to" / "examples" / "payments"
 
 
 @pytest.mark.parametrize("program", sorted(PAYMENTS.rglob("*.py")), ids=lambda program: program.stem)
-def test_the_page_about_payments_shows_each_of_its_programs(program: Path) -> None:
+def test_the_page_about_payments_shows_or_links_each_of_its_programs(program: Path) -> None:
     code = program.read_text(encoding="utf-8")
     page = (ROOT / "docs" / "how-to" / "take-payments.md").read_text(encoding="utf-8")
-    assert f"```python\n{code}```\n" in page
+    assert (f"```python\n{code}```\n" in page) is (program.stem == "flask_shop")
+    assert f"]({program.relative_to(PAYMENTS.parents[1])})" in page
     assert program.stem == "provider" or len(code.splitlines()) <= 80
 
 

@@ -31,7 +31,6 @@ SERVES_ITSELF: Final = "$ segmented server"
 SET_UP: Final = re.compile(r"(?:python3? -m )?pip install |python3? -m venv |(?:\.|source) \S+/activate$")
 """What the install ring runs."""
 BENCH: Final = {
-    "guard-against-regressions",
     "load-test-with-locust",
     "measure-granularity",
     "run-the-demo",

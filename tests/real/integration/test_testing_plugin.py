@@ -19,7 +19,7 @@ from tests.support.rings import require_module
 
 RUN_SECONDS: Final = 240.0
 END_SECONDS: Final = 60.0
-REFERENCE: Final = ROOT / "docs" / "reference" / "pytest-plugin.md"
+REFERENCE: Final = ROOT / "docs" / "how-to" / "test-your-shop.md"
 NOTES_PROCESSES: Final = """
 import pathlib, psutil, pytest
 from segmented.testing import worker_main
