@@ -4,6 +4,7 @@ Blank lines and comments count. What another command writes is left out:
 modules for threads, reference pages, results.
 """
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,14 +15,18 @@ from tests.support.sync_of import HEADER, MARK
 
 ROOT: Final = Path(__file__).parents[2]
 CODE: Final = (".py", ".lua")
-WRITTEN_PAGES: Final = "\nWritten by `make docs` from "
+WRITTEN: Final = re.compile(
+    r"^(Written by `make docs` from |<!-- Written by `make test-stacks` from here on)", re.MULTILINE
+)
+RENDERED: Final = {"lock-comparison.md", "celery-beat-compared.md", "celery-dedup-compared.md"}
+"""Pages that `python -m tests.conformance` writes from its results."""
 
 MOST: Final = {
     "lines of segmented, written by hand": 78_500,
     "lines of bench": 23_000,
     "lines of tests": 108_000,
     "files of segmented and bench": 720,
-    "words of docs, written by hand": 90_500,
+    "words of docs, written by hand": 72_500,
     "public names at the top": 44,
 }
 """The most of each. A change that needs more takes something away, or raises the number here and says why."""
@@ -58,9 +63,9 @@ def _by_hand(text: str) -> str:
 
 
 def _without_written(page: Path) -> str:
-    if "results" in page.relative_to(ROOT).parts:
+    if "results" in page.relative_to(ROOT).parts or page.name in RENDERED:
         return ""
-    return page.read_text().partition(WRITTEN_PAGES)[0]
+    return WRITTEN.split(page.read_text(), maxsplit=1)[0]
 
 
 if __name__ == "__main__":
