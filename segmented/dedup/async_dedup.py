@@ -14,7 +14,6 @@ from segmented.dedup.run_state import Replay
 from segmented.dedup.terms import DAY, DEFAULT_TTL, DedupOptions
 from segmented.locks.call_keys import name_of
 from segmented.locks.durations import checked_timeout
-from segmented.locks.hints import ONCE_HINTS, hinted_options
 from segmented.models.dedup import NotUnknown
 from segmented.plans import perform, run_async
 from segmented.plans.store_kinds import async_store, check_given
@@ -33,7 +32,6 @@ P = ParamSpec("P")
 V = TypeVar("V")
 
 
-@hinted_options(ONCE_HINTS)
 class AsyncDedup(DedupBase):
     """Runs a coroutine function once per key, for asyncio.
 

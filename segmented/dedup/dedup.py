@@ -13,7 +13,6 @@ from segmented.dedup.run_state import Replay
 from segmented.dedup.terms import DAY, DEFAULT_TTL, DedupOptions
 from segmented.locks.call_keys import name_of
 from segmented.locks.durations import checked_timeout
-from segmented.locks.hints import ONCE_HINTS, hinted_options
 from segmented.models.dedup import NotUnknown
 from segmented.plans import perform, run_sync
 from segmented.plans.store_kinds import check_given, sync_store
@@ -32,7 +31,6 @@ P = ParamSpec("P")
 V = TypeVar("V")
 
 
-@hinted_options(ONCE_HINTS)
 class Dedup(DedupBase):
     """Runs a function once per key, for threads.
 

@@ -33,7 +33,6 @@ from segmented.errors import AcquireTimeout, LeaseLost, WrongKind
 from segmented.keys import polling_channel
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.handle import DEFAULT_TTL, Acquiring
-from segmented.locks.hints import FIXED_HINTS, FIXED_LEASE_HINTS, AcquireHinted, Hinted
 from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_sync
@@ -103,10 +102,8 @@ def _has_expired(name: str, value: str, wall_clock: Clock) -> bool:
     return float(value) <= wall_clock.now()
 
 
-class _LeaseState(Hinted, StaysInItsProcess):
+class _LeaseState(StaysInItsProcess):
     """The state that the sync and async leases share: a time on the client's own wall clock."""
-
-    _hints = FIXED_LEASE_HINTS
 
     def __init__(self, name: str, expires_at: float, wall_clock: Clock) -> None:
         """Create the state of a lease that expires at `expires_at` by `wall_clock`."""
@@ -159,10 +156,8 @@ class _LeaseState(Hinted, StaysInItsProcess):
         return f"<{type(self).__name__} {self.name!r} {state} ({LABEL})>"
 
 
-class _Handle(AcquireHinted):
+class _Handle:
     """The name, time to live and wall clock of a lock."""
-
-    _hints = FIXED_HINTS
 
     def __init__(self, name: str, *, ttl: Duration, wall_clock: Clock | None) -> None:
         self.name = checked_lock_name(name)

@@ -24,7 +24,6 @@ from segmented.errors import (
 from segmented.locks.blocks import Blocks
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Entered
-from segmented.locks.hints import AcquireHinted
 from segmented.locks.keeper import async_release_later, release_later
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_manners import RefusesOtherWith
@@ -125,7 +124,7 @@ def _given_back(claim: Claim) -> Plan[StoreError | None]:
     return None
 
 
-class Handle(AcquireHinted):
+class Handle:
     """The name, time to live and renewal of a lock."""
 
     _on_lost: Callable[[], None] | None = None

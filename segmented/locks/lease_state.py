@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from segmented import events
 from segmented.errors import LeaseLost, SegmentedError, StockError, StoreUnavailable
-from segmented.locks.hints import LEASE_HINTS, Hinted
 from segmented.locks.lease_manners import StaysInItsProcess
 from segmented.models import Acquired, Lost, Released, Renewed
 from segmented.plans import Batch, Now, Plan, perform
@@ -62,14 +61,13 @@ class Renewal:
     seconds_max: float
 
 
-class LeaseState(Hinted, StaysInItsProcess):
+class LeaseState(StaysInItsProcess):
     """The holder, the name and the end of a lease. `acquire` creates it; it is usable in the process that acquired it.
 
     `name` and `holder_id` are texts. Another process needs only these two to take over the lease of a `Lock` with its
     `adopt`. Any client that knows the holder id can release the lease, so keep it secret like a session key.
     """
 
-    _hints = LEASE_HINTS
     has_ended = True
     """Whether the lease was released; until it is complete, there is nothing to release."""
 

@@ -20,7 +20,6 @@ from segmented.keys import lock_keys, named_lock_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import checked_name, is_whole, milliseconds_or_none
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle, adopt_plan
-from segmented.locks.hints import SHOWN_HINTS
 from segmented.locks.lease import AsyncLease, Lease
 from segmented.locks.lease_state import Renewal
 from segmented.plans import run_async, run_sync
@@ -106,7 +105,6 @@ class AsyncLock(AsyncFencedHandle):
     """A lock by name, for asyncio."""
 
     _is_exclusive = True
-    _hints = SHOWN_HINTS
 
     def __init__(  # noqa: PLR0913  # options of one lock, given by name
         self,
@@ -164,7 +162,6 @@ class Lock(FencedHandle):
     """A lock by name, for threads."""
 
     _is_exclusive = True
-    _hints = SHOWN_HINTS
 
     def __init__(  # noqa: PLR0913  # options of one lock, given by name
         self,

@@ -29,7 +29,6 @@ from segmented.errors import AcquireTimeout
 from segmented.keys import read_write_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
-from segmented.locks.hints import OPTION_HINTS, SIDES_HINTS, Hinted, hinted_options
 from segmented.protocol.read_write import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
@@ -160,11 +159,8 @@ class AsyncWriteLock(_AsyncSide):
         return write_claim(self.name, self.ttl_ms, None)
 
 
-@hinted_options(OPTION_HINTS)
-class AsyncReadWriteLock(Hinted):
+class AsyncReadWriteLock:
     """A lock by name for many readers or one writer, for asyncio: `lock.read.acquire()`, `lock.write.acquire()`."""
-
-    _hints = SIDES_HINTS
 
     def __init__(
         self,
@@ -229,11 +225,8 @@ class WriteLock(_Side):
         return write_claim(self.name, self.ttl_ms, None)
 
 
-@hinted_options(OPTION_HINTS)
-class ReadWriteLock(Hinted):
+class ReadWriteLock:
     """A lock by name for many readers or one writer, for threads: `lock.read.acquire()`, `lock.write.acquire()`."""
-
-    _hints = SIDES_HINTS
 
     def __init__(
         self,

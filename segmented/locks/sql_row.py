@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Final
 from segmented.clock import Clock, Duration, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.locks.hints import ENDLESS_HINTS, HELD_ROW_HINTS, ROW_HINTS, AcquireHinted, Hinted
 from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.locks.sql_table import checked_row_name, rows_of
 
@@ -46,29 +45,25 @@ NAMES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRow(Hinted):
+class HeldRow:
     """A name that the transaction holds until it ends.
 
     It has neither `release` nor `renew` and is not a context manager: only a commit or a rollback ends it, because if
     the row were free before the commit, the next holder would not see the uncommitted changes.
     """
 
-    _hints = HELD_ROW_HINTS
     name: str
     fencing_token: int
     """Higher than the token of every holder that committed; durable only once this transaction commits."""
 
 
-class AsyncSqlRowLock(AcquireHinted):
+class AsyncSqlRowLock:
     """A lock by name for the rest of a transaction, for asyncio: PostgreSQL, MariaDB, MySQL.
 
     The transaction is the holder: a repeat in it succeeds at once, with a higher token. The connection must be in a
     transaction and not in autocommit. The table comes from `create_lock_table`. With asyncio, SQLAlchemy closes the
     connection of a cancelled acquire, which ends the transaction and all its locks.
     """
-
-    _hints = ROW_HINTS
-    _option_hints = ENDLESS_HINTS
 
     def __init__(self, connection: AsyncConnection, name: str) -> None:
         """Create a lock `name` in the transaction begun on `connection`. Raises InvalidInput for an invalid name."""
@@ -155,16 +150,13 @@ def _require_transaction(connection: Connection) -> None:
 # --- For threads: written by `make sync` from the classes above. ---
 
 
-class SqlRowLock(AcquireHinted):
+class SqlRowLock:
     """A lock by name for the rest of a transaction, for threads: PostgreSQL, MariaDB, MySQL.
 
     The transaction is the holder: a repeat in it succeeds at once, with a higher token. The connection must be in a
     transaction and not in autocommit. The table comes from `create_lock_table`. With asyncio, SQLAlchemy closes the
     connection of a cancelled acquire, which ends the transaction and all its locks.
     """
-
-    _hints = ROW_HINTS
-    _option_hints = ENDLESS_HINTS
 
     def __init__(self, connection: Connection, name: str) -> None:
         """Create a lock `name` in the transaction begun on `connection`. Raises InvalidInput for an invalid name."""

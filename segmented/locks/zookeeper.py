@@ -1,7 +1,7 @@
 """`ZooKeeperLock`: a fair lock as a queue of ephemeral sequential nodes, through kazoo.
 
-The algorithm is the lock recipe of the ZooKeeper documentation; `zookeeper_plan` lists our additions, and
-`stores.zookeeper.trust` says how long a lease is trusted.
+The algorithm is the lock recipe of the ZooKeeper documentation; `zookeeper_session` lists our additions and says how
+long a lease is trusted.
 
 Guarantees: first come, first served; at most one live lease per name, as long as the ensemble keeps its promises; a
 holder or waiter that dies leaves the queue when its session ends; a holder whose session is lost is notified within the
@@ -19,21 +19,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
-from uuid import uuid4
 
-from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreUnavailable
+from segmented.imports import needs
 from segmented.locks.dropped import WarnsWhenDropped, unreleased
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout
 from segmented.locks.handle import Acquiring
-from segmented.locks.hints import ENDLESS_HINTS, SESSION_HINTS, SESSION_LEASE_HINTS, AcquireHinted, Hinted
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
-from segmented.locks.zookeeper_plan import Claim, Turn, acquire_plan, line_plan, release_plan
-from segmented.plans import run_async, run_sync
+from segmented.locks.zookeeper_paths import checked_root, lock_path
 from segmented.process import THIS
-from segmented.stores.zookeeper import session_of
-from segmented.stores.zookeeper.paths import checked_root, lock_path
-from segmented.stores.zookeeper.trust import Held
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,39 +38,49 @@ if TYPE_CHECKING:
 
     from segmented.clock import Duration
     from segmented.locks.lease import AsyncHeldLease
-    from segmented.protocol.zookeeper import Contender
-    from segmented.stores.zookeeper.client import ZooKeeperSession
+    from segmented.locks.zookeeper_paths import Contender
+    from segmented.locks.zookeeper_session import Attempt, Session
 
 _log = logging.getLogger("segmented.locks")
 
 
-class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
+def _session_of(client: object) -> Session:
+    """Return the client's session. Raises InvalidInput if kazoo is not installed."""
+    try:
+        from segmented.locks.zookeeper_session import session_of  # noqa: PLC0415  # kazoo is an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "kazoo":
+            raise
+        raise InvalidInput(needs("a lock in ZooKeeper", "kazoo")) from error
+    return session_of(client)
+
+
+class ZooKeeperLeaseState(StaysInItsProcess, WarnsWhenDropped):
     """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
 
-    _hints = SESSION_LEASE_HINTS
     has_ended = True
     """Whether the lease was released; until it is complete, there is nothing to release."""
 
-    def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
-        """Create a lease that `session` watches."""
+    def __init__(self, attempt: Attempt) -> None:
+        """Create the lease of an attempt that is first in the queue; its session watches over it."""
         self._process_id = THIS.process_id
-        self.name = claim.name
-        self.holder_id = claim.holder_id
-        self.fencing_token = turn.entered.fencing_token
+        self.name = attempt.name
+        self.holder_id = attempt.holder_id
+        self.fencing_token = attempt.fencing_token
         """The zxid that created the holder's node: it grows with every grant, even if nodes are deleted in between."""
-        self.path = turn.entered.contender.path
+        self.path = attempt.contender.path
         """The lease's node; deleting it ends the lease."""
-        self._session = session
-        self._claim = claim
-        self._turn = turn
-        self._seen_link = turn.link
+        self.seen = attempt.seen
+        """When its node was last seen, which its session notes."""
+        self._session = attempt.session
+        self._parent = attempt.parent
         self._guard = threading.RLock()
         self._is_gone = False
         self._is_lost = False
         self._is_releasing = False
         self._on_lost: list[Callable[[], None]] = []
         self.has_ended = False
-        session.caretaker.look_after(self)
+        self._session.look_after(self)
 
     @property
     def is_lost(self) -> bool:
@@ -91,7 +97,7 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
     @property
     def trusted_until(self) -> float:
         """Return the local time until which it may be trusted; a confirmation of the session usually extends it."""
-        return self._session.trusted_until(self._turn.era, self._seen_link)
+        return self._session.trusted_until(self.seen)
 
     def remaining(self) -> float:
         """Return the seconds for which it may be trusted without an answer from ZooKeeper, or 0 if it is in doubt."""
@@ -113,11 +119,11 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
             f"the lease on {self.name!r} is in doubt until ZooKeeper at {self._session.where} confirms its session"
         )
 
-    # --- called by the session's caretaker, in its own threads ---
+    # --- called by the session, in its own threads ---
 
     def is_lost_untold(self) -> bool:
         """Return whether the lease is lost and the holder not yet notified."""
-        return not self.is_over() and (self._is_gone or self._session.is_over(self._turn.era))
+        return not self.is_over() and (self._is_gone or self._session.is_over(self.seen))
 
     def is_over(self) -> bool:
         """Return whether it is released, or lost and the holder notified, so that it needs no more watching."""
@@ -126,10 +132,6 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
     def tell(self) -> None:
         """Notify the holder that the lease is lost."""
         self._lose()
-
-    def note_seen(self, link: int) -> None:
-        """Note that the node existed, on connection `link`."""
-        self._seen_link = link
 
     def note_gone(self) -> None:
         """Note that the node is gone."""
@@ -151,11 +153,11 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
                 return
             self._is_lost = True
             callbacks, self._on_lost = self._on_lost, []
-        self._session.abandon(self._claim.parent, self.holder_id)  # the server may keep the session for longer
+        self._abandon()  # the server may keep the session for longer
         for callback in callbacks:
             try:
                 callback()
-            except Exception:  # noqa: BLE001  # a callback's error must not end the caretaker of all other leases
+            except Exception:  # noqa: BLE001  # a callback's error must not keep the others from being called
                 _log.exception("lease.callback_failed", extra={"lock": self.name})
 
     def _is_to_be_released(self) -> bool:
@@ -163,14 +165,13 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
         self._require_own_process()
         if self.has_ended:
             return False
-        if self.is_lost or self._session.is_over(self._turn.era):
-            self._end()
+        if self.is_lost or self._session.is_over(self.seen):
+            self.has_ended = True
             raise LeaseLost(self.name, self.holder_id)
         return True
 
-    def _end(self) -> None:
-        self.has_ended = True
-        self._session.caretaker.let_go(self)
+    def _abandon(self) -> None:
+        self._session.abandon(self._parent, self.holder_id, self.seen.era)
 
     def _note_dropped(self) -> str | None:
         if self.is_over() or self._is_gone or self._session.is_closed or not self._is_in_its_process():
@@ -179,16 +180,16 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped, Held):
         return unreleased(self.name)
 
     def _note_release(self, *, is_released: bool) -> None:
-        self._end()
+        self.has_ended = True
         if not is_released:
             raise LeaseLost(self.name, self.holder_id)
 
     def _note_failed_release(self, failure: BaseException) -> None:
-        self._session.abandon(self._claim.parent, self.holder_id)
+        self._abandon()
         if not isinstance(failure, StoreUnavailable):
             return
-        if self._session.is_over(self._turn.era):
-            self._end()
+        if self._session.is_over(self.seen):
+            self.has_ended = True
             raise LeaseLost(self.name, self.holder_id) from failure
         message = f"whether lock {self.name!r} is released is unknown; the release continues in the background"
         raise StoreUnavailable(message) from failure
@@ -207,11 +208,11 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
     resource, which must refuse a lower token than the highest it has seen.
     """
 
-    def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
-        """Create a lease that `session` watches."""
+    def __init__(self, attempt: Attempt) -> None:
+        """Create the lease of an attempt that is first in the queue; its session watches over it."""
         self._lost = asyncio.Event()
         self._loop = asyncio.get_running_loop()  # asyncio only
-        super().__init__(session, claim, turn)
+        super().__init__(attempt)
         self._add_callback(self._lost.set)
 
     @property
@@ -236,8 +237,9 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
             return
         was_tried, self._is_releasing = self._is_releasing, True
         try:
-            with self._session.async_store() as store:
-                is_released = await run_async(release_plan(self._claim, self._turn, was_tried=was_tried), store)
+            release = self._session.release(self.path, self.seen.era, was_tried=was_tried)
+            is_released = await asyncio.wrap_future(release)  # asyncio only
+            # threads: is_released = release.result()
         except BaseException as failure:
             self._note_failed_release(failure)
             raise
@@ -245,17 +247,15 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
 
     def tell(self) -> None:  # asyncio only
         """Notify the holder that the lease is lost. This happens in its event loop."""
-        self._session.post(self._loop, self._lose)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._lose)
 
 
 DEFAULT_ROOT: Final = "/segmented/locks"
 
 
-class _Handle(AcquireHinted):
+class _Handle:
     """The name and the path of a lock. It keeps nothing about a holder, so threads and tasks may share a handle."""
-
-    _hints = SESSION_HINTS
-    _option_hints = ENDLESS_HINTS
 
     def __init__(self, client: KazooClient, name: str, *, root: str = DEFAULT_ROOT) -> None:
         """Create a lock `name` with a kazoo client, which the caller starts and stops; locks are under the path `root`.
@@ -265,17 +265,14 @@ class _Handle(AcquireHinted):
         self.name = checked_name(name)
         self.path = lock_path(checked_root(root), name)
         """The parent node of the queue. It stays when the queue is empty; you may delete an empty one."""
-        self._session = session_of(client)
-
-    def _claim(self) -> Claim:
-        return Claim(self.name, uuid4().hex, self.path)
+        self._session = _session_of(client)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, path={self.path!r})"
 
 
 class AsyncZooKeeperLock(_Handle):
-    """A lock by name, for asyncio. kazoo works in its own threads, for which an event loop never waits."""
+    """A lock by name, for asyncio. Each acquire and release waits in a thread of its own, never in the event loop."""
 
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> Acquiring[AsyncZooKeeperLease]:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease.
@@ -295,15 +292,18 @@ class AsyncZooKeeperLock(_Handle):
 
     async def contenders(self) -> tuple[Contender, ...]:
         """Return the queue in order: the first holds the lock, the others wait."""
-        with self._session.async_store() as store:
-            return await run_async(line_plan(self._claim()), store)
+        return await asyncio.wrap_future(self._session.contenders(self.name, self.path))  # asyncio only
+        # threads: return self._session.contenders(self.name, self.path).result()
 
     async def _acquired(self, timeout: float | None) -> AsyncZooKeeperLease:
-        claim = self._claim()
-        with self._session.async_store() as store:
-            lease = AsyncZooKeeperLease(self._session, claim, await run_async(acquire_plan(claim, timeout), store))
-            store.keep(claim.holder_id)
-            return lease
+        attempt = self._session.attempt(self.name, self.path, timeout)
+        try:
+            await asyncio.wrap_future(attempt.start())  # asyncio only
+            # threads: attempt.start().result()
+            return AsyncZooKeeperLease(attempt)
+        except BaseException:
+            attempt.give_up()
+            raise
 
 
 # --- For threads: written by `make sync` from the classes above. ---
@@ -317,10 +317,10 @@ class ZooKeeperLease(EndsWithItsBlock, ZooKeeperLeaseState):
     resource, which must refuse a lower token than the highest it has seen.
     """
 
-    def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
-        """Create a lease that `session` watches."""
+    def __init__(self, attempt: Attempt) -> None:
+        """Create the lease of an attempt that is first in the queue; its session watches over it."""
         self._lost = threading.Event()
-        super().__init__(session, claim, turn)
+        super().__init__(attempt)
         self._add_callback(self._lost.set)
 
     @property
@@ -341,8 +341,8 @@ class ZooKeeperLease(EndsWithItsBlock, ZooKeeperLeaseState):
             return
         was_tried, self._is_releasing = self._is_releasing, True
         try:
-            with self._session.sync_store() as store:
-                is_released = run_sync(release_plan(self._claim, self._turn, was_tried=was_tried), store)
+            release = self._session.release(self.path, self.seen.era, was_tried=was_tried)
+            is_released = release.result()
         except BaseException as failure:
             self._note_failed_release(failure)
             raise
@@ -350,7 +350,7 @@ class ZooKeeperLease(EndsWithItsBlock, ZooKeeperLeaseState):
 
 
 class ZooKeeperLock(_Handle):
-    """A lock by name, for threads. kazoo works in its own threads, for which an event loop never waits."""
+    """A lock by name, for threads. Each acquire and release waits in a thread of its own, never in the event loop."""
 
     def acquire(self, timeout: Duration | None = DEFAULT_TIMEOUT) -> ZooKeeperLease:
         """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease.
@@ -370,12 +370,13 @@ class ZooKeeperLock(_Handle):
 
     def contenders(self) -> tuple[Contender, ...]:
         """Return the queue in order: the first holds the lock, the others wait."""
-        with self._session.sync_store() as store:
-            return run_sync(line_plan(self._claim()), store)
+        return self._session.contenders(self.name, self.path).result()
 
     def _acquired(self, timeout: float | None) -> ZooKeeperLease:
-        claim = self._claim()
-        with self._session.sync_store() as store:
-            lease = ZooKeeperLease(self._session, claim, run_sync(acquire_plan(claim, timeout), store))
-            store.keep(claim.holder_id)
-            return lease
+        attempt = self._session.attempt(self.name, self.path, timeout)
+        try:
+            attempt.start().result()
+            return ZooKeeperLease(attempt)
+        except BaseException:
+            attempt.give_up()
+            raise

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from segmented import protocol as op
 from segmented.errors import ChangeGated, InvalidInput, PoolGated, PoolNotGated, SegmentedError, StoreUnavailable
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.locks.keeper import release_later
 from segmented.models import Assignment, Granted, Order, Settled, checked_id
 from segmented.plans import Plan, run_sync
@@ -65,7 +64,6 @@ if TYPE_CHECKING:
     from segmented.stock.sold import Sold
 
 
-@hinted_options(POOL_HINTS, waits="pool.grant")
 class Pool:
     """The stock of one sku, split over segments with one lock each.
 

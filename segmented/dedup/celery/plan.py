@@ -20,7 +20,6 @@ from segmented.dedup.outcomes import OutcomeForm
 from segmented.dedup.terms import DAY, NextAttempt, RunClaim
 from segmented.errors import InvalidInput, OtherPayload
 from segmented.locks.claim import new_holder_id
-from segmented.locks.hints import ONCE_HINTS
 from segmented.models.dedup import RecordName
 
 if TYPE_CHECKING:
@@ -167,11 +166,9 @@ def checked_rule(name: str, given: object) -> OnceRule:
     is_rule_unmade = any(given is one for one in (unique, per, latest, serial))
     if isinstance(given, str) or (callable(given) and not isinstance(given, type) and not is_rule_unmade):
         return unique(given)
-    options = [one for one in given if one in ONCE_HINTS] if isinstance(given, dict) else ()
-    cures = "".join(f"; for {one}: {ONCE_HINTS[one].format()}" for one in options)
     message = (
         f"once of task {name!r} is {given!r}: give unique(...), per(...), latest(...) or serial(...), a key "
-        f"expression, or a callable{cures}"
+        f"expression, or a callable"
     )
     raise InvalidInput(message)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, overload
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.models import Assignment, checked_id
 from segmented.plans import async_run_owed, run_async
 from segmented.plans.store_kinds import checked_async, checked_gate
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
     from segmented.stock.sold import Sold
 
 
-@hinted_options(POOL_HINTS, waits="pool.grant")
 class AsyncShardedPool:
     """The stock of one sku, split over several hash slots, so that the masters of a cluster share its load.
 

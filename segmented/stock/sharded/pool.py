@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, overload
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
-from segmented.locks.hints import POOL_HINTS, hinted_options
 from segmented.models import Assignment, checked_id
 from segmented.plans import run_owed, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
     from segmented.stock.sold import Sold
 
 
-@hinted_options(POOL_HINTS, waits="pool.grant")
 class ShardedPool:
     """The stock of one sku, split over several hash slots, so that the masters of a cluster share its load.
 

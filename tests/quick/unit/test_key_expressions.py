@@ -239,6 +239,7 @@ def test_a_locked_function_is_of_the_kind_it_was_and_has_its_name_and_signature(
         ({"ttl": 0}, "ttl of 0 s is not a duration: give between 0.001 and 9007199254740 s"),
         ({"ttl": nan}, "ttl of nan s is not a duration: give between 0.001 and 9007199254740 s"),
         ({"renew_max": -1}, "renew_max of -1 s is not a duration: give between 0.001 and 9007199254740 s"),
+        ({"timeout": False}, "timeout=False is not a waiting time: try_acquire() does not wait, acquire() does"),
         ({"timeout": -1}, "timeout of -1 s is not a waiting time: give 0 or more, or None for no limit"),
         ({"timeout": nan}, "timeout of nan s is not a waiting time: give 0 or more, or None for no limit"),
         ({"retries": -1}, "retries of -1 is not a number of further tries: give 0 or more"),

@@ -1,9 +1,7 @@
-"""The library describes itself: hints, kinds of locks, the reference and the texts of scripts."""
+"""The library describes itself: the reference and the texts of scripts."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +15,7 @@ from redis.sentinel import Sentinel
 from sqlalchemy import create_engine
 from valkey import asyncio as valkey_asyncio
 
-import segmented
-from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks, stock
+from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore
 from segmented.clock import ManualClock
 from segmented.dedup import SqlRecords
 from segmented.locks import (
@@ -34,11 +31,6 @@ from segmented.locks import (
     ReadWriteLock,
     ReentrantLock,
     Semaphore,
-    get_set,
-    multi,
-    read_write,
-    sql_row,
-    zookeeper,
 )
 from segmented.protocol import ReleaseLock
 from segmented.protocol.wire import Dialect, load_script, sharded
@@ -51,86 +43,6 @@ from tests.support.reference import python_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-LOCK_KINDS = [
-    getattr(module, f"{prefix}{name}")
-    for module, name in (
-        *(
-            (locks, f"{name}Lock")
-            for name in ("", "Fair", "GetSet", "Multi", "Quorum", "Reentrant", "SqlRow", "ZooKeeper")
-        ),
-        (locks, "Semaphore"),
-        *((read_write, f"{name}Lock") for name in ("Read", "Write")),
-    )
-    for prefix in ("", "Async")
-]
-LEASE_KINDS = [
-    *(locks.Lease, locks.AsyncLease, multi.MultiLease, multi.AsyncMultiLease),
-    *(zookeeper.ZooKeeperLease, zookeeper.AsyncZooKeeperLease),
-    *(get_set.GetSetLease, get_set.AsyncGetSetLease, sql_row.HeldRow),
-]
-CALLS = re.compile(r"(await )?\b(lock|lease)\.(?:read\.|write\.)?(acquire|try_acquire|is_locked|release|renew)\(")
-SIDES = [segmented.ReadWriteLock, segmented.AsyncReadWriteLock]
-
-
-@pytest.mark.parametrize("kind", [*LOCK_KINDS, *SIDES, *LEASE_KINDS])
-def test_every_lock_and_lease_answers_a_method_of_another_library(kind: Any) -> None:  # noqa: ANN401  # of any kind
-    found, is_lease = object.__new__(kind), kind in LEASE_KINDS
-    names = ["unlock", "extend", "renew", "expire", "refresh", "locked", "token"]
-    for name in [*names, "acquire"] if is_lease else [*names, "lock", "tryLock", "try_lock", "release", "forceUnlock"]:
-        if name in dir(kind):
-            continue
-        with pytest.raises(AttributeError) as missing:
-            getattr(found, name)
-        said = str(missing.value)
-        assert said.startswith(f"{kind.__name__} has no {name!r}: ")
-        for awaits, of, method in CALLS.findall(said):
-            assert bool(awaits) is kind.__name__.startswith("Async")
-            assert (of == "lease") is not is_lease or kind in SIDES or hasattr(kind, method)
-
-
-INSTEAD = "to try without waiting, or {}lock.acquire(timeout=seconds) to wait"
-
-
-async def ended(answer: object) -> object:
-    return await answer if inspect.iscoroutine(answer) else answer
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_the_arguments_of_other_libraries_locks_name_the_call_to_use(*, is_async: bool) -> None:
-    def refused(lock: Any, *args: object, **named: object) -> str:  # noqa: ANN401  # of any kind
-        with pytest.raises(InvalidInput) as caught:
-            asyncio.run(ended(lock.acquire(*args, **named)))
-        return str(caught.value)
-
-    kinds: list[Any] = [kind for kind in LOCK_KINDS if kind.__name__.startswith("Async") is is_async]
-    assert len(kinds) == 11
-    call = "await " * is_async
-    for kind in kinds:
-        lock, name = object.__new__(kind), f"{kind.__name__}.acquire() has no"
-        instead = f"use {call}lock.try_acquire() {INSTEAD.format(call)}"
-        assert refused(lock, blocking=False) == f"{name} blocking: {instead}"
-        assert refused(lock, blocking=True, timeout=5) == f"{name} blocking: {instead}"
-        assert refused(lock, blocking_timeout=5) == f"{name} blocking_timeout: {instead}"
-        assert refused(lock, True, 5) == f"{name} second argument: {instead}"  # noqa: FBT003  # as typed first
-    own: Any = AsyncLock(AsyncMemoryStore(), "a") if is_async else Lock(MemoryStore(), "a")
-    assert "try_acquire() does not wait" in refused(own, False)  # noqa: FBT003  # as typed first
-    with pytest.raises(TypeError, match="'nonsense'"):
-        own.acquire(nonsense=1)
-
-
-def test_every_kind_of_lock_and_pool_answers_an_option_of_another_library() -> None:
-    pools = [segmented.Pool, segmented.AsyncPool, stock.ShardedPool, stock.AsyncShardedPool]
-    for kind in [*LOCK_KINDS, *pools, segmented.ReadWriteLock, segmented.AsyncReadWriteLock]:
-        with pytest.raises(InvalidInput, match="has no timeout: the"):
-            kind(None, "x", timeout=3)
-    with pytest.raises(
-        InvalidInput, match=r"^Lock\(\) takes its options by name, as in Lock\(store, name, ttl=seconds\)$"
-    ):
-        segmented.Lock(MemoryStore(), "x", 30)  # type: ignore[call-arg]  # it has to be refused
-    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
-        segmented.Lock(MemoryStore(), "x", nonsense=1)  # type: ignore[call-arg]  # it has to be refused
-    assert str(inspect.signature(segmented.Lock)).startswith("(store: 'Store', name: 'str', *, ttl: 'Duration' = 30.0")
 
 
 def test_the_page_is_what_the_docstrings_say() -> None:

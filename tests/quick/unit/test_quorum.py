@@ -1,15 +1,13 @@
-"""A lock on several servers: votes, listeners and names in ZooKeeper."""
+"""A lock on several servers: votes and listeners."""
 
-import threading
 from itertools import product
 from math import inf
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable, WrongKind
-from segmented.locks import operator
 from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
 from segmented.plans import Line
 from segmented.protocol import AcquireVote, ReleaseVote, RenewVote
@@ -18,10 +16,6 @@ from segmented.stores.quorum.tally import AcquireTally, Poll, ReleaseTally, Rene
 from segmented.stores.quorum.voting import Membership, Rules
 from segmented.stores.quorum.wakeups import Heard, ServerListener
 from segmented.stores.wakeups import ThreadWakeups
-from segmented.stores.zookeeper import session_of
-from segmented.stores.zookeeper.client import ZooKeeperSession
-from segmented.stores.zookeeper.trust import Trust
-from tests.support.rings import require_module
 
 BallotT = TypeVar("BallotT", bound=Tally)
 
@@ -249,107 +243,3 @@ def test_every_ear_in_one_line_hears_every_message_and_who_waits_there_is_woken_
     wakeups.signal("freed")
     assert heard == []
     assert wakeups.lines() == {}
-
-
-@pytest.fixture
-def client() -> Any:  # noqa: ANN401  # a KazooClient, where kazoo is installed
-    require_module("ZooKeeper's client", "kazoo")
-    from kazoo.client import KazooClient  # noqa: PLC0415  # kazoo is an extra
-
-    return KazooClient("localhost:1")
-
-
-@pytest.fixture
-def session(client: Any) -> ZooKeeperSession:  # noqa: ANN401  # as above
-    return session_of(client)
-
-
-def change(session: ZooKeeperSession, path: str | None) -> None:
-    """Report a change of a node as kazoo does."""
-    from kazoo.protocol.states import EventType, KeeperState, WatchedEvent  # noqa: PLC0415  # kazoo is an extra
-
-    session.on_event(WatchedEvent(EventType.DELETED, KeeperState.CONNECTED, path))
-
-
-def test_who_stops_watching_takes_nobody_elses_watch_away(session: ZooKeeperSession) -> None:
-    called: list[str] = []
-
-    def lease() -> None:
-        called.append("lease")
-
-    def waiter() -> None:
-        called.append("waiter")
-
-    session.watch("/a", lease)
-    session.watch("/a", waiter)
-    session.unwatch("/a", lease)
-    session.unwatch("/a", lease)
-    change(session, "/a")
-    assert called == ["waiter"]
-
-
-def test_what_was_left_with_a_closed_client_is_not_remembered(session: ZooKeeperSession) -> None:
-    before = set(threading.enumerate())
-    session.abandon("/locks/job", "somebody")
-    session.caretaker.start()
-    assert {thread.name for thread in set(threading.enumerate()) - before} == set()  # it has no work
-
-
-def test_an_operator_is_told_to_use_zookeepers_own_tools(session: ZooKeeperSession) -> None:
-    from segmented.stores.zookeeper.store import ZooKeeperStore  # noqa: PLC0415  # kazoo is an extra
-
-    store: Any = ZooKeeperStore(session)
-    for ask in (operator.show, operator.revoke):
-        with pytest.raises(InvalidInput, match=r"^a ZooKeeper store performs no \w+Lock: show its nodes"):
-            ask(store, "job")
-    store.close()
-
-
-SESSION = 10.0
-
-
-def trusting(contact_at: float = 100.0) -> Trust:
-    """A connected session of 10 s, confirmed at `contact_at`."""
-    trust = Trust()
-    trust.connect()
-    trust.session_seconds = SESSION
-    trust.note_contact(trust.era, contact_at)
-    return trust
-
-
-def test_a_lease_is_trusted_for_two_fifths_of_the_session_after_a_confirmed_request() -> None:
-    assert trusting().trusted_until(1) == 104.0
-
-
-def test_a_lease_is_lost_a_little_before_the_session_time_is_over() -> None:
-    trust = trusting()
-    assert trust.over_at() == pytest.approx(100.0 + 9.9 - 0.002)
-    trust.look_at_clock(109.8979)
-    assert trust.era == 0
-    trust.look_at_clock(109.8981)
-    assert trust.era == 1
-
-
-def test_a_session_is_confirmed_eight_times_in_its_time() -> None:
-    assert trusting().beat_seconds() == 1.25
-
-
-def test_nothing_is_trusted_before_the_session_time_and_a_contact_are_known() -> None:
-    trust = Trust()
-    assert (trust.trusted_until(0), trust.over_at(), trust.beat_seconds()) == (-inf, inf, inf)
-    trust.connect()
-    trust.session_seconds = SESSION
-    assert (trust.trusted_until(1), trust.over_at()) == (-inf, inf)
-
-
-def test_a_disconnection_alone_does_not_end_the_era() -> None:
-    trust = trusting()
-    trust.disconnect()
-    trust.look_at_clock(109.0)
-    assert trust.era == 0
-
-
-def test_the_end_of_a_session_ends_the_era_and_the_next_one_learns_its_time_anew() -> None:
-    trust = trusting()
-    trust.end_session()
-    assert (trust.era, trust.session_seconds, trust.is_connected) == (1, None, False)

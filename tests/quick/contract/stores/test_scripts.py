@@ -31,7 +31,7 @@ def test_each_script_starts_with_its_flags_and_loads_under_the_digest_we_ask_for
 
 
 def test_every_operation_is_a_name_of_the_protocol_and_says_how_it_is_sent() -> None:
-    folders = {module.name for module in pkgutil.iter_modules(op.__path__) if module.ispkg} - {"zookeeper"}
+    folders = {module.name for module in pkgutil.iter_modules(op.__path__) if module.ispkg}
     paths = [path for folder in folders for path in (ROOT / "segmented" / "protocol" / folder).glob("*.py")]
     modules = [import_module(f"{op.__name__}.{path.parent.name}.{path.stem}") for path in paths]
     named = [(name, getattr(module, name)) for module in modules for name in vars(module) if name[0] != "_"]

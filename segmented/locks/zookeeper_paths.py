@@ -7,16 +7,25 @@ negative after 2,147,483,647; `in_order` handles that.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Final
 from urllib.parse import quote
 
 from segmented.errors import InvalidInput
-from segmented.protocol.zookeeper import Contender
 
 DOTS: Final = {".": "%2E", "..": "%2E%2E"}
 """Segments with a special meaning, which a path must not contain."""
 WRAP: Final = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One place in a lock's queue. The first in the queue holds the lock."""
+
+    holder_id: str
+    sequence: int
+    path: str
 
 
 def checked_root(root: object) -> str:
