@@ -109,6 +109,29 @@ def busy_seconds() -> float:
     return float(sum(times) - sum(getattr(times, name, 0.0) for name in UNUSED))
 
 
+class OtherLoad:
+    """Cores that other programs used: neither this process, nor its children, which the embedded servers are."""
+
+    def __init__(self) -> None:
+        """Start counting."""
+        self._at, self._used = time.monotonic(), busy_seconds() - _family_seconds()
+
+    def cores(self) -> float:
+        """Return the mean number of cores used so far."""
+        used = busy_seconds() - _family_seconds() - self._used
+        return max(0.0, used / (time.monotonic() - self._at))
+
+
+def _family_seconds() -> float:
+    """Return the CPU seconds of this process and its children, ended ones included."""
+    me, total = psutil.Process(), 0.0
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.Error):  # it ended in between: its parent has its time
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
 def machine_core_count() -> int:
     """Count all cores of the machine, whatever this process is pinned to: `busy_seconds` covers all of them."""
     return os.cpu_count() or 1

@@ -31,9 +31,6 @@ class Display(Protocol):
     def strategy(self, name: str) -> AbstractContextManager[Progress]:
         """Follow one strategy."""
 
-    def finished(self, short: str, whole: str) -> None:
-        """Show a finished strategy: in short where a table follows at the end, else as a whole."""
-
 
 class BarDisplay:
     """A bar on a terminal, removed when its strategy is done."""
@@ -61,10 +58,6 @@ class BarDisplay:
 
             yield progress
 
-    def finished(self, short: str, whole: str) -> None:  # noqa: ARG002  # the table comes at the end
-        """Print the main figures."""
-        self._console.print(short, highlight=False)
-
 
 class LineDisplay:
     """Prints a line when a phase begins."""
@@ -85,10 +78,6 @@ class LineDisplay:
                 self._console.print(f"{name}: {phase}{units}", highlight=False, soft_wrap=True)
 
         yield progress
-
-    def finished(self, short: str, whole: str) -> None:  # noqa: ARG002  # lines are all that a pipe gets
-        """Print its line."""
-        self._console.print(whole, highlight=False, soft_wrap=True)
 
 
 def display_on(console: Console) -> Display:

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from bench.cli.ab import ab
 from bench.cli.granularity import QuickOption, granularity, orders
 from bench.cli.tools import DatabaseOption, JsonOption, UrlOption, compare, counts, exits_by_signal, lint, report
+from bench.demo.measure import NAME as DEMO
 from bench.display import display_on
 from bench.engine.plan import nearest
 from bench.fixed_report import PAGE, check_folder, write_report
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "granularity"
 ROUNDS_MAX: Final = 1_000
+RoundsOption = Annotated[
+    int | None, typer.Option(help="Rounds per ratio; the demo has none.", metavar="N", min=1, max=ROUNDS_MAX)
+]
 ReportOption = Annotated[
     Path | None,
     typer.Option(help="New folder for the results, their page, and a Markdown table.", metavar="DIR"),
@@ -37,33 +41,16 @@ ReportOption = Annotated[
 
 
 def add_fixed(application: typer.Typer) -> None:
-    """Add all commands."""
+    """Add a command for each benchmark of the registry."""
     for name, benchmark in BENCHMARKS.items():
-        said = f"Measure: {benchmark.summary}."
-        application.command(name, help=said)(_sized(name) if benchmark.has_rounds else _fixed(name))
+        application.command(name, help=f"Measure: {benchmark.summary}.")(_fixed(name))
 
 
 def _fixed(name: str) -> Callable[..., None]:
     def run(
         *,
         quick: QuickOption = False,
-        report: ReportOption = None,
-        json: JsonOption = None,
-        url: UrlOption = None,
-        database: DatabaseOption = None,
-    ) -> None:
-        _measure(name, Addresses(url, database), Scale(quick), report, json)
-
-    return run
-
-
-def _sized(name: str) -> Callable[..., None]:
-    def run(
-        *,
-        quick: QuickOption = False,
-        rounds: Annotated[
-            int | None, typer.Option(help="Rounds per ratio.", metavar="N", min=1, max=ROUNDS_MAX)
-        ] = None,
+        rounds: RoundsOption = None,
         report: ReportOption = None,
         json: JsonOption = None,
         url: UrlOption = None,
@@ -77,6 +64,9 @@ def _sized(name: str) -> Callable[..., None]:
 def _measure(name: str, addresses: Addresses, scale: Scale, report: Path | None, json: Path | None) -> None:
     """Run a benchmark by name; exit with 1 if a guarantee was broken."""
     benchmark = BENCHMARKS[name]
+    if name == DEMO and scale.rounds is not None:
+        message = "--rounds does not fit: the demo has one sale for each strategy; leave it out"
+        raise InvalidInput(message)
     check_writable(json)
     check_folder(report)
     console = console_beside(json)

@@ -38,6 +38,6 @@ def demo(
     )
     check_writable(json)
     console = console_beside(json)
-    story = Story(console, verbose=verbose)
+    story = Story(console)
     results = measure_demo(options, story, story.add, story.page)
     finish(results, console, json)

@@ -9,13 +9,14 @@ from typing import Annotated, Final
 
 import typer
 
+from bench.analysis.measured import broken_promises
 from bench.cli.tools import draw, exits_by_signal
 from bench.engine.folder import RESULTS
 from bench.engine.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_plan
 from bench.engine.record import read_results
-from bench.engine.session import SessionOptions, broken, kept_in, run_session, show_results, view_on
+from bench.engine.session import SessionOptions, kept_in, run_session, show_results, view_on
 from bench.results import check_writable
-from bench.strategies.own import read_strategy
+from bench.strategies.own import add_strategy
 from segmented.cli.console import console_beside
 from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput
@@ -87,7 +88,7 @@ def granularity(
     Exit code 0 if every strategy kept its guarantees, 1 if one did not, 2 if the session had to stop: finished runs are
     kept, and the same command with the same --report continues.
     """
-    own = [read_strategy(one) for one in dict.fromkeys(strategy or ())]
+    own = [add_strategy(one) for one in dict.fromkeys(strategy or ())]
     loaded = own_plan(own) if own and plan is None else read_plan(plan or PLAN_FILE)
     names = [one.name for one in loaded.plan.sweeps]
     for name in sweep or ():
@@ -143,7 +144,7 @@ def _measure(
         write_whole(json, json_module.dumps(whole, indent=2) + "\n")
     if found.runs:
         draw(folder, console)
-    kept = [(run, names) for run in found.runs if (names := broken(run))]
+    kept = [(run, names) for run in found.runs if (names := broken_promises(run))]
     for run, names in kept:
         typer.echo(f"{run.cell_id} (run {run.run}) broke what it promises: {', '.join(names)}", err=True)
     if kept:

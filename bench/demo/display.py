@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rich.live import Live
 from rich.text import Text
 
-from bench.demo.findings import STORIES
-from bench.demo.results import bars
+from bench.demo.results import STORIES, bars
 from bench.display import LineDisplay
 from bench.watch_page import watch_page
 from segmented.errors import InvalidInput
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from bench.demo.runs import DemoRun
+    from bench.demo.results import DemoRun
     from bench.display import Progress
 
 SALE: Final = "sale"
@@ -32,10 +31,9 @@ SALE: Final = "sale"
 class Story:
     """Says what each sale does before it begins, and draws the chart so far."""
 
-    def __init__(self, console: Console, *, verbose: bool) -> None:
-        """Tell the story on `console`; `verbose` adds each sale's figures as a line."""
+    def __init__(self, console: Console) -> None:
+        """Tell the story on `console`."""
         self._console = console
-        self._verbose = verbose
         self._runs: list[DemoRun] = []
 
     @contextmanager
@@ -70,11 +68,6 @@ class Story:
                 live.update(Text("\n".join((*bars(self._runs), f"{name}: {sold}"))))
 
             yield progress
-
-    def finished(self, short: str, whole: str) -> None:  # noqa: ARG002  # the chart says it
-        """Print all figures of a sale, if they are wanted."""
-        if self._verbose:
-            self._console.print(whole, highlight=False, soft_wrap=True)
 
     def add(self, run: DemoRun) -> None:
         """Add a finished run to the chart."""

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench import sizing
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.conditions import conditions, running
-from bench.demo.findings import LOCK_FREE, ORDER, findings, remarks
-from bench.demo.results import Results, line, rate
-from bench.demo.runs import MILLISECONDS, DemoRun
+from bench.demo.results import LOCK_FREE, MILLISECONDS, STORIES, DemoRun, Results
 from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
 from bench.engine.record import Run
 from bench.engine.servers import require_single
@@ -64,15 +62,12 @@ def measure_demo(
         beside(servers.url),
     ):
         found = conditions(servers) | {"options": _shown(options)}
-        for name in ORDER:
+        for name in STORIES:
             with display.strategy(name) as progress:
                 run = _sold_out(options, name, servers, measuring, progress)
-            short = f"{name}: {rate(run)} orders/s, sold {run.run.checker.sold:,} of {run.run.checker.stock:,}"
-            display.finished(short, line(run))
             told(run)
             runs.append(run)
-    cores = found["cores"]
-    return Results(NAME, tuple(runs), found, findings(runs), remarks(runs, cores), is_verbose=options.is_verbose)
+    return Results(NAME, tuple(runs), found, is_verbose=options.is_verbose)
 
 
 def cell_of(options: DemoOptions, name: str) -> Cell:

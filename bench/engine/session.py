@@ -452,20 +452,3 @@ def _reasons(runs: Sequence[Run]) -> list[tuple[str, int]]:
             reason = f"{run.cell_id}: {run.void[0]}"
             counts[reason] = counts.get(reason, 0) + 1
     return list(counts.items())
-
-
-def broken(run: Run) -> tuple[str, ...]:
-    """Return the guarantees of a strategy that a run broke. A control has none."""
-    if run.is_control:
-        return ()
-    found = run.checker
-    is_broken = {
-        "oversold": found.oversold > 0 and bool(run.guarantees.get("never_oversells")),
-        "refused wrongly": found.refused_wrongly > 0 and bool(run.guarantees.get("sold_out_is_exact")),
-        "stranded": found.stranded > 0 and bool(run.guarantees.get("sold_out_is_exact")),
-        "more than one effect": found.duplicates > 0 and bool(run.guarantees.get("one_effect_per_order")),
-        "acknowledged and not known": found.lost > 0,
-        "the order database says otherwise": found.sold_in_sql is not None and found.sold_in_sql != found.sold,
-        "drift": found.audit not in {"clean", "none"},
-    }
-    return tuple(name for name, is_so in is_broken.items() if is_so)

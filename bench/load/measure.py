@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,12 +53,6 @@ class Sizes:
     lone_seconds: float = 3.0
     commits: tuple[bool, ...] = (False, True)
     """Whether orders commit under their locks: without, and with."""
-
-    @classmethod
-    def for_options(cls, *, quick: bool, rounds: int | None) -> Sizes:
-        """Return the sizes for command-line options."""
-        sizes = cls(rounds=2, seconds=1.5, warm_up=0.5, lone_seconds=2.0, commits=(False,)) if quick else cls()
-        return replace(sizes, rounds=rounds or sizes.rounds)
 
 
 def measure_locust(

@@ -9,12 +9,10 @@ import numpy as np
 
 from bench.analysis.calibration import Calibration, calibrate
 from bench.analysis.model_error import MODELS, ceiling_of, ideal_hold, predict
-from bench.analysis.usl import Fit, NoFit, fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.analysis.intervals import Estimate
     from bench.analysis.model_error import Model
     from bench.report.facts import Facts, Family, Spot
 
@@ -74,23 +72,3 @@ def by_buyers(facts: Facts, spots: Sequence[Spot]) -> tuple[list[float], list[fl
     where = sorted({*numbers, *(int(one) for one in np.geomspace(min(numbers), max(numbers), STEPS))})
     cells = [cell.model_copy(update={"buyers": one}) for one in where]
     return [*map(float, where)], [predict(one, calibration, lanes=one.segments, model=model) for one in cells]
-
-
-def scalability(spots: Sequence[Spot]) -> Fit | NoFit:
-    """Fit the Universal Scalability Law to a sweep over N."""
-    return fit({spot.cell.buyers: spot.rates for spot in spots})
-
-
-def said_of(found: Fit) -> str:
-    """Return its parameters as text, each with its interval."""
-    parts = (("gamma", found.gamma), ("alpha", found.alpha), ("beta", found.beta), ("N*", found.peak))
-    said = ", ".join(f"{name} {_said(one)}" for name, one in parts)
-    if found.describes:
-        return said
-    return f"{said}; points are up to {found.largest_residual:.0%} off, so the curve has another shape"
-
-
-def _said(one: Estimate) -> str:
-    if one.low is None or one.high is None:
-        return f"{one.value:.3g}"
-    return f"{one.value:.3g} [{one.low:.3g}, {one.high:.3g}]"

@@ -44,7 +44,6 @@ BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
     "#bc5f93",
 )
 GREY: Final = "#767676"
-REMARK: Final = "#333333"
 PAPER: Final = "#ffffff"
 LIGHT: Final = "#ebebeb"
 """Marks a region behind points and lines."""
@@ -74,7 +73,6 @@ DARK: Final[dict[str, str]] = {
     RED: "#f0752f",
     PURPLE: "#d88bb8",
     GREY: "#a0a0a0",
-    REMARK: "#c8c8c8",
     PAPER: "#16181a",
     LIGHT: "#2c3033",
     GRID: "#2b2e31",
@@ -237,20 +235,6 @@ def legend_below(
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=ncols)
-
-
-def note(axes: Axes, text: str) -> None:
-    """Write a remark into a corner, on top of the drawing."""
-    axes.annotate(
-        text,
-        (0.99, 0.02),
-        xycoords="axes fraction",
-        ha="right",
-        va="bottom",
-        fontsize=7.5,
-        color=REMARK,
-        bbox={"facecolor": PAPER, "alpha": 0.8, "edgecolor": "none", "pad": 1.5},
-    )
 
 
 def as_png(figure: Figure) -> bytes:

@@ -1,7 +1,7 @@
 """Strategies of one's own: a class in a file, named as `FILE:Class`, sells and is checked like the strategies here.
 
-The file is imported in a process that shows whether it survives this, in the process that reads the option, and again
-in each process that sells. A class is known by its file's content, so all runs of a session sell with the same code.
+The file is imported in the process that reads the option, and again in each process that sells. A class is known by its
+file's content, so all runs of a session sell with the same code.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-IMPORTED: Final = 97
-PROBE: Final = f"""
-import contextlib, os, runpy, sys
-with contextlib.suppress(BaseException):
-    runpy.run_path(sys.argv[1])
-os._exit({IMPORTED})
-"""
-"""Ends with IMPORTED, whatever the file raises, unless the file ends the process."""
-PROBE_SECONDS: Final = 60.0
 NEEDED: Final = ("name", "summary", "guarantees")
 """Attributes that a class must have besides its methods."""
 
@@ -56,31 +46,6 @@ class OwnStrategy:
 
 OWN: Final[dict[str, OwnStrategy]] = {}
 """Strategies of one's own by name; each is in `STRATEGIES` too."""
-
-
-def read_strategy(spec: str) -> str:
-    """Add a strategy whose file was not imported before, and return its name.
-
-    The file runs in a process of its own first: one that calls `os._exit` would end this one, as if all were well.
-    Raises InvalidInput, as `add_strategy`, and for such a file.
-    """
-    file = find_own(spec).file
-    try:
-        ended = subprocess.run(  # noqa: S603  # our interpreter, on the file that the user asks for
-            [sys.executable, "-P", "-c", PROBE, file],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=PROBE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        message = f"--strategy {spec}: importing the file had not ended after {PROBE_SECONDS:g} s"
-        raise InvalidInput(message) from error
-    if ended.returncode != IMPORTED:
-        message = f"--strategy {spec}: importing the file ends the process, as os._exit does"
-        raise InvalidInput(message)
-    return add_strategy(spec)
 
 
 def add_strategy(spec: str) -> str:

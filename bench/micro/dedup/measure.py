@@ -15,11 +15,8 @@ from contextlib import ExitStack
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-import psutil
-import redis
-
 from bench.conditions import server_conditions
-from bench.cpu import busy_seconds, own_seconds
+from bench.cpu import OtherLoad
 from bench.figures import Figure, FigureResults, of_rounds
 from bench.micro.dedup.context import FEW, MANY, MEMORY, NAMESPACE, BenchContext, Sizes, emptied, server_of
 from bench.micro.dedup.tasks import EXACTLY_ONCE, ONCE, PLAIN, PLAIN_EFFECT
@@ -31,12 +28,13 @@ from segmented.protocol import BeginRun, ClaimKey, FinishRun
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from bench.micro.dedup.worker_driver import Burst, WorkerDriver
+    import redis
+
+    from bench.micro.dedup.worker_driver import Burst
 
     Bursts = Mapping[str, Sequence[Burst]]
-    from collections.abc import Iterator
 
     from bench.display import Display
     from segmented import RedisStore
@@ -60,10 +58,10 @@ def measure_trivial(context: BenchContext) -> list[Figure]:
     sizes = context.sizes
     shuffle = random.Random(1).shuffle
     found: dict[str, list[Burst]] = {kind: [] for kind in KINDS}
-    with running_worker(context.url) as driver, redis.Redis.from_url(context.url) as client:
+    with running_worker(context.url) as driver:
         for kind in KINDS:
             driver.burst(kind, [f"warm-{index}" for index in range(WARM_UP)])
-        other_load = OtherLoad(client, driver)
+        other_load = OtherLoad()
         until = time.monotonic() + sizes.seconds
         for number in range(sizes.rounds):
             if number >= ROUNDS_MIN and time.monotonic() > until:
@@ -87,26 +85,6 @@ def figures_of(found: Bursts) -> list[Figure]:
     return figures + [
         of_rounds(f"{kind}: a task in the worker", [burst.worked for burst in found[kind]], "us") for kind in KINDS
     ]
-
-
-class OtherLoad:
-    """CPU time used by neither this process, nor the worker, nor the server."""
-
-    def __init__(self, client: redis.Redis, driver: WorkerDriver) -> None:
-        """Start counting."""
-        self._client = client
-        self._own = (psutil.Process(), psutil.Process(driver.pid))
-        self._began = self._read()
-
-    def cores(self) -> float:
-        """Return the mean number of cores used so far."""
-        at, used = self._read()
-        return max(0.0, (used - self._began[1]) / (at - self._began[0]))
-
-    def _read(self) -> tuple[float, float]:
-        server = self._client.info("cpu")
-        ours = float(server["used_cpu_user"]) + float(server["used_cpu_sys"]) + sum(map(own_seconds, self._own))
-        return time.monotonic(), busy_seconds() - ours
 
 
 def _of_worker(found: Bursts, kind: str) -> list[Figure]:

@@ -17,7 +17,7 @@ from bench.environments import ROOT, Environment, interpreter_of, is_made
 from bench.figures import Figure, FigureResults
 from bench.micro.locks.contended import measure_contended
 from bench.micro.locks.cycles import PEERS
-from bench.micro.locks.uncontended import measure_uncontended
+from bench.micro.locks.uncontended import ROUNDS, measure_uncontended
 from segmented import Lease, RedisStore
 from segmented.errors import SegmentedError
 from segmented.locks.lease_state import Renewal
@@ -40,7 +40,9 @@ WATCHED_SECONDS: Final = 30.0
 CORE_MAX: Final = 0.05
 
 
-def measure_locks(url: str | None, display: Display, *, is_quick: bool = False) -> FigureResults:
+def measure_locks(
+    url: str | None, display: Display, *, is_quick: bool = False, rounds: int | None = None
+) -> FigureResults:
     """Measure on an embedded server, unless another is named, which no other program may use.
 
     `is_quick` leaves out libraries whose environments do not exist yet, and the renewal of 10,000 leases.
@@ -52,7 +54,7 @@ def measure_locks(url: str | None, display: Display, *, is_quick: bool = False) 
         with display.strategy(NAME) as progress:
             pythons = _pythons(progress, only_there=is_quick)
             figures = (
-                *measure_uncontended(url, pythons, progress),
+                *measure_uncontended(url, pythons, progress, rounds=rounds or ROUNDS),
                 *measure_contended(url, progress),
                 *(() if is_quick else measure_renewal(url, progress)),
             )

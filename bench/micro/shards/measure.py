@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import gc
-import time
 from dataclasses import dataclass, field, replace
 from statistics import fmean, linear_regression, median
 from typing import TYPE_CHECKING, Final
-
-import psutil
 
 from bench.analysis.fleet import Costs, Fleet, throughput
 from bench.analysis.intervals import median_of
 from bench.clusters import running_masters
 from bench.conditions import server_conditions
-from bench.cpu import busy_seconds, core_count, own_seconds
+from bench.cpu import OtherLoad, core_count
 from bench.figures import Figure, FigureResults, of_estimate
 from bench.micro.shards.cells import (
     HELD_OUT,
@@ -68,12 +65,6 @@ class ShardSizes:
     seconds: float = 2.0
     """Seconds of a cell."""
 
-    @classmethod
-    def for_options(cls, *, quick: bool, rounds: int | None) -> ShardSizes:
-        """Return the sizes for command-line options."""
-        sizes = cls(rounds=1, masters=(1, 2, 4), stock_each=400, seconds=0.5) if quick else cls()
-        return replace(sizes, rounds=rounds or sizes.rounds)
-
 
 @dataclass(slots=True)
 class Measured:
@@ -115,8 +106,7 @@ def _measured(sizes: ShardSizes, progress: Callable[[str, int, int], None]) -> t
     """Run every number of masters once a round."""
     found = Measured()
     conditions: dict[str, Any] = {}
-    at, busy, used = time.monotonic(), busy_seconds(), time.process_time()
-    steps, masters_used = sizes.rounds * len(sizes.masters), 0.0
+    others, steps = OtherLoad(), sizes.rounds * len(sizes.masters)
     for number in range(steps):
         turn, place = divmod(number, len(sizes.masters))
         progress("sales and cells", number, steps)
@@ -126,9 +116,7 @@ def _measured(sizes: ShardSizes, progress: Callable[[str, int, int], None]) -> t
                 "placement": "client and masters share the cores",
             }
             _measure_fleet(found, fleet, sizes, turn)
-            masters_used += sum(own_seconds(psutil.Process(server.pid)) for server in fleet.servers)
-    own = time.process_time() - used + masters_used
-    found.others = max(0.0, (busy_seconds() - busy - own) / (time.monotonic() - at))
+    found.others = others.cores()
     return found, conditions
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from bench.cpu import busy_seconds, own_seconds
+from bench.cpu import OtherLoad, own_seconds
 from bench.micro.workers.context import DECIDING, LOADING, PLAIN_QUEUE, QUEUE, faults
 from segmented.errors import SegmentedError
 from segmented.models import Order
@@ -96,30 +96,14 @@ def measure_bursts(context: BenchContext) -> tuple[dict[Kind, list[Burst]], floa
     for kind in KINDS:
         context.progress("first messages", 0, 1)
         _burst(context, kind, min(WARM_UP, kind.messages(context.sizes)))
-    others: list[float] = []
+    others = OtherLoad()
     for number in range(context.sizes.rounds):
         context.progress("bursts", number, context.sizes.rounds)
         order = list(KINDS)
         shuffle(order)
         for kind in order:
-            busy, at = busy_seconds(), time.monotonic()
-            own = own_and_children_seconds()
             found[kind].append(_burst(context, kind, kind.messages(context.sizes)))
-            others.append((busy_seconds() - busy - (own_and_children_seconds() - own)) / (time.monotonic() - at))
-    return found, sum(others) / max(1, len(others))
-
-
-def own_and_children_seconds() -> float:
-    """Return the CPU seconds of this process and its children."""
-    me = psutil.Process()
-    total = 0.0
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.Error:
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+    return found, others.cores()
 
 
 def _burst(context: BenchContext, kind: Kind, messages: int) -> Burst:

@@ -9,9 +9,9 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import redis
@@ -247,12 +247,6 @@ class Sizes:
     """Orders for the idle latency, per round and way of deciding."""
     kills: int = 4
     """Kills, alternating between orders decided at acceptance and in the worker."""
-
-    @classmethod
-    def for_options(cls, *, quick: bool, rounds: int | None) -> Self:
-        """Return the sizes for command-line options."""
-        sizes = cls(2, 200, 100, 30, 10, 60, 1) if quick else cls()
-        return replace(sizes, rounds=rounds or sizes.rounds)
 
 
 def faults(pool: Pool, sent: int, gate: Gate | None = None) -> str:

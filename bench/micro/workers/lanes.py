@@ -12,9 +12,8 @@ envelopes lock the rows of their segments in the order database, and no other lo
 from __future__ import annotations
 
 import random
-import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
@@ -25,9 +24,9 @@ from sqlalchemy import make_url
 
 from bench.arms import SEGMENT_COUNTS, Arm, arm_figures, cost_figures
 from bench.conditions import server_conditions
-from bench.cpu import busy_seconds
+from bench.cpu import OtherLoad
 from bench.figures import Figure, FigureResults, of_rounds
-from bench.micro.workers.bursts import Burst, empty_burst, load, own_and_children_seconds, work_off
+from bench.micro.workers.bursts import Burst, empty_burst, load, work_off
 from bench.micro.workers.context import CONNECTIONS, LOADING, PROCESSES, Sizes, faults, started_context
 from bench.proxy.running import delayed
 from segmented import Outbox, Pool, protocol as op
@@ -77,12 +76,6 @@ class LaneSizes:
     singles: int = 6_000
     """Orders of a burst that are submitted one by one."""
 
-    @classmethod
-    def for_options(cls, *, quick: bool, rounds: int | None) -> LaneSizes:
-        """Return the sizes for command-line options."""
-        sizes = cls(rounds=2, seconds=1.0, empty=1_000, lone=10, singles=1_000) if quick else cls()
-        return replace(sizes, rounds=rounds or sizes.rounds)
-
 
 @dataclass(frozen=True, slots=True)
 class Single:
@@ -129,7 +122,7 @@ def measure_lanes(
         Figure("parts whose orders were not accounted for", len(broken), "", at_most=0, is_promise=True),
         *lane_figures(bursts, lone, empty, broken),
         *single_figures(singles, broken),
-        Figure("cores that others used meanwhile", max(0.0, others), ""),
+        Figure("cores that others used meanwhile", others, ""),
     )
     remarks = tuple(f"No figures for {part}: {fault}." for part, fault in broken.items())
     return FigureResults(NAME, figures, found, remarks)
@@ -181,21 +174,19 @@ def measure_rounds(
     _burst(context, LANES[-1], WARM_UP)
     found: dict[Arm, list[Burst]] = {lane: [] for lane in LANES}
     empty: list[Burst] = []
-    others: list[float] = []
+    others = OtherLoad()
     for number in range(sizes.rounds):
         context.progress("rounds", number, sizes.rounds)
         order: list[Arm | None] = [*LANES, None]
         shuffle(order)
         for lane in order:
-            busy, own, at = busy_seconds(), own_and_children_seconds(), time.monotonic()
             if lane is None:
                 empty.append(empty_burst(context, sizes.empty))
             else:
                 found[lane].append(
                     _burst(context, lane, max(WARM_UP, round(lane.bound_per_s(lone, SLOTS) * sizes.seconds)))
                 )
-            others.append((busy_seconds() - busy - (own_and_children_seconds() - own)) / (time.monotonic() - at))
-    return found, empty, sum(others) / len(others)
+    return found, empty, others.cores()
 
 
 @contextmanager

@@ -165,7 +165,7 @@ def measure_workers(
         *burst_figures(bursts, broken),
         *latency_figures(waited, broken),
         *recovery_figures(recovered, broken),
-        Figure("cores that others used meanwhile", max(0.0, others), ""),
+        Figure("cores that others used meanwhile", others, ""),
     )
     remarks = (
         *(f"No figures for {part}: {fault}." for part, fault in broken.items()),

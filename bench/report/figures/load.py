@@ -1,4 +1,4 @@
-"""F3: rates by number of buyers, with the fit of the Universal Scalability Law and its residuals.
+"""F3: rates by number of buyers, beside the closed network and their distance from it.
 
 F4: latency by offered load, up to and beyond the capacity. F5: its percentiles at the highest load.
 """
@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from bench.analysis.intervals import number
-from bench.analysis.usl import Fit
 from bench.engine.percentiles import BEYOND_MIN, CAP_MS
 from bench.report.facts import OURS, Drawn, Family, NotDrawn, counted, families, quantiles, said, shared
 from bench.report.figures.points import LEGEND, crosses, model_line, plot, point
-from bench.report.models import by_buyers, said_of, scalability
+from bench.report.models import by_buyers
 from bench.report.style import BLACK, BLUE, GREEN, LIGHT, RED, from_zero, legend_below, log_axis, new_figure, ramp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
 
     from bench.report.facts import Facts, Outcome, Spot, Which
@@ -46,56 +41,40 @@ OPEN_ONLY: Final = ("loop", "offered_per_s", "arrivals", "buyers")
 
 
 def throughput_by_buyers(facts: Facts) -> Outcome:
-    """F3: one line per K (or per strategy with only one K), the fit, and its residuals."""
+    """F3: one line per K (or per strategy with only one K), the model, and how far the points are from it."""
     found = families(facts.select(loop="closed"), "buyers", "segments")
     if not found:
         return NotDrawn("F3", BUYERS_NAME, BUYERS_TITLE, "no closed sweep over three numbers of buyers")
     lines = _lines(found[0])
     figure = new_figure(f"F3  {BUYERS_TITLE} (closed loop)", height=5.2)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    fits, ticks = [], sorted({spot.cell.buyers for _, spots in lines for spot in spots})
+    ticks = sorted({spot.cell.buyers for _, spots in lines for spot in spots})
     for look, (label, spots) in zip(ramp(len(lines)), lines, strict=True):
-        plot(upper, spots, look, x=_buyers, label=label, joined=False)
-        told = [spot for spot in spots if not spot.is_void]
+        plot(upper, spots, look, x=_buyers, label=label)
         if (modelled := by_buyers(facts, spots)) is not None:
             is_named = any(line.get_label() == MODEL for line in upper.lines)
             model_line(upper, *modelled, "" if is_named else MODEL)
-        fit = scalability(told)
-        if not isinstance(fit, Fit):
-            upper.plot(
-                [_buyers(one) for one in told], [one.mean for one in told], color=look.colour, lw=0.8, ls=look.line
-            )
-            fits.append(f"{label}: no fit, {fit.why}.")
-            if modelled is not None:
-                says = dict(zip(*modelled, strict=True))
-                beside = [one.mean / says[_buyers(one)] - 1 for one in told]
-                _residuals(lower, told, beside, look, "from the closed network")
-            continue
-        where = np.geomspace(ticks[0], ticks[-1], 120)
-        upper.plot(where, [fit.law.rate(one) for one in where], color=look.colour, linestyle=look.line)
-        _residuals(lower, told, fit.residuals, look, "from the fit")
-        fits.append(f"{label}: {said_of(fit)}.")
+            says = dict(zip(*modelled, strict=True))
+            _residuals(lower, [one for one in spots if not one.is_void], says, look)
     log_axis(lower, "x", "buyers N", base=2, ticks=ticks)
     from_zero(upper, "orders/s")
     lower.axhline(0, color=BLACK, linewidth=0.8)
-    lower.set_ylabel("residual, %")
+    lower.set_ylabel("from the model, %")
     upper.set_title(said(found[0].cell, without=("segments", "buyers")))
     upper.legend(loc="upper left")
     caption = (
         f"Closed loop. {counted(found[0].spots)}. Dashed black: the closed network of N buyers and K lanes, its S and "
-        "Z from cells of one lane and of one buyer. In colour: the Universal Scalability Law, X(N) = gamma N / (1 + "
-        "alpha (N - 1) + beta N (N - 1)); a thin line joins points without a fit. "
-        f"{' '.join(fits)} Lower panel: points less the fit, which was made from "
-        "the same points, so it shows the shape and proves nothing; without a fit, less the closed network. y of the "
-        f"upper panel begins at 0. {LEGEND}"
+        "Z from cells of one lane and of one buyer. Lower panel: how far the points are from it. y of the upper panel "
+        f"begins at 0. {LEGEND}"
     )
     return Drawn("F3", BUYERS_NAME, BUYERS_TITLE, caption, figure)
 
 
-def _residuals(axes: Axes, spots: list[Spot], shares: Sequence[float], look: Look, unit: str) -> None:
-    """Draw how far each cell is from a model; cells and shares are in the order of N."""
-    for spot, share in zip(spots, shares, strict=True):
-        value = f"{100 * share:+.1f} % {unit}"
+def _residuals(axes: Axes, spots: list[Spot], says: dict[float, float], look: Look) -> None:
+    """Draw how far each cell is from the model, which says a rate for each N."""
+    for spot in spots:
+        share = spot.mean / says[_buyers(spot)] - 1
+        value = f"{100 * share:+.1f} % from the closed network"
         point(axes, (_buyers(spot), 100 * share), spot, value, colour=look.colour, marker=look.marker)
 
 

@@ -50,13 +50,12 @@ def plot(
     x: Value,
     label: str,
     y: Measure = RATE,
-    joined: bool = True,
 ) -> None:
     """Draw the points of one strategy, void ones as crosses at the bottom."""
     told = [spot for spot in spots if not spot.is_void]
     at = [x(spot) for spot in told]
     values = [y.value(spot) for spot in told]
-    line = look.line if joined and len(told) > 1 else "none"
+    line = look.line if len(told) > 1 else "none"
     axes.plot(at, values, color=look.colour, linestyle=line, label="_line")
     for spot, place, value in zip(told, at, values, strict=True):
         found = y.bounds(spot)

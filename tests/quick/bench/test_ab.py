@@ -11,9 +11,6 @@ from rich.console import Console
 
 from bench.ab.measure import AbResults, CellRecord, Round, compare
 from bench.analysis.intervals import Estimate, mean_of, median_of, rate_of
-from bench.demo.findings import findings, remarks
-from bench.demo.results import Results
-from bench.demo.runs import DemoRun
 from bench.figures import Figure, FigureResults
 from bench.micro.locks.uncontended import interval
 from segmented.cli.main import run
@@ -118,21 +115,6 @@ def test_two_runs_have_no_interval_and_equal_ones_have_a_point() -> None:
     for estimate in (mean_of, rate_of, median_of):
         with pytest.raises(ValueError, match="no run to estimate from"):
             estimate([])
-
-
-CORES = 2
-
-
-def results(*runs: DemoRun) -> Results:
-    conditions = {"versions": {"python": "3.11.7"}, "cores": CORES, "commit": "c0ffee", "cpu_model": "a processor"}
-    return Results("demo", runs, conditions, findings(runs), remarks(runs, CORES))
-
-
-def printed(shown: Results, *, is_terminal: bool) -> str:
-    console = Console(force_terminal=is_terminal, width=80, color_system=None)
-    with console.capture() as capture:
-        shown.show(console)
-    return capture.get()
 
 
 CONDITIONS = {"versions": {"python": "3"}, "cores": 2, "cpu_model": "a processor", "commit": None}

@@ -1,8 +1,6 @@
 from rich.console import Console
 
-from bench.demo.findings import findings, remarks, story
-from bench.demo.results import Results, bars, line, rate
-from bench.demo.runs import DemoRun
+from bench.demo.results import DemoRun, Results, bars, findings
 from bench.engine.record import Counts
 from tests.support.bench.records import checker, demo_run
 
@@ -17,14 +15,13 @@ NO_LOCK = demo_run(
 ONE = demo_run("global-lock", lone_hold_ms=21.6, orders_per_s=45.0)
 MANY = demo_run()
 FREE = demo_run("lock-free", lone_hold_ms=27.83, orders_per_s=2_100.0)
-OTHERS = "with the system and other programs, so the figure is the limit of this machine."
 RUNS = (NO_LOCK, ONE, MANY, FREE)
 FAST = demo_run("global-lock", lone_hold_ms=1_000 / 575, orders_per_s=1_150.0)
 
 
 def results(*runs: DemoRun, is_verbose: bool = False) -> Results:
     conditions = {"versions": {"python": "3.11.7"}, "cores": CORES, "commit": "c0ffee", "cpu_model": "a processor"}
-    return Results("demo", runs, conditions, findings(runs), remarks(runs, CORES), is_verbose=is_verbose)
+    return Results("demo", runs, conditions, is_verbose=is_verbose)
 
 
 def printed(shown: Results, *, is_terminal: bool) -> str:
@@ -46,6 +43,7 @@ def test_each_rate_is_a_bar_up_to_a_mark_at_its_bound_and_a_broken_run_has_none(
     for is_terminal in (True, False):
         shown = printed(results(*RUNS, is_verbose=True), is_terminal=is_terminal)
         assert max(map(len, shown.splitlines())) <= 80 or not is_terminal
+        assert "share of the bound" in shown
         assert "███···│ 2,100 of 2,300 orders/s" in shown
 
 
@@ -62,11 +60,14 @@ def test_the_story_says_in_six_lines_what_was_compared_and_which_won() -> None:
 
 def test_the_story_claims_nothing_of_a_run_that_broke_a_promise() -> None:
     broken = demo_run(void=("oversold by 3 units",))
-    told = story((NO_LOCK, ONE, broken, FREE))
+    told = results(NO_LOCK, ONE, broken, FREE).remarks
     assert not any("segment locks:" in line or "These three" in line for line in told)
     assert "segment-locks broke its promise: oversold by 3 units." in told
     busy = demo_run("lock-free", saturated=("machine",))
-    assert "All cores were busy in lock-free: close other programs and repeat." in story((NO_LOCK, ONE, MANY, busy))
+    assert (
+        "All cores were busy in lock-free: close other programs and repeat."
+        in results(NO_LOCK, ONE, MANY, busy).remarks
+    )
 
 
 def test_the_control_must_answer_every_order() -> None:
@@ -76,25 +77,14 @@ def test_the_control_must_answer_every_order() -> None:
     assert not results(lost, ONE, MANY, FREE).is_kept
 
 
-def test_a_limit_that_was_reached_is_said_and_so_is_that_none_was() -> None:
-    free = "Under both kinds of locks, neither the generator nor a server was saturated."
-    assert free in remarks(RUNS, CORES)
-    for saturated, sentence in (
-        (("generator", "redis"), "the generator and Redis were saturated, so the figure is that limit."),
-        (("machine",), f"all 2 cores were busy, 0.0 of them {OTHERS}"),
-    ):
-        limited = remarks((NO_LOCK, ONE, demo_run(saturated=saturated), FREE), CORES)
-        assert free not in limited
-        assert f"segment-locks: {sentence}" in limited
-
-
 def test_a_run_that_broke_a_promise_has_no_ratio_and_no_throughput() -> None:
     broken = demo_run(void=("oversold by 3 units",))
     shown = results(NO_LOCK, ONE, broken, FREE)
     assert not shown.is_kept
-    assert shown.findings["segment_locks_per_global_lock"] is None
+    assert shown.as_json()["findings"]["segment_locks_per_global_lock"] is None
     assert "segment-locks broke its promise: oversold by 3 units." in shown.remarks
-    assert line(broken).startswith("segment-locks: - orders/s (- of 888.9, 20 segments, hold 24.5 ms); ")
+    cells = broken.figures()
+    assert (cells["orders/s"], cells["bound: orders/s"], cells["share of the bound"]) == ("-", "888.9", "-")
 
 
 def test_the_ratio_stands_beside_the_absolute_figures() -> None:
@@ -104,9 +94,8 @@ def test_the_ratio_stands_beside_the_absolute_figures() -> None:
         "no-lock": 40.0, "global-lock": 46.3, "segment-locks": 888.89, "lock-free": 2_299.68,
     }  # fmt: skip
     assert found["lone_hold_ms"]["segment-locks"] == 22.5
-    assert "20 segment locks sold 840.0 orders/s, one lock 45.0: 18.7 times as many." in remarks(RUNS, CORES)
+    assert found["saturated"] == {run.strategy: [] for run in RUNS}
 
 
 def test_the_control_is_shown_failing_and_has_no_share_of_the_bound() -> None:
-    assert remarks(RUNS, CORES)[0] == "Without a lock 20,000 units of 600 were sold: 19,400 too many."
-    assert (rate(NO_LOCK), NO_LOCK.share_of_bound) == ("1,800.0", None)
+    assert (NO_LOCK.figures()["orders/s"], NO_LOCK.share_of_bound) == ("1,800.0", None)

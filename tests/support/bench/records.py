@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from bench.demo.runs import DemoRun
+from bench.demo.results import DemoRun
 from bench.engine.cell import Cell
 from bench.engine.percentiles import percentiles_of
 from bench.engine.record import (

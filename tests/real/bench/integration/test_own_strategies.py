@@ -173,7 +173,6 @@ def test_it_is_compared_with_one_lock_segment_locks_and_no_lock(tmp_path: Path) 
 
 MISTAKES: Final = [
     (GOOD, "Theirs", "the file has no class 'Theirs'; it has: Mine"),
-    ("import os\nos._exit(0)", "Mine", "importing the file ends the process, as os._exit does"),
     (GOOD.replace("def buy", "def sell"), "Mine", "Mine lacks buy"),
 ]
 
