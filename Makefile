@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # Workers of the real ring: six for two cores, because its tests wait for servers. Quick tests only compute.
 WORKERS := 6
 
-.PHONY: demo test test-full test-long test-install test-costs test-loaded test-mutants test-parsers test-stacks test-pythons quick real explore fuzz setup sync lint docs site locked coverage weight clean
+.PHONY: demo test test-full test-long test-install test-loaded test-mutants test-parsers test-stacks test-pythons quick real explore fuzz setup sync lint docs site locked coverage weight clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -42,9 +42,6 @@ explore: $(STAMP) ## simulations and properties with new seeds in each round, fo
 fuzz: $(STAMP) ## random damage to messages, values, files, addresses and arguments, new in each round, for SECONDS (600)
 	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
 	  $(BIN)/python $(PYTEST) -m fuzz tests/real/faults tests/quick/property || exit 1; done
-
-test-costs: $(STAMP) ## what each file of the full ring costs: CPU seconds, child processes, sleeps
-	@$(BIN)/python $(PYTEST) -p tests.support.costs -m 'not long'
 
 test-install: $(STAMP) ## the built wheel in clean environments: each extra alone, and the documented combination
 	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=2 tests/real/install
