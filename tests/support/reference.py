@@ -3,8 +3,6 @@
 `python -m tests.support.reference PAGE` writes one of them, `command-line` without a name.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect
@@ -13,17 +11,15 @@ import re
 import sys
 from enum import Enum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from types import ModuleType
+from typing import Any, Final
+
+from pydantic.fields import FieldInfo
 
 from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
 from segmented.celery.settings_rules import PREFIX
 from segmented.cli.main import NAME, build, run
 from segmented.events.table import METRICS, OTHER, VALUES_MAX, prometheus_name
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from pydantic.fields import FieldInfo
 
 MODULES: Final = (
     "segmented",

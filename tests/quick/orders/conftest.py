@@ -1,20 +1,15 @@
 """Order databases of the quick ring: SQLite, in a file of the test's own, with the tables made once a run."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from segmented import RedisStore
 from segmented.orders import Gate, connect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
+from segmented.servers import ValkeyServer
 
 DATABASES: Final = {"sqlite": "order_database", "postgresql": "postgres_database", "mariadb": "mariadb_database"}
 PATIENCE: Final = 120

@@ -1,8 +1,7 @@
 """Returns of a gated pool: SQL first, and both sides agree whichever step is the last before a process dies."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 import redis
@@ -20,22 +19,17 @@ from segmented.errors import (
     PoolGated,
 )
 from segmented.models import Cart, CartReserved, LimitReached, Reserved
-from segmented.orders import audit_both, rebuild, reopen_gated, verify
+from segmented.orders import Gate, audit_both, rebuild, reopen_gated, verify
 from segmented.orders.answers import Return
 from segmented.orders.carts import sell_cart
 from segmented.orders.returning import finish_returns
+from segmented.servers import ValkeyServer
 from segmented.stock import Carts
 from tests.support.command_line import ran
 from tests.support.dying import Deaths
 from tests.support.overtaking import OvertakenStore
 from tests.support.pools.both_sides import judged, sql_rows
 from tests.support.pools.forgetting import forgotten
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 ENDS: Final[dict[str, Callable[[Pool], object]]] = {

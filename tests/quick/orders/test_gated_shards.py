@@ -1,10 +1,9 @@
 """Shards of a pool with an order database."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -21,10 +20,11 @@ from segmented.errors import (
     ShardVanished,
     TransferGated,
 )
-from segmented.models import AlreadyOpen, TooFew
+from segmented.models import AlreadyOpen, Shard, TooFew
 from segmented.models.shards import note_of
-from segmented.orders import audit_both, rebuild, reopen_gated
+from segmented.orders import Gate, audit_both, rebuild, reopen_gated
 from segmented.orders.stocking import Change
+from segmented.servers import ValkeyServer
 from segmented.stock import ShardedPool
 from segmented.stock.sharded.opening import home_of
 from tests.support.contract.shards.sharding import at_home_in
@@ -33,14 +33,7 @@ from tests.support.pools.both_sides import judged
 from tests.support.pools.engines import engine_of
 from tests.support.pools.forgetting import SKU, forgotten
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.models import Shard
-    from segmented.orders import Gate
-    from segmented.servers import ValkeyServer
-
-    Judge = Callable[[], tuple[int, int, int]]
+Judge = Callable[[], tuple[int, int, int]]
 
 pytestmark = pytest.mark.usefixtures("patient_shards")
 

@@ -1,33 +1,25 @@
 """A confirm within the caller's own transaction: the caller's row and the gate's are stored together, or neither is."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import redis
-from sqlalchemy import create_engine, event, make_url, text
+from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from segmented import AsyncPool, AsyncRedisStore, Order, Outbox, Pool
+from segmented import AsyncPool, AsyncRedisStore, Order, Outbox, Pool, RedisStore
 from segmented.errors import AlreadySettled, InvalidInput, OrderQueued, PoolNotGated, SegmentedError
 from segmented.orders import AsyncGate, Gate, audit_both, connect
 from segmented.orders.answers import Return
+from segmented.servers import ValkeyServer
 from tests.support.pools.both_sides import judged, sql_rows
 from tests.support.pools.gating import on_mariadb_too
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from sqlalchemy import Engine
-
-    from segmented import RedisStore
-    from segmented.servers import ValkeyServer
 
 SKU: Final = "mug"
 WAITING: Final = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"

@@ -1,9 +1,7 @@
 """Whatever a caller gets wrong is refused with one sentence, and not one key of the pool is another afterwards."""
 
-from __future__ import annotations
-
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -12,9 +10,7 @@ from segmented.errors import InvalidInput, OrderMismatch
 from segmented.models import QUANTITY_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Cart, Order, Settled
 from segmented.models.ids import is_unseen
 from segmented.stock import AsyncPool, Pool
-
-if TYPE_CHECKING:
-    from tests.support.pools.pool_callers import Ask, Caller
+from tests.support.pools.pool_callers import Ask, Caller
 
 pytestmark = pytest.mark.fuzz
 

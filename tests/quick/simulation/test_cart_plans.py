@@ -4,30 +4,24 @@ A batch goes to several servers, so a process may die when only some of them hav
 performed one by one, and death may come between any two.
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import SegmentedError, StoreUnavailable
-from segmented.models import Cart, CartDecided, CartRefused, CartReserved, CartSettled, SoldOut
+from segmented.models import Cart, CartDecided, CartRecord, CartRefused, CartReserved, CartSettled, SoldOut
 from segmented.plans import Plan, perform
+from segmented.stock import Drift
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stock.plans import expire_plan
 from tests.support.pools.carting import ending_before, one_by_one
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.simulator import Simulation, Sleep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import CartRecord
-    from segmented.stock import Drift
 
 SKUS: Final = ("a", "b", "c", "d")
 STOCK: Final = 12

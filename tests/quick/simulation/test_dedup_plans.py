@@ -4,12 +4,10 @@ The broker delivers at least once: a copy is delivered again when the process th
 for no reason. An effect goes with the finish of a run, as of a `StoreEffect`: it is done where a finish is accepted.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -26,12 +24,10 @@ from segmented.models.dedup import (
     RunFinished,
 )
 from segmented.plans import Now, Plan, perform
+from segmented.protocol import Operation
 from tests.support.contract.dedup.dedup_desk import POINTS, Point
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.simulator import Killed, Simulation, Sleep
-
-if TYPE_CHECKING:
-    from segmented.protocol import Operation
 
 KEYS: Final = ("k1", "k2")
 MESSAGES: Final = 8

@@ -1,12 +1,10 @@
 """Plans of locks in the simulator: plain, reentrant, on several servers, GET and SET."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from segmented.clock import Clock
 from segmented.errors import AcquireTimeout, StoreUnavailable
 from segmented.locks.get_set import get_set_plan, give_back_plan
 from segmented.locks.handle import acquire_plan
@@ -19,9 +17,6 @@ from segmented.protocol import ReleaseLock
 from segmented.protocol.lock import LEFT_MS, NEWCOMERS_MAX
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.simulator import Killed, Part, Schedule, Simulation, Sleep, keeping_to
-
-if TYPE_CHECKING:
-    from segmented.clock import Clock
 
 TAKING_SECONDS = 1.0
 LONGEST_SECONDS = 8 * (NEWCOMERS_MAX + 1) * 0.005

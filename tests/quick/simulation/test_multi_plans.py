@@ -1,11 +1,9 @@
 """Several locks at once, and values that are loaded once."""
 
-from __future__ import annotations
-
 import json
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from segmented.errors import AcquireTimeout, LeaseLost, LockUnreachable, SegmentedError, StoreUnavailable
 from segmented.locks.flight_plan import Failed, FlightOptions, Loaded, Opened, landing_plan, look_plan
@@ -15,13 +13,9 @@ from segmented.locks.lock import LockClaim
 from segmented.locks.multi import multi_plan
 from segmented.models import Acquired, Cached
 from segmented.plans import Batch, Now, Plan, perform
-from segmented.protocol import AcquireLock, ForgetCached, ReadCached, ReleaseLock
+from segmented.protocol import AcquireLock, Effect, ForgetCached, ReadCached, ReleaseLock
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.simulator import Killed, Simulation, Sleep
-
-if TYPE_CHECKING:
-    from segmented.protocol import Effect
-    from tests.support.sim.simulator import Actor
+from tests.support.sim.simulator import Actor, Killed, Simulation, Sleep
 
 NAMES = "abcdef"
 

@@ -1,13 +1,12 @@
 """The pool's plans, interleaved from seeds: what must hold however orders, deaths and lost replies fall together."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
 from itertools import count, groupby
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,16 +16,11 @@ from segmented.keys import shard_keys
 from segmented.models import Granted, Order, Settled, SoldOut
 from segmented.plans import Join, Leave, Now, Park, Plan, perform
 from segmented.protocol.lock import LEFT_MS, NEWCOMERS_MAX
-from segmented.stock import LedgerFold
+from segmented.stock import AuditReport, LedgerFold
 from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan, grant_plan
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.simulator import Killed, Part, Schedule, Simulation, Sleep, keeping_to
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.stock import AuditReport
 
 SKU = "ticket"
 TAKING_SECONDS = 1.0

@@ -1,13 +1,12 @@
 """Plans of readers, writers, permits and fair locks."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from segmented.errors import AcquireTimeout, LockUnreachable, StoreUnavailable
+from segmented.locks.claim import Claim
 from segmented.locks.fair import TIMES, FairClaim
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
@@ -17,11 +16,7 @@ from segmented.models import Held
 from segmented.plans import Now, Plan, perform
 from segmented.protocol import AcquireFair, Operation
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.simulator import Killed, Simulation, Sleep
-
-if TYPE_CHECKING:
-    from segmented.locks.claim import Claim
-    from tests.support.sim.simulator import Actor
+from tests.support.sim.simulator import Actor, Killed, Simulation, Sleep
 
 
 class Resource:

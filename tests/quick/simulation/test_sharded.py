@@ -1,9 +1,8 @@
 """Pools in shards in the simulator."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -20,9 +19,6 @@ from tests.support.pools.carting import ending_before, one_by_one
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.sharded_shop import GATHER_LOCK, HOLD_MS, SKU, Shop, order_of, scattered
 from tests.support.sim.simulator import Killed, Sleep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def sellers(shop: Shop, count: int, *, processes: int | None = None, quantity_max: int = 6) -> list[Any]:

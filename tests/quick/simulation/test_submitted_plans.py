@@ -1,12 +1,11 @@
 """Submitted orders in the simulator."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -28,16 +27,12 @@ from segmented.stock.outbox import (
     to_publish,
 )
 from segmented.stock.plans import expire_plan, settle_many_plan, take_plan
+from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sold_out_mark import SoldOutMark
 from tests.support.pools.carting import ending_before
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.sharded_shop import SKU, TRIES, Refused, Shop, order_of, scattered
 from tests.support.sim.simulator import Simulation, Sleep
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.stock.sharded.plans import ShardedPlans
 
 BATCHES: Final = 12
 AFTER_MS: Final = 100

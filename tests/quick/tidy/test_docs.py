@@ -1,12 +1,11 @@
 """The pages lead somewhere, name what is there, and say what the code says."""
 
-from __future__ import annotations
-
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -17,9 +16,6 @@ from tests.quick.tidy.sources import files
 from tests.support.glossary import PAGE, section
 from tests.support.paths import ROOT, TESTS
 from tests.support.reference import public_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 START = ROOT / "docs" / "index.md"
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]*)(#(?P<part>[^)\s]*))?\)")

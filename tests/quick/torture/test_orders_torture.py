@@ -1,31 +1,26 @@
 """The judges of the tortures of orders and of durability."""
 
-from __future__ import annotations
-
 import io
 import random
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from rich.console import Console
 
 from segmented.cli.main import run
 from segmented.models import LedgerEntry
+from segmented.models.pools import EntryKind
 from tests.torture.durability.journal import Ack
 from tests.torture.event_log import order_id
 from tests.torture.judge import Evidence, OrderChecker, OrdersVerdict, judge
 from tests.torture.orders.messages import MessageTracker, Recovery, WorkerState
 from tests.torture.orders.options import KillSchedule, OrdersOptions, quantity_of
 from tests.torture.orders.run import report_of
+from tests.torture.report import Report
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from segmented.models.pools import EntryKind
-    from tests.torture.report import Report
-
-    Cases = dict[str, tuple[OrdersVerdict, dict[str, int]]]
+Cases = dict[str, tuple[OrdersVerdict, dict[str, int]]]
 
 NOTHING: Final = {"lost": 0, "doubled": 0, "oversold": 0, "refused_wrongly": 0, "uncalled": 0}
 ANSWERS: Final = ("a 1 2", "a 2 1", "a 3 2", "f 4 2")

@@ -2,14 +2,12 @@
 
 import asyncio
 import contextvars
-import gc
 import json
 import multiprocessing
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import inf
@@ -24,7 +22,7 @@ import segmented
 from segmented import Lock, MemoryStore, Order, Pool, protocol as op
 from segmented.clock import Clock, ManualClock
 from segmented.compat import Lock as CompatLock
-from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks import FairLock, FenceGuard, FileDeadLetters, MultiLock, Semaphore
 from segmented.locks.dead_letters import Work
 from segmented.locks.reentrant import task_owner, thread_owner
@@ -42,11 +40,6 @@ RELEASE = op.ReleaseLock("x", "h")
 
 
 FREED = "freed"
-
-
-@dataclass(frozen=True, slots=True)
-class Unheard(Effect[None]):
-    """An effect that no driver knows."""
 
 
 class ScriptedStore:
@@ -106,17 +99,6 @@ class AsyncScriptedStore:
         """Nothing to give up."""
 
 
-def fails(error: BaseException) -> Callable[[op.Operation[Any]], Any]:
-    """Fail to acquire; release well."""
-
-    def does(operation: op.Operation[Any]) -> Any:  # noqa: ANN401  # any operation's answer
-        if operation == ACQUIRE:
-            raise error
-        return Released()
-
-    return does
-
-
 def undoing(seen: list[str]) -> Plan[str]:
     """Acquire; whatever goes wrong, release and say what it was."""
     try:
@@ -129,26 +111,6 @@ def undoing(seen: list[str]) -> Plan[str]:
         yield from perform(RELEASE)
         raise
     return "done"
-
-
-def both(plan: Callable[[], Plan[AnswerT]], does: Callable[[op.Operation[Any]], Any]) -> list[AnswerT]:
-    """Run a plan under each driver."""
-
-    async def asynchronously() -> AnswerT:
-        return await run_async(plan(), AsyncScriptedStore(does))
-
-    return [run_sync(plan(), ScriptedStore(does)), asyncio.run(asynchronously())]
-
-
-def test_an_unknown_effect_is_an_error_that_the_plan_sees() -> None:
-    def plan() -> Plan[str]:
-        try:
-            yield Unheard()
-        except TypeError as error:
-            return str(error)
-        return "performed"
-
-    assert both(plan, lambda _: None) == ["no driver performs Unheard()", "no driver performs Unheard()"]
 
 
 def performed(effect: Effect[Any], store: ScriptedStore | AsyncScriptedStore) -> object:
@@ -210,24 +172,6 @@ def test_a_cancellation_waits_for_the_running_operation_and_then_the_plan_undoes
 
     asyncio.run(test())
     assert seen == ["CancelledError"]
-
-
-def test_the_failure_of_an_operation_whose_caller_was_cancelled_is_not_logged() -> None:
-    told: list[str] = []
-
-    async def test() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
-        store = AsyncScriptedStore(fails(StoreUnavailable()))
-        task = await held_back(store, undoing([]))
-        task.cancel()
-        await asyncio.sleep(0)
-        store.gate.set()
-        await asyncio.wait([task])
-        assert task.cancelled()
-
-    asyncio.run(test())
-    gc.collect()
-    assert told == []
 
 
 def test_a_cancellation_between_operations_is_delivered_at_once() -> None:

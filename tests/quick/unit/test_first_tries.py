@@ -1,14 +1,12 @@
 """A first program: clocks, with statements, arguments, and the errors of first mistakes."""
 
-from __future__ import annotations
-
 import asyncio
-import inspect
 import pickle
 import threading
+from collections.abc import Callable
 from copy import deepcopy
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -26,7 +24,6 @@ from segmented import (
     Dedup,
     FairLock,
     InvalidInput,
-    LeaseLost,
     Lock,
     MemoryStore,
     Order,
@@ -44,17 +41,10 @@ from segmented import (
     single_flight,
     stock,
 )
-from segmented.locks import AsyncMultiLock, MultiLock
-from segmented.protocol import RevokeLock
+from segmented.locks import MultiLock
+from segmented.servers import ValkeyServer
 from segmented.stock import AsyncShardedPool, Carts, ShardedPool
 from segmented.testing import ManualClock
-from tests.support.reference import MODULES, public_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
-    from segmented.servers import ValkeyServer
 
 # --- tests without a server ---
 
@@ -78,16 +68,6 @@ def test_a_wait_moves_a_clock_that_is_auto() -> None:
     assert clock.now() == 1_001.0
     Lock(store, "report").acquire(timeout=60.0)
     assert repr(clock) == "ManualClock(1030, auto=True)"
-
-
-def test_a_store_in_memory_is_a_context_manager_as_one_on_a_server_is() -> None:
-    async def enter() -> None:
-        async with AsyncMemoryStore() as store:
-            assert repr(store) == "AsyncMemoryStore()"
-
-    with MemoryStore(clock=ManualClock()) as store:
-        assert repr(store) == "MemoryStore(clock=ManualClock(1000))"
-    asyncio.run(enter())
 
 
 STILL = (
@@ -124,32 +104,6 @@ def test_a_lock_is_acquired_by_a_with_statement_and_released_at_its_end() -> Non
     assert not lock.is_locked()
 
 
-def test_several_locks_are_acquired_by_one_with_statement() -> None:
-    async def run() -> None:
-        lock = AsyncMultiLock(AsyncMemoryStore(), ["a", "b"])
-        async with lock:
-            assert await lock.try_acquire() is None
-
-    lock = MultiLock(MemoryStore(), ["a", "b"])
-    with lock:
-        assert lock.try_acquire() is None
-    with lock.acquire(5) as lease:
-        assert lease.is_trusted
-    asyncio.run(run())
-
-
-def test_a_lock_for_asyncio_calls_its_on_lost_too() -> None:
-    async def run() -> bool:
-        store, lost = AsyncMemoryStore(), asyncio.Event()
-        lease = await AsyncLock(store, "report", on_lost=lost.set).acquire()
-        await store.execute(RevokeLock("report", "r"))
-        with pytest.raises(LeaseLost):
-            await lease.renew()
-        return lost.is_set()
-
-    assert asyncio.run(run())
-
-
 KINDS = [(Lock, AsyncLock), (FairLock, AsyncFairLock), (Pool, AsyncPool), (ShardedPool, AsyncShardedPool)]
 
 
@@ -179,17 +133,6 @@ def test_an_order_is_given_as_its_id_and_its_parts(verb: str, *, is_sharded: boo
 
 # --- what an object shows of itself ---
 
-FOR_HOLDERS = [
-    *("fencing_token", "has_ended", "holder_id", "is_lost", "is_trusted", "lost", "name", "on_lost", "release"),
-    *("remaining", "renew", "require", "sequencer", "trusted_until", "ttl_ms"),
-]
-
-
-def test_a_lease_lists_what_its_holder_needs() -> None:
-    lease = Lock(MemoryStore(), "report").acquire()
-    assert [name for name in dir(lease) if not name.startswith("__")] == FOR_HOLDERS
-    assert all(hasattr(lease, name) for name in dir(lease))
-
 
 @pytest.mark.parametrize("package", [segmented, errors, locks, stock, dedup])
 def test_a_package_lists_its_public_names_and_no_others(package: ModuleType) -> None:
@@ -218,18 +161,6 @@ SHOWN: list[tuple[object, str]] = [
 @pytest.mark.parametrize(("shown", "said"), SHOWN, ids=[said for _, said in SHOWN])
 def test_an_object_shows_what_decides(shown: object, said: str) -> None:
     assert repr(shown) == said
-
-
-WITHOUT_REPR = {"MemoryModel", "OnceTable"}
-"""A protocol, one that only tests see, and one without a state."""
-
-
-def test_every_public_class_has_a_repr() -> None:
-    modules = [import_module(name) for name in MODULES]
-    found = [getattr(module, name) for module in modules for name in public_names(module)]
-    classes = {one for one in found if inspect.isclass(one) and one.__module__.startswith("segmented.")}
-    bare = {one.__name__ for one in classes if one.__repr__ is object.__repr__ and Protocol not in one.__bases__}
-    assert bare == WITHOUT_REPR
 
 
 @pytest.mark.parametrize("kind", [Lock, FairLock, locks.MultiLock])

@@ -1,10 +1,9 @@
 """The library describes itself: the reference and the texts of scripts."""
 
-from __future__ import annotations
-
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 import redis
@@ -40,9 +39,6 @@ from segmented.stores.memory.model import Engine, MemoryModel
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
 from tests.support.reference import python_page
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_the_page_is_what_the_docstrings_say() -> None:

@@ -3,10 +3,8 @@ from math import inf
 
 import pytest
 
-from segmented.clock import ManualClock
 from segmented.plans.line import AHEAD_SECONDS, LATE_SECONDS, Line, Offer, Place, stagger
 from segmented.protocol import AcquireLock, ReleaseLock
-from segmented.stores.wakeups import ThreadWakeups
 
 AT_ONCE = 0.0
 
@@ -31,34 +29,6 @@ class Waiters:
         undo = (ReleaseLock("x", name),)
         self.line.park(place, inf, Offer(AcquireLock("x", name, 1_000), undo, undo if is_undone_late else ()))
         return place
-
-
-def test_the_first_to_come_may_try_at_once_and_the_next_stands_behind() -> None:
-    waiters = Waiters()
-    assert not waiters.join("a").is_behind
-    assert waiters.join("b").is_behind
-
-
-def test_a_message_wakes_the_head_and_nobody_else() -> None:
-    waiters = Waiters()
-    a, b = waiters.parked("a"), waiters.parked("b")
-    waiters.line.signal()
-    assert waiters.line.next_step(a, 1.0, inf) is True
-    assert waiters.line.next_step(b, 1.0, inf) == inf
-
-
-def test_two_messages_wake_two() -> None:
-    waiters = Waiters()
-    places = [waiters.parked(name) for name in "abc"]
-    waiters.line.signal()
-    waiters.line.signal()
-    assert [waiters.line.next_step(place, 1.0, inf) for place in places] == [True, True, inf]
-
-
-def test_a_message_to_an_empty_line_is_nobodys() -> None:
-    waiters = Waiters()
-    waiters.line.signal()
-    assert waiters.line.next_step(waiters.parked("a"), 1.0, inf) == inf
 
 
 def test_a_message_during_the_heads_own_try_makes_it_try_again() -> None:
@@ -146,59 +116,11 @@ def test_the_earlier_of_two_times_counts() -> None:
     assert waiters.line.next_step(a, 1.0, inf) == 3.0
 
 
-def test_a_time_that_passes_before_the_next_in_line_has_parked_is_not_forgotten() -> None:
-    waiters = Waiters()
-    a, b = waiters.join("a"), waiters.join("b")
-    waiters.line.leave(a, due=5.0)
-    waiters.line.park(b, inf)
-    assert waiters.line.next_step(b, 6.0, inf) is True
-
-
-def test_who_leaves_tells_the_next_what_it_learnt_and_wakes_it_to_look() -> None:
-    waiters = Waiters()
-    a, b = waiters.parked("a"), waiters.parked("b")
-    waiters.notified.clear()
-    waiters.line.leave(a, AT_ONCE)
-    assert waiters.notified == ["b"]
-    assert waiters.line.next_step(b, 1.0, inf) is True
-
-
 def test_a_deadline_that_has_come_ends_the_wait() -> None:
     waiters = Waiters()
     a = waiters.parked("a", due=50.0)
     assert waiters.line.next_step(a, 1.0, deadline=7.0) == 7.0
     assert waiters.line.next_step(a, 7.0, deadline=7.0) is False
-
-
-def test_the_next_becomes_the_head_when_the_head_leaves() -> None:
-    waiters = Waiters()
-    a, b = waiters.parked("a", due=5.0), waiters.parked("b")
-    waiters.line.leave(a, inf)
-    assert waiters.line.next_step(b, 1.0, inf) == 5.0
-
-
-def test_a_line_counts_everyone_who_joined_and_has_not_left() -> None:
-    waiters = Waiters()
-    a, b = waiters.parked("a"), waiters.parked("b")
-    waiters.line.signal()
-    assert waiters.line.next_step(a, 1.0, inf) is True
-    assert len(waiters.line) == 2
-    waiters.line.leave(b, inf)
-    assert len(waiters.line) == 1
-    waiters.line.leave(a, inf)
-    assert len(waiters.line) == 0
-
-
-def test_a_message_reaches_who_was_trying_while_everyone_else_left() -> None:
-    wakeups = ThreadWakeups(ManualClock())
-    a, b = wakeups.join("freed"), wakeups.join("freed")
-    wakeups.signal("freed")
-    assert wakeups.park(a, inf, inf) is True
-    wakeups.leave(b, inf)
-    woken = threading.Event()
-    threading.Thread(target=lambda: woken.set() if wakeups.park(a, inf, inf) else None, daemon=True).start()
-    wakeups.signal("freed")
-    assert woken.wait(30)
 
 
 # --- hand-off ---

@@ -1,18 +1,18 @@
 """Values that cross a boundary: orders, sequencers, durations, profiles and errors."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import inspect
 import pickle
 import pkgutil
 import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import redis
@@ -44,10 +44,6 @@ from segmented.orders.forgetting import forget
 from segmented.orders.relaying import relay
 from segmented.testing import ManualClock
 from tests.support.reference import MODULES, public_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("order_id", ["a", "a" * ORDER_ID_BYTES_MAX, "ü票 {}"])

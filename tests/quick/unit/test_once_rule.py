@@ -1,28 +1,24 @@
 """Rules of deduplicated tasks that make no sense: one sentence each, when they are made or when the task is."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 pytest.importorskip("celery")
 
+from collections.abc import Callable, Iterator
+
 from celery import Celery
 
 from segmented.dedup.celery import Once, OnceRule, latest, per, serial, unique
+from segmented.dedup.celery.rule import Period
 from segmented.dedup.terms import DedupOptions
 from segmented.errors import InvalidInput
 from segmented.stores.memory import MemoryStore
 from segmented.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.dedup.celery.rule import Period
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

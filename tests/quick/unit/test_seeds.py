@@ -1,10 +1,8 @@
 """Seeds that are new in every run: the failing one is named, kept, and its schedule made as small as can be."""
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +11,6 @@ from tests.support.sim import seeds
 from tests.support.sim.seeds import VARIABLE, each_seed, name_of
 from tests.support.sim.shrinking import smallest
 from tests.support.sim.simulator import Simulation, Sleep
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

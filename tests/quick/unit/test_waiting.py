@@ -11,7 +11,7 @@ from segmented import protocol as op
 from segmented.errors import StoreRefused, StoreUnavailable
 from segmented.locks.handle import Found, acquire_plan
 from segmented.locks.reentrant import ReentrantClaim
-from segmented.models import Acquired, Busy, Held
+from segmented.models import Acquired, Held
 from segmented.plans import (
     Join,
     Leave,
@@ -20,7 +20,6 @@ from segmented.plans import (
     Now,
     Offer,
     Park,
-    Place,
     Plan,
     Try,
     Within,
@@ -106,15 +105,6 @@ def test_the_second_try_comes_after_the_subscription_is_confirmed() -> None:
     assert driver.answer(100.3) == Park(place, 100.3 + 0.401, 105.0)
 
 
-def test_whoever_gets_it_in_line_tells_the_next_how_long_it_lives() -> None:
-    driver, place = in_line()
-    for answer in (None, 100.2):
-        driver.answer(answer)
-    assert driver.answer(TAKEN) == Now()
-    assert driver.answer(100.25) == Leave(place, 100.25 + 1.001)
-    assert driver.end(None) == (TAKEN, 100.2)
-
-
 def test_a_woken_waiter_tries_again_and_trusts_its_lease_from_before_that_try() -> None:
     driver, place = in_line()
     for answer in (None, 100.2, Held(400), 100.3):
@@ -151,24 +141,7 @@ def test_a_lock_whose_key_may_vanish_is_looked_at_again_in_four_fifths_of_a_seco
     assert driver.answer(100.5) == Park(place, 101.3, inf)
 
 
-def test_an_answer_that_took_nothing_lets_the_next_in_line_try_at_once() -> None:
-    for answer in ("sold out", Busy("a", 1, 500, is_in_hand=True)):
-        driver, place = in_line()
-        for reply in (None, 100.2):
-            driver.answer(reply)
-        assert driver.answer(answer) == Leave(place, 0.0)
-        assert driver.end(None) == (answer, 100.2)
-
-
 ERRORS = [StoreUnavailable(), StoreRefused("no"), KeyboardInterrupt(), asyncio.CancelledError()]
-
-
-@pytest.mark.parametrize("error", ERRORS)
-def test_a_first_try_that_ends_by_an_error_is_undone(error: BaseException) -> None:
-    driver = at_first_try()
-    assert driver.fail(error) == Now()
-    assert driver.answer(101.0) == Within(UNDO, 105.0)
-    driver.raises(type(error))
 
 
 @pytest.mark.parametrize("error", ERRORS)
@@ -196,29 +169,6 @@ def in_the_line_of_processes() -> PlanDriver:
     return driver
 
 
-def two_out_trying() -> tuple[Line, list[tuple[PlanDriver, Place]]]:
-    """Bring two waiters of a process to attempts that overlap."""
-    line, waiters = Line("freed", "us"), []
-    for _ in range(2):
-        wait = wait_in_line(
-            trying(5.0),
-            is_tried=True,
-            is_busy=is_held,
-            in_line=lambda party: op.AcquireLock("x", "h", 1_000, party=party),
-            out_of_line=lambda party: op.LeaveLine("x", party),
-        )
-        driver, place = PlanDriver(wait), line.join(lambda: None)
-        driver.answer(place)
-        driver.answer(None)
-        waiters.append((driver, place))
-    (first, _), (second, _) = waiters
-    assert first.answer(100.0) == Within(op.AcquireLock("x", "h", 1_000, party="us"), 105.0)
-    assert isinstance(second.asked, Park)
-    assert second.answer(True) == Now()  # noqa: FBT003  # what Park answers
-    second.answer(100.0)
-    return line, waiters
-
-
 def left(driver: PlanDriver, line: Line) -> Any:  # noqa: ANN401  # the next effect, or the outcome
     """Carry out a Leave."""
     leave = driver.asked
@@ -227,27 +177,6 @@ def left(driver: PlanDriver, line: Line) -> Any:  # noqa: ANN401  # the next eff
         return driver.answer(line.leave(leave.place, leave.due, in_time=leave.in_time))
     except StopIteration as stop:
         return stop.value
-
-
-@pytest.mark.parametrize("ending", ["deadline", "cancelled", "unanswered"])
-def test_the_last_waiter_leaves_the_line_if_another_one_may_have_kept_the_place(ending: str) -> None:
-    line, [(one, place), (other, _)] = two_out_trying()
-    if ending == "deadline":
-        for reply in (Held(500), 100.1):
-            one.answer(reply)
-        line.park(place, inf)
-        one.answer(False)  # noqa: FBT003  # what Park answers
-        assert left(one, line) == (Held(500), 100.0)
-    else:
-        error = asyncio.CancelledError() if ending == "cancelled" else StoreUnavailable("lost")
-        one.fail(error)
-        with pytest.raises(type(error)):
-            left(one, line)
-    other.answer(TAKEN)
-    other.answer(100.2)
-    assert left(other, line) == Now()
-    assert other.answer(100.2) == Within(op.LeaveLine("x", "us"), 100.45)
-    assert other.end(True) == (TAKEN, 100.0)  # noqa: FBT003  # the reply of the store
 
 
 @pytest.mark.parametrize("error", [SystemExit(), asyncio.CancelledError(), StoreRefused("no")])

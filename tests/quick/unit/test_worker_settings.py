@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 import tempfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +11,6 @@ from segmented.errors import InvalidInput
 from segmented.servers.announcement import announcement_file, announcing
 from tests.support.paths import ROOT
 from tests.support.reference import settings_page
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 APART = ("redis://:secret@stock:6379/0", "redis://:secret@broker:6379/0")
 

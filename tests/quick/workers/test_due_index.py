@@ -1,8 +1,6 @@
 """Workers look only at pools that are due: an index says when, and no pool costs anything before."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from pydantic import SecretStr
@@ -13,13 +11,9 @@ from segmented.celery.settings import WorkerSettings
 from segmented.keys import due_key, shard_keys
 from segmented.models import Cart
 from segmented.orders import Gate
+from segmented.servers import ValkeyServer
 from segmented.stock import Carts
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.servers import ValkeyServer
 
 FAR: float = 4e12
 

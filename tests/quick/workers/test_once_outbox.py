@@ -1,9 +1,9 @@
 """Messages of `Once` that are published if and only if a transaction commits, with a broker in memory."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -18,10 +18,6 @@ from segmented.dedup.celery.message import OnceHeader
 from segmented.dedup.celery.outbox import outbox
 from segmented.errors import InvalidInput, StoreError
 from segmented.models.dedup import RunBegun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """A caller of pools in both colours, who reads every key of the server behind their backs."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import pytest
 import redis
@@ -14,11 +13,8 @@ from segmented.keys import HOLDS_NOTED, due_keys
 from segmented.stock import AsyncPool, Pool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Ask = Callable[[Any, Any], object]
-    """Asks a pool of either colour something, with a value that may be wrong."""
+Ask = Callable[[Any, Any], object]
+"""Asks a pool of either colour something, with a value that may be wrong."""
 
 
 DUTIES: Final = frozenset(map(str.encode, due_keys()))

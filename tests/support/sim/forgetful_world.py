@@ -3,28 +3,22 @@
 The copy's clock may be behind. Each process remembers what it has seen of every pool, in the memory that a store has.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from segmented import protocol as op
+from segmented.clock import ManualClock
 from segmented.errors import DatabaseUnavailable, PoolFrozen
 from segmented.keys import shard_keys
+from segmented.models import OrderRecord
 from segmented.protocol import Effect, Operation
 from segmented.protocol.wire import Dialect, Peer
 from segmented.stores.memory import MemoryModel
 from segmented.stores.redis.exchange import Seen
 from tests.support.sim.replicas import replica_of
-from tests.support.sim.simulator import Simulation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.clock import ManualClock
-    from segmented.models import OrderRecord
-    from tests.support.sim.simulator import Actor
+from tests.support.sim.simulator import Actor, Simulation
 
 AnswerT = TypeVar("AnswerT")
 

@@ -3,23 +3,18 @@
 An order is confirmed or void, once. A confirm needs the row's epoch, and a token that is not below the row's.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
+from segmented.models import Order
 from segmented.orders import answers
+from segmented.orders.stocking import Change
 from tests.support.sim.forgetful_world import Do
 from tests.support.sim.simulator import Sleep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from segmented.models import Order
-    from segmented.orders.stocking import Change
-    from tests.support.sim.stepping import SteppedStore
+from tests.support.sim.stepping import SteppedStore
 
 EPOCH_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -3,11 +3,11 @@
 The production functions run unchanged (tests/support/sim/stepping.py). The database is a model (gate_model.py).
 """
 
-from __future__ import annotations
-
 import random
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from segmented import protocol as op
 from segmented.errors import (
@@ -23,23 +23,16 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.models import Busy, Decided, Granted, Order, Reserved, Settled, SoldOut, Thawed
-from segmented.orders import rebuild
+from segmented.orders import Gate, rebuild
 from segmented.orders.changing import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.plans import Plan, perform
-from segmented.stock import Pool
+from segmented.protocol import Operation
+from segmented.stock import AuditReport, Grant, Pool
 from tests.support.sim.forgetful_world import NATURE, Do, ForgetfulWorld
 from tests.support.sim.gate_model import GateModel, Row, SteppedGate
 from tests.support.sim.simulator import Killed, Sleep
 from tests.support.sim.stepping import SteppedStore, stepped
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable
-
-    from segmented.orders import Gate
-    from segmented.protocol import Operation
-    from segmented.stock import AuditReport, Grant
 
 SKU: Final = "mug"
 SEGMENTS: Final = 3

@@ -4,31 +4,23 @@ Requests take random times; some are performed long after they failed, some twic
 lost), some never. Servers are out of reach for a while; they forget nothing. Holders die in the middle.
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans import Batch, Plan, Within, perform
 from segmented.protocol import Effect, Operation
 from segmented.stores.memory import MemoryModel
-from segmented.stores.quorum.request_queue import RequestQueue
+from segmented.stores.quorum.request_queue import Errand, RequestQueue
 from segmented.stores.quorum.store import errands_of
-from segmented.stores.quorum.tally import NotAsked
+from segmented.stores.quorum.tally import NotAsked, Poll
 from segmented.stores.quorum.voting import Ask, Await, Membership, Pause, Rules, Steps, voting
 from segmented.stores.quorum.wakeups import Heard
-from tests.support.sim.simulator import Simulation, Sleep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from segmented.stores.quorum.request_queue import Errand
-    from segmented.stores.quorum.tally import Poll
-    from tests.support.sim.simulator import Actor
+from tests.support.sim.simulator import Actor, Simulation, Sleep
 
 ANSWER_TIMEOUT: Final = 0.05
 PATIENCE: Final = 0.2

@@ -5,23 +5,17 @@ an earlier run, and TEST_SEEDS_TIMES multiplies the seeds of each test: `make ex
 kept in `kept_seeds.txt`, which every later run replays first.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import secrets
 from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from tests.support.paths import TESTS
 from tests.support.sim.shrinking import smallest
-from tests.support.sim.simulator import Schedule, keeping_to
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tests.support.sim.simulator import Part
+from tests.support.sim.simulator import Part, Schedule, keeping_to
 
 SEEDS: Final = 4
 """How many a test runs unless it says how many; a slower one takes fewer."""

@@ -4,12 +4,11 @@ A process that has seen a loss freezes the shard at once. The judge keeps its ow
 no shard is frozen every unit is in one place, whatever transfers a shard has forgotten, and wherever they were.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
 from segmented.errors import (
@@ -22,19 +21,14 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.keys import shard_keys
-from segmented.models import Granted, Order, Reserved, Settled
+from segmented.models import Granted, Order, Reserved, Settled, Shard
 from segmented.plans import Plan, perform
 from segmented.stock.sharded.opening import home_of
+from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.thawing import thaw_plan
 from tests.support.sim.replicas import replica_of
 from tests.support.sim.sharded_shop import HOLD_MS, SHARDS, SKU, Shop, scattered
 from tests.support.sim.simulator import Sleep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import Shard
-    from segmented.stock.sharded.plans import ShardedPlans
 
 STOCK: Final = 12
 ORDERS: Final = 9
@@ -52,7 +46,7 @@ class Copy:
     """Its notes of transfers."""
     take_over: Callable[[], None]
 
-    def differing(self, other: Copy, kind: str) -> list[bytes]:
+    def differing(self, other: "Copy", kind: str) -> list[bytes]:
         """Return the notes of this kind that another copy has otherwise, or not at all."""
         names = {name for name in (*self.notes, *other.notes) if name.startswith(kind.encode())}
         return [name for name in names if self.notes.get(name) != other.notes.get(name)]

@@ -5,28 +5,22 @@ could have had at each instant: free units, those on the way between shards, and
 right if at some instant of its request that was less than the order asked for.
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
 from segmented.errors import AlreadySettled, SegmentedError, StoreUnavailable
-from segmented.models import Granted, Order, Reserved, SoldOut
+from segmented.models import Granted, Order, PoolState, Reserved, ShardDirectory, SoldOut
 from segmented.plans import Batch, Plan, perform
 from segmented.stock.settings import PoolSettings
+from segmented.stock.sharded import ShardedAuditReport
 from segmented.stock.sharded.audit import sharded_audit_plan
 from segmented.stock.sharded.opening import home_of
 from segmented.stock.sharded.plans import ShardedPlans
 from tests.support.sim.simulator import Simulation, Sleep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models import PoolState, ShardDirectory
-    from segmented.stock.sharded import ShardedAuditReport
 
 SKU: Final = "ticket"
 SHARDS: Final = 3

@@ -3,17 +3,13 @@
 Greedily and by halves, after Zeller and Hildebrandt's `ddmin`; bounded in runs and in time.
 """
 
-from __future__ import annotations
-
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.support.sim.simulator import Part, Schedule, keeping_to
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SECONDS_MAX: Final = 20.0
 RUNS_MAX: Final = 500

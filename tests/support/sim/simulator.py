@@ -7,28 +7,22 @@ A `Schedule` lists the parts left out of a run, to find the smallest run that st
 Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (IEEE TSE 28, 2002).
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf, isinf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented.clock import ManualClock
 from segmented.errors import SegmentedError, StoreUnavailable
-from segmented.plans import Batch, Join, Leave, Line, Listen, Now, Park, Plan, Try, Within, perform, substituted
+from segmented.plans import Batch, Join, Leave, Line, Listen, Now, Park, Place, Plan, Try, Within, perform, substituted
 from segmented.plans.drivers import attempt_deadline
 from segmented.protocol import Effect, Operation
 from segmented.protocol.lock import FIRST, TAKEN, TURN
 from segmented.stores.memory import MemoryModel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from segmented.plans import Place
 
 STEP_SECONDS: Final = 0.000_1
 """Duration of one effect."""

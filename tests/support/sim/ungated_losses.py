@@ -3,29 +3,22 @@
 The judge keeps its own books: what was ever confirmed, and how many units the pool counts as sold since its last thaw.
 """
 
-from __future__ import annotations
-
 import random
 import re
+from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderUnknown, PoolFrozen, PoolNotFrozen, SegmentedError, StoreUnavailable
 from segmented.models import Granted, Order, Reserved, Settled, SoldOut, Thawed
 from segmented.plans import Plan, perform
+from segmented.protocol import Operation
 from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan, grant_plan, reserve_plan
 from segmented.stock.thawing import thaw_plan
-from tests.support.sim.forgetful_world import NATURE, READS, Do, ForgetfulWorld
-from tests.support.sim.simulator import Sleep
-
-if TYPE_CHECKING:
-    from collections import Counter
-
-    from segmented.protocol import Operation
-    from tests.support.sim.forgetful_world import Numbers
-    from tests.support.sim.simulator import Actor
+from tests.support.sim.forgetful_world import NATURE, READS, Do, ForgetfulWorld, Numbers
+from tests.support.sim.simulator import Actor, Sleep
 
 SKU: Final = "poster"
 SEGMENTS: Final = 3

@@ -10,22 +10,17 @@
 | `stopped_before` | stopped by SIGSTOP after it has claimed a slot, until the test lets it go on |
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from celery import Celery
 
 from segmented.dedup.celery import Once, unique
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 NAME: Final = "BEAT_APP"
 SLOT_KEY: Final = "{slot}"

@@ -1,7 +1,5 @@
 """Real beats of one schedule, and a judge who counts the messages of each slot."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,7 +7,8 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import redis
 from celery.schedules import schedule
@@ -17,15 +16,11 @@ from celery.schedules import schedule
 from segmented.celery.beat.entries import EntryState, print_of
 from segmented.celery.settings_rules import kombu_url
 from segmented.keys import beat_keys
+from segmented.servers import ValkeyServer
 from tests.support.paths import ROOT
 from tests.support.processes import Logged
 from tests.support.workers.beat_app import Setup
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from segmented.servers import ValkeyServer
 
 LED: Final = re.compile(r"beat: leading the schedule 'shop' with token (\d+)")
 EVERY_SECOND: Final = {"tick": {"task": "shop.tick", "schedule": 1.0}}
@@ -38,7 +33,7 @@ class Beat(Logged):
         """Return the fencing tokens with which it has led."""
         return [int(token) for token in LED.findall(self.said())]
 
-    def led(self, times: int = 1) -> Beat:
+    def led(self, times: int = 1) -> "Beat":
         """Wait until it has become the leader that many times."""
         until(lambda: len(self.tokens()) >= times or self.process.poll() is not None)
         assert len(self.tokens()) >= times, self.said()

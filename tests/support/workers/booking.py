@@ -1,22 +1,16 @@
 """Bookings in a database, done exactly once: for tests of `OnceTable`."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from sqlalchemy import Column, Integer, MetaData, String, Table, func, insert, select, update
+from sqlalchemy import Column, Connection, Engine, Integer, MetaData, String, Table, func, insert, select, update
 
 from segmented.dedup import Dedup, Run
 from segmented.dedup.sql import OnceTable
 from segmented.dedup.sql_tables import once
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-
-    from segmented.stores.redis import RedisStore
+from segmented.stores.redis import RedisStore
 
 bookings = Table("bookings", MetaData(), Column("id", Integer, primary_key=True), Column("order_id", String(50)))
 TABLE: Final = OnceTable()

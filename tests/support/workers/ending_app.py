@@ -1,16 +1,12 @@
 """The workers' app, whose consumer fails at a message for the task `end` as at a bug: the worker ends by that error."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from vine import promise
 
 from segmented.celery.app import app
 from segmented.celery.consumer import KeepingConsumer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class EndingConsumer(KeepingConsumer):

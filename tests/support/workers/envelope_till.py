@@ -1,25 +1,18 @@
 """A pool that orders are submitted to, with its order database if it has one, and the worker's side of it."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.models import Order
+from segmented.models.submitted import BegunOrder, Deciding, Submitted
+from segmented.orders import Gate
+from segmented.orders.envelope_report import EnvelopeReport
 from segmented.orders.envelopes import take_envelope
+from segmented.orders.work_terms import WorkTerms
+from segmented.plans.drivers import Store
 from segmented.stock import Pool
 from segmented.stock.outbox import Outbox
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from segmented.models.submitted import BegunOrder, Deciding, Submitted
-    from segmented.orders import Gate
-    from segmented.orders.envelope_report import EnvelopeReport
-    from segmented.orders.work_terms import WorkTerms
-    from segmented.plans.drivers import Store
-
 
 SKU = "mug"
 BOTH: list[Deciding] = ["at acceptance", "in the worker"]

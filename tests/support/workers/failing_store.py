@@ -1,18 +1,14 @@
 """A store of the tests of envelopes that is away for some operations, and a pool in it."""
 
-from __future__ import annotations
-
 import threading
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from segmented import MemoryStore, Pool, protocol as op
+from segmented.clock import Clock
 from segmented.errors import StoreUnavailable
+from segmented.models.submitted import Deciding, Submitted
 from segmented.stock import Outbox
-
-if TYPE_CHECKING:
-    from segmented.clock import Clock
-    from segmented.models.submitted import Deciding, Submitted
 
 SKU = "mug"
 

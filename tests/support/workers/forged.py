@@ -1,14 +1,10 @@
 """Messages that no publisher of the library writes: every field of a message, with values of wrong types and sizes."""
 
-from __future__ import annotations
-
 import base64
 import json
+from collections.abc import Iterator
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any, Final
 
 MISSING: Final = object()
 EXTREME: Final = "9" * 5_000

@@ -1,14 +1,10 @@
 """Random damage to a message as it stands in the queue: other values anywhere, parts gone, bytes turned."""
 
-from __future__ import annotations
-
 import base64
 import json
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from random import Random
+from random import Random
+from typing import Any, Final
 
 DEPTH_MAX: Final = 3
 TEXTS: Final = (

@@ -14,10 +14,9 @@ nothing of them:
 | `before_ack` | the result is stored; the message is not acknowledged |
 """
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import kombu.transport.redis
 from celery import Celery
@@ -26,9 +25,6 @@ from celery.signals import task_postrun
 from segmented.dedup.celery import Once, execution
 from tests.support.workers.once_bodies import add_tasks
 from tests.support.workers.once_steps import Setup
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 
 class FailingCelery(Celery):

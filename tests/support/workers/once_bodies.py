@@ -1,26 +1,19 @@
 """Bodies of the tests' deduplicated tasks. All note when they begin; `once_rules` has the rules of most."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from celery import Celery
 from celery.exceptions import Reject
 
 from segmented.dedup import StoreEffect
-from segmented.dedup.celery import unique
+from segmented.dedup.celery import OnceRule, unique
 from tests.support.workers.once_rules import RULES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from celery import Celery
-
-    from segmented.dedup.celery import OnceRule
 
 Body = Any
 """A bound task: `self` is a `Once` whose app has a `once_setup`."""

@@ -1,13 +1,8 @@
 """The rules of the tests' deduplicated tasks, by the names of the tasks."""
 
-from __future__ import annotations
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
-from segmented.dedup.celery import latest, per, serial, unique
-
-if TYPE_CHECKING:
-    from segmented.dedup.celery import OnceRule
+from segmented.dedup.celery import OnceRule, latest, per, serial, unique
 
 RULES: Final[dict[str, OnceRule]] = {
     "plain": unique("{key}", ttl=2.0),

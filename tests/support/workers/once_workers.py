@@ -1,36 +1,30 @@
 """Real Celery workers for the tests of deduplication: started, frozen, killed, and what they did, in a file."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import redis
+from celery import Celery
+from celery.result import AsyncResult
 
 from segmented.celery.settings_rules import kombu_url
 from segmented.dedup.celery.settings import close_stores
+from segmented.servers import ValkeyServer
 from tests.support.paths import ROOT
 from tests.support.processes import Logged
 from tests.support.workers.once_app import build
 from tests.support.workers.once_steps import ENOUGH, Fail, Setup
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from celery import Celery
-    from celery.result import AsyncResult
-
-    from segmented.servers import ValkeyServer
 
 SOON: Final = 100.0
 

@@ -1,20 +1,15 @@
 """The `segmented orders` command line in this process, with a pool whose orders it shows and replays."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, Final
+import subprocess
+from typing import Any, Final
 
 from segmented import protocol as op
 from segmented.celery.settings import QUEUE
 from segmented.models import Order
 from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
 from tests.support import command_line
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from segmented.stores.redis import RedisStore
 
 SKU: Final = "mug"
 WORKER: Final = "0f9c2d71aa44"

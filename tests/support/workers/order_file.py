@@ -3,24 +3,18 @@
 A page is reserved, then all of it confirmed but every tenth order, which is cancelled.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from segmented.celery.selling.orders_file import read_orders
-from segmented.models import LimitReached, Reserved, Settled, SoldOut
+from segmented.errors import SegmentedError
+from segmented.models import LimitReached, Order, Reserved, Settled, SoldOut, Taken
+from segmented.stock import Pool
 from segmented.stock.sharded import ShardedPool
 from tests.support.paths import CDNOW
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from segmented.errors import SegmentedError
-    from segmented.models import Order, Taken
-    from segmented.stock import Pool
 
 PAGE: Final = 1_000
 STOCK: Final = 60_000

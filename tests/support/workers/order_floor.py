@@ -1,36 +1,31 @@
 """A pool, its real workers and the checks at the end: for fault tests of submitted orders."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
+
+import redis
+from celery import Celery
 
 from segmented import protocol as op
 from segmented.celery.messages import TASK, Envelope
 from segmented.models import Order
+from segmented.models.submitted import Submitted
+from segmented.orders import Gate
 from segmented.stock import EnvelopePublisher, OrderHandle, Outbox, Pool
 from segmented.stock.outbox import SweepTerms, sweep
+from segmented.testing.plugin import WorkerFactory
+from segmented.testing.worker_process import WorkerProcess
 from tests.support.paths import ROOT
 from tests.support.workers.order_step import FOLDER, STEP, runs
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    import redis
-    from celery import Celery
-
-    from segmented.models.submitted import Submitted
-    from segmented.orders import Gate
-    from segmented.testing.plugin import WorkerFactory
-    from segmented.testing.worker_process import WorkerProcess
 
 QUEUE: Final = "segmented"
 AGAIN: Final = 1.0

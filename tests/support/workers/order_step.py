@@ -9,24 +9,18 @@
 | `held` | stands still after the effect while the file is there |
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
+from segmented import Order
+from segmented.models.submitted import BegunOrder
 from segmented.orders import TryLater
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-    from segmented import Order
-    from segmented.models.submitted import BegunOrder
 
 FOLDER: Final = "ORDER_STEP_FOLDER"
 STEP: Final = "tests.support.workers.order_step:run"

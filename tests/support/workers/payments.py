@@ -1,7 +1,5 @@
 """Shops of the page about payments, under a storm of webhooks, customers and kills, and a judge of what is left."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
@@ -13,12 +11,14 @@ import threading
 import urllib.error
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import redis
 from sqlalchemy import make_url
@@ -30,10 +30,6 @@ from tests.support.pools.both_sides import judged, sql_rows
 from tests.support.processes import Logged
 from tests.support.servers.nodes import free_ports
 from tests.support.workers.worker_processes import clean_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PROGRAMS: Final = ROOT / "docs" / "how-to" / "examples" / "payments"
 SERVED: Final = {

@@ -1,16 +1,11 @@
 """Steps of the workers of a sale: one that waits for the test, so that it can interfere, and ones that fail."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from segmented.models.submitted import BegunOrder
 from segmented.orders import TryLater
-
-if TYPE_CHECKING:
-    from segmented.models.submitted import BegunOrder
 
 FOLDER = "SALE_STEP_FOLDER"
 LIMIT = "limit"

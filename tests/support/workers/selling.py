@@ -1,7 +1,5 @@
 """Sales as their user starts them, for the tests of `segmented sell`."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json
@@ -11,19 +9,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import psutil
 
 from tests.support.paths import CDNOW, ROOT
 from tests.support.processes import words_of
 from tests.support.rings import require_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 COMMAND: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()", "sell")
 SALE_SECONDS: Final = 250.0

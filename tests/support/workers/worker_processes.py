@@ -1,19 +1,15 @@
 """Celery workers and beat as their user starts them, for tests: in a folder of their own, with these settings alone."""
 
-from __future__ import annotations
-
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from tests.support.paths import ROOT
 from tests.support.processes import END_SECONDS, Logged
 from tests.support.workers.selling import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 CELERY: Final = (sys.executable, "-m", "celery", "-A", "segmented.celery.app")
 

@@ -1,18 +1,14 @@
 """Stories: operations one after the other that together call every script that writes, each at work that it can do."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from segmented import protocol as op
 from segmented.models import Assignment, Cached, Cart, Order, Shard, ShardDirectory
 from segmented.models.dedup import RecordName
+from segmented.protocol import Operation
 from segmented.protocol.fair import FairTimes
 
-if TYPE_CHECKING:
-    from segmented.protocol import Operation
-
-    Story = tuple[Operation[Any], ...]
+Story = tuple[Operation[Any], ...]
 
 LONG: Final = 600_000
 TIMES: Final = FairTimes(LONG, LONG, LONG)

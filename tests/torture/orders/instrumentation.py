@@ -3,23 +3,18 @@
 The worker loads it as its SEGMENTED_STEP; TORTURE_LOG names the log file.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from celery.signals import after_task_publish, task_postrun, task_prerun, task_received, worker_ready
 
 from segmented.celery.messages import TASK
+from segmented.models.submitted import BegunOrder
 from tests.torture.event_log import LOG, LogWriter, number_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from segmented.models.submitted import BegunOrder
 
 WORK_SECONDS_MAX: Final = 0.001
 """Maximum seconds of work per order: long enough for many kills to hit the middle of it."""

@@ -1,16 +1,12 @@
 """Tracks messages, from the logs of publishers and workers. It decides nothing about orders."""
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented.errors import SegmentedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 MOST: Final = 255
 

@@ -1,28 +1,23 @@
 """The processes of a run: Celery workers, beat, and the submitter of the orders."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 import threading
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented.errors import SegmentedError
 from segmented.models import Order, SoldOut
+from segmented.models.submitted import Deciding
 from segmented.stock import Outbox, Pool
+from segmented.stock.order_handle import OrderHandle
 from segmented.stores.redis import RedisStore
 from tests.torture.event_log import LogWriter, order_id
 from tests.torture.orders.options import quantity_of
 from tests.torture.supervisor import wait_for_end
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
-    from segmented.models.submitted import Deciding
-    from segmented.stock.order_handle import OrderHandle
 
 PAGE: Final = 200
 """Orders in a page."""

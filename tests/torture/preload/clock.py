@@ -3,17 +3,13 @@
 Redis ends keys by its wall clock, so a step of that clock ends leases early or late.
 """
 
-from __future__ import annotations
-
 import mmap
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 from tests.torture.preload.libraries import preloading
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 OFFSET: Final = struct.Struct("=q")
 """Microseconds that the server's clock is ahead, in a file that the server has mapped."""

@@ -1,17 +1,13 @@
 """Compiles the libraries with the machine's own compiler, and makes the environment that preloads one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from segmented.servers.supervised import quiet_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 COMPILER: Final = "cc"
 COMPILE_SECONDS: Final = 60.0

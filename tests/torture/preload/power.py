@@ -1,15 +1,11 @@
 """A server's files after a power failure: each is cut at the last byte that was synced to the disk."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
 
 from tests.torture.preload.libraries import preloading
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 VARIABLE: Final = "SEGMENTED_PRELOAD_SYNC_LOG"
 

@@ -1,9 +1,6 @@
 """Claims of messages, their rounds and their upkeep."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,11 +17,9 @@ from segmented.models.dedup import (
 )
 from segmented.once_keys import once_keys
 from segmented.protocol.wire import text
+from tests.fixtures.stores import Side
 from tests.support.contract.bodies import Since
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
-
-if TYPE_CHECKING:
-    from tests.fixtures.stores import Side
 
 SEATED = ["unique", "latest"]
 CLAIMED = KeyClaimed(replay=False)

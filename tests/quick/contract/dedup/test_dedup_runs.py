@@ -1,8 +1,7 @@
 """Runs of messages: in doubt, lapsed, and in rounds."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 
@@ -21,18 +20,14 @@ from segmented.models.dedup import (
     RecordName,
     RunBegun,
     RunFinished,
+    RunOn,
     RunOvertaken,
 )
 from segmented.once_keys import once_keys, once_partition
+from tests.fixtures.stores import Side
 from tests.quick.contract.dedup.test_dedup_claims import timeless
 from tests.support.contract.dedup.dedup_calls import Calls
 from tests.support.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, KeyClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.models.dedup import RunOn
-    from tests.fixtures.stores import Side
 
 CLAIMED = KeyClaimed(replay=False)
 ON_KEY = ["unique", "latest"]

@@ -1,24 +1,18 @@
 """Requests with an idempotency key, to WSGI and to ASGI applications. What it is in Stripe and the IETF draft."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from segmented.clock import ManualClock
 from segmented.dedup.web import WebOptions, all_clients, every_status, request_key
-from tests.fixtures.stores import MEMORY, make_side
+from tests.fixtures.stores import MEMORY, Side, make_side
 from tests.support.contract.dedup.dedup_calls import Calls
 from tests.support.contract.dedup.web_apps import CountingHandler, OnceApp, Reply, Response, Seen
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.fixtures.stores import Side
-
-    Open = Callable[..., OnceApp]
+Open = Callable[..., OnceApp]
 
 MALFORMED = [
     "",

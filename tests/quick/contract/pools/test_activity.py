@@ -1,9 +1,7 @@
 """`segmented watch` and the exporter read held segments, holds that end, the outbox, and rates."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from segmented import protocol as op
 from segmented.clock import ManualClock
@@ -11,11 +9,8 @@ from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool, ShardedPool
 from segmented.stores.memory import MemoryStore
 from segmented.watch.metrics import exposition
-from segmented.watch.reading import as_json, known_plan, pace, readings_plan, waiting_line
+from segmented.watch.reading import PoolReading, as_json, known_plan, pace, readings_plan, waiting_line
 from segmented.watch.screen import bars, marks, screen, widened
-
-if TYPE_CHECKING:
-    from segmented.watch.reading import PoolReading
 
 
 def read(store: MemoryStore, *skus: str) -> tuple[PoolReading, ...]:
