@@ -101,9 +101,6 @@ def test_too_large_a_withdrawal_and_a_restock_of_a_closed_pool_end_with_one(
     assert (pool.state().stocked, gate.totals(SKU).quota) == (10, 10)
 
 
-# --- interrupted ---
-
-
 # --- wrong use ---
 
 

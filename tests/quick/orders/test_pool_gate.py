@@ -114,9 +114,6 @@ def test_a_refused_order_stays_refused(pool: Pool, gate: Gate) -> None:
     check(pool, gate, confirmed=0, available=20)
 
 
-# --- changes of stock ---
-
-
 # --- with and without ---
 
 

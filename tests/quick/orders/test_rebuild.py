@@ -186,9 +186,6 @@ def test_the_program_that_opened_the_sale_opens_it_again_after_a_rebuild(pool: P
     assert (again.state.epoch, again.state.confirmed) == (2, 1)
 
 
-# --- what is refused ---
-
-
 # --- real servers, and the command line ---
 
 

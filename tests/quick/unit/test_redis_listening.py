@@ -137,12 +137,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PING_SECONDS", inf)  # no pause of the machine makes a silent connection
 
 
-# --- who asked for the subscription tries by itself once it is confirmed ---
-
-
-# --- the message that wakes the listener is an optimization ---
-
-
 # --- who sleeps may have missed a release ---
 
 

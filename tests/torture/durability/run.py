@@ -1,21 +1,28 @@
 """One run of `torture durability`: every cell, trial by trial, and its report."""
 
+from __future__ import annotations
+
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bench.conditions import server_conditions
-from bench.display import Display, Progress
 from segmented.servers import ValkeyServer
-from tests.torture.durability.cells import Cell, DurabilityOptions
-from tests.torture.durability.trial import TrialRecord, run_trial
-from tests.torture.preload.libraries import COMPILER, Library, compiled, compiler
+from tests.torture.durability.trial import run_trial
+from tests.torture.preload.libraries import COMPILER, compiled, compiler
 from tests.torture.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.display import Display, Progress
+    from tests.torture.durability.cells import Cell, DurabilityOptions
+    from tests.torture.durability.trial import TrialRecord
+    from tests.torture.preload.libraries import Library
 
 NO_COMPILER: Final = f"no C compiler ({COMPILER}) to build the preloaded library with"
 
@@ -43,7 +50,7 @@ def _libraries(options: DurabilityOptions, folder: Path) -> Mapping[Library, Pat
 
 def _run_cell(
     cell: Cell, options: DurabilityOptions, libraries: Mapping[Library, Path], progress: Progress
-) -> "CellRecord":
+) -> CellRecord:
     if cell.needs_compiler and not libraries:
         progress(f"skipped, {NO_COMPILER}", 0, options.trial_count)
         return CellRecord(cell, (), NO_COMPILER)

@@ -4,13 +4,14 @@ The supervisor of a run serves the resource and injects the faults. It works in 
 so the log is totally ordered, and a fault hits its process while the chosen holder is inside.
 """
 
+from __future__ import annotations
+
 import tempfile
-from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 import redis
@@ -18,17 +19,15 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from bench.conditions import server_conditions
-from bench.display import Display, Progress
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.servers import ValkeyServer
-from tests.torture.judge import LOCKS_MUST_BE_ZERO, LockVerdict, check
+from tests.torture.judge import LOCKS_MUST_BE_ZERO, check
 from tests.torture.locks.contenders import be_contender
-from tests.torture.locks.options import CUT, KILL, PAUSE, RESTART, Kind, TortureOptions
+from tests.torture.locks.options import CUT, KILL, PAUSE, RESTART
 from tests.torture.locks.resource import (
     Began,
     Ended,
-    Event,
     FaultInjected,
     PermitsSeen,
     Resource,
@@ -49,6 +48,14 @@ from tests.torture.locks.servers import (
 )
 from tests.torture.report import Report
 from tests.torture.supervisor import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from bench.display import Display, Progress
+    from tests.torture.judge import LockVerdict
+    from tests.torture.locks.options import Kind, TortureOptions
+    from tests.torture.locks.resource import Event
 
 LEFT: Final = {
     "immortal_keys": "keys left without a time to live",

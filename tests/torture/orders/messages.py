@@ -13,7 +13,7 @@ MOST: Final = 255
 
 @dataclass(slots=True)
 class _Message:
-    orders: array[int]
+    orders: "array[int]"
     published_ns: int = 0
     taken_ns: int = 0
 

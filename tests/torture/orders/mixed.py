@@ -4,22 +4,22 @@ Each of two fleets has a pool, a queue, workers with a step that declines some o
 the broker are killed. The judge reads the buyers' logs, plain SQL and plain Redis.
 """
 
+from __future__ import annotations
+
 import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 import sqlalchemy
 from sqlalchemy import text
 
 from bench.conditions import server_conditions
-from bench.display import Display, Progress
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate
 from segmented.servers import PostgresServer, ValkeyServer
@@ -35,6 +35,11 @@ from tests.torture.orders.run import environment_of
 from tests.torture.orders.workers import be_beat, be_worker
 from tests.torture.report import Report
 from tests.torture.supervisor import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.display import Display, Progress
 
 FLEETS: Final = ("a", "b")
 BUYERS: Final = 2

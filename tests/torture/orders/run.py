@@ -1,21 +1,21 @@
 """One run of `torture orders`, from its servers to its report."""
 
+from __future__ import annotations
+
 import json
 import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
-from sqlalchemy import Engine, select
+from sqlalchemy import select
 
 from bench.conditions import server_conditions
-from bench.display import Display, Progress
 from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.orders import Gate, connect
@@ -24,12 +24,22 @@ from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.torture.event_log import LOG, LogTail
-from tests.torture.judge import MUST_BE_ZERO, OrderChecker, OrdersVerdict
-from tests.torture.orders.messages import MessageTracker, Recovery
-from tests.torture.orders.options import KillSchedule, OrdersOptions
+from tests.torture.judge import MUST_BE_ZERO, OrderChecker
+from tests.torture.orders.messages import MessageTracker
+from tests.torture.orders.options import KillSchedule
 from tests.torture.orders.workers import Submission, be_beat, be_submitter, be_worker
 from tests.torture.report import Report
 from tests.torture.supervisor import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Engine
+
+    from bench.display import Display, Progress
+    from tests.torture.judge import OrdersVerdict
+    from tests.torture.orders.messages import Recovery
+    from tests.torture.orders.options import OrdersOptions
 
 SUBMITTER: Final = 0
 """Its number in the log of messages; those of workers are greater."""

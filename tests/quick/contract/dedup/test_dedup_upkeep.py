@@ -203,9 +203,6 @@ def test_an_unknown_run_never_lapses_and_one_that_is_over_does(plain_redis_side:
         assert client.claims() == held, end
 
 
-# --- memory lost ---
-
-
 # --- effects ---
 
 

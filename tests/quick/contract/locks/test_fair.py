@@ -95,9 +95,6 @@ def test_c5_only_the_holder_renews_and_releases(side: Side) -> None:
     queue.take("next")
 
 
-# --- when to look again ---
-
-
 # --- keys and other clients ---
 
 

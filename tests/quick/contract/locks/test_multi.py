@@ -1,20 +1,16 @@
 """Several names at once, on every store and in both colours."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from segmented import protocol as op
+from segmented import AsyncLock, Lock, protocol as op
 from segmented.clock import ManualClock
-from segmented.errors import (
-    InvalidInput,
-    LeaseLost,
-    StoreUnavailable,
-    WrongKind,
-)
-from segmented.locks import MultiLease, MultiLock
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreUnavailable, WrongKind
+from segmented.locks import AsyncMultiLock, MultiLease, MultiLock
 from segmented.protocol import Operation
-from segmented.stores.memory import MemoryStore
+from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.fixtures.stores import Side
 from tests.support.contract.locks.shared import LONG, new_names, room, several
 
@@ -23,9 +19,6 @@ def take_away(side: Side, lease: MultiLease, name: str) -> None:
     """End the lease of one name on the server; its holder notices nothing."""
     side.execute(op.RenewLock(name, lease.holder_id, 1))
     side.pass_time(0.005)
-
-
-# --- what it holds ---
 
 
 # --- trust ---
@@ -83,6 +76,48 @@ def test_a_renewal_that_fails_for_one_name_is_raised_and_the_lease_lives_on() ->
     store.down = frozenset()
     lease.renew()
     assert 9 < lease.remaining() < 10
+
+
+class SlowStore(MemoryStore):
+    """A server that answers each attempt to acquire a name after a second."""
+
+    def execute(self, operation: Operation[Any], *, deadline: float = 0.0) -> Any:  # noqa: ANN401  # its own answer
+        answer = super().execute(operation, deadline=deadline)
+        if isinstance(operation, op.AcquireLock):
+            self.clock.advance(1.0)  # type: ignore[attr-defined]  # a manual clock
+        return answer
+
+
+def test_b4_answers_that_take_longer_than_the_lease_are_a_loss_and_all_is_given_back() -> None:
+    store = SlowStore(clock=ManualClock())
+    with pytest.raises(LeaseLost):
+        MultiLock(store, ["a", "b", "c"], ttl=3).acquire(timeout=10)
+    assert [Lock(store, name).is_locked() for name in "abc"] == [False] * 3
+
+
+@pytest.mark.parametrize("timeout", [0, 0.5])
+def test_an_attempt_that_does_not_get_all_names_leaves_none_taken(timeout: float) -> None:
+    store = MemoryStore(clock=ManualClock(auto=True))
+    Lock(store, "b").acquire()
+    with pytest.raises(AcquireTimeout, match="lock 'b' was not free within"):
+        MultiLock(store, ["a", "b", "c"]).acquire(timeout=timeout)
+    assert [Lock(store, name).is_locked() for name in "abc"] == [False, True, False]
+
+
+def test_a_wait_that_is_cancelled_gives_back_what_it_held() -> None:
+    async def run() -> list[bool]:
+        store = AsyncMemoryStore()
+        await AsyncLock(store, "c").acquire()
+        waiting = asyncio.create_task(AsyncMultiLock(store, ["a", "b", "c"]).acquire(timeout=60))
+        for _ in range(20):  # it is at its wait for the last name
+            await asyncio.sleep(0)
+        assert await AsyncLock(store, "b").is_locked()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return [await AsyncLock(store, name).is_locked() for name in "abc"]
+
+    assert asyncio.run(run()) == [False, False, True]
 
 
 def test_a_name_of_another_kind_is_refused_and_the_others_are_given_back(side: Side) -> None:

@@ -107,12 +107,6 @@ def test_an_entry_for_a_shorter_time_does_not_shorten_what_another_was_promised(
     assert left_ms(side, name) <= 25_000
 
 
-# --- keys ---
-
-
-# --- leases ---
-
-
 # --- permits ---
 
 
@@ -165,12 +159,6 @@ def test_a_handle_that_says_another_number_is_refused_while_permits_are_held(sid
     assert isinstance(PermitsMismatch(name, 3, 2), InvalidInput)
     lease.renew()
     lease.release()
-
-
-# --- waiting ---
-
-
-# --- cancelled, lost, refused ---
 
 
 # --- who may be in ---

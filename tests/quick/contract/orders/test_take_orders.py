@@ -146,9 +146,6 @@ def test_the_more_often_an_order_was_begun_the_fewer_go_with_it(shop: Shop, time
     assert named(take(shop, *ids[:most], holder="w2").orders) == ["BegunOrder"] * most
 
 
-# --- the pool that it is ---
-
-
 # --- workers that confirm at once ---
 
 

@@ -215,9 +215,6 @@ def test_orders_that_lapsed_holds_keep_waiting_are_asked_again_and_keep_their_pl
     assert totals(lasting) == (8, 992, 0)
 
 
-# --- changes ---
-
-
 # --- expiry ---
 
 

@@ -66,9 +66,6 @@ def test_what_comes_back_in_this_process_is_buyable_at_once(side: Side, mark: fl
         check_all(pool)
 
 
-# --- what a refusal costs ---
-
-
 # --- what happens in between ---
 
 

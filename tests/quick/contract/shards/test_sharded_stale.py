@@ -129,6 +129,3 @@ def test_a_refusal_in_a_batch_that_grew_old_while_others_gathered_is_asked_for_a
     assert [taken(answer) for answer in answers] == [60, 1]
     big, small = refused_then_served(memory, 0.09)  # younger than a tenth of a second: it stands
     assert (refused(big), taken(small)) == ((40, 160), 1)
-
-
-# --- deadlines, and what a look costs ---

@@ -58,12 +58,3 @@ def test_the_shards_are_noted_by_each_process(plain_redis_side: Side) -> None:
     raw.srem(OUTBOXES, *names)
     shop.process().submit("c")
     assert raw.smismember(OUTBOXES, names) == [1, 1, 1]
-
-
-# --- repeats ---
-
-
-# --- with a limit per customer, and with a mark ---
-
-
-# --- while others take, and units travel ---
