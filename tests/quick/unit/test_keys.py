@@ -27,48 +27,18 @@ from segmented import (
 )
 from segmented.celery.selling.orders_file import read_orders
 from segmented.errors import InvalidInput, StoreRefused
-from segmented.keys import cache_keys, cart_keys, directory_keys, lock_keys, message_keys, operator_keys, shard_keys
+from segmented.keys import cache_keys, cart_keys, lock_keys, message_keys, operator_keys, shard_keys
 from segmented.locks import GetSetLock, MultiLock, locked
 from segmented.models import Shard, checked_pool_name
 from segmented.once_keys import once_keys
 from segmented.stock import Cart
 from segmented.stock.sharded import opening
-from segmented.stock.sharded.opening import COPIES
 
 NASTY = ["a", "{a}", "}", "{", "a{b}c", "%", "%7B", "100 % {x}", "a:b", "ü票", " ", "a\nb", "{}"]
 
 
 def slot(key: str) -> int:
     return redis.crc.key_slot(key.encode())
-
-
-def test_a_locks_keys_are_these() -> None:
-    keys = lock_keys("jobs/nightly")
-    assert keys.listed() == [
-        "seg:lock:{jobs/nightly}",
-        "seg:lock:{jobs/nightly}:fence",
-        "seg:lock:{jobs/nightly}:freed",
-    ]
-
-
-def test_a_shards_keys_are_these() -> None:
-    assert shard_keys("ticket").listed() == [
-        "seg:{ticket:0}:meta",
-        "seg:{ticket:0}:stock",
-        "seg:{ticket:0}:free",
-        "seg:{ticket:0}:orders",
-        "seg:{ticket:0}:holds",
-        "seg:{ticket:0}:ledger",
-        "seg:{ticket:0}:lock",
-        "seg:{ticket:0}:freed",
-        "seg:{ticket:0}:customers",
-        "seg:{ticket:0}:changes",
-        "seg:{ticket:0}:transfers",
-        "seg:{ticket:0}:outbox",
-        "seg:{ticket:0}:entries",
-        "seg:{ticket:0}:dead",
-    ]
-    assert shard_keys(Shard("ticket", 3, "b")).meta == "seg:{ticket:3b}:meta"
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -85,13 +55,6 @@ def test_all_keys_of_a_name_are_in_one_hash_slot(name: str) -> None:
     assert len({slot(key) for key in [*shard.listed(), *(f"{shard.lock}:{segment}" for segment in range(100))]}) == 1
 
 
-def test_different_names_have_different_keys() -> None:
-    names = [*NASTY, "%7D", "%257B", "a:0", "a:1"]
-    assert len({lock_keys(name).lock for name in names}) == len(names)
-    assert len({shard_keys(name).meta for name in names}) == len(names)
-    assert not {lock_keys(name).lock for name in names} & {shard_keys(name).meta for name in names}
-
-
 def test_a_cached_values_keys_are_these() -> None:
     assert cache_keys("price:shirt").listed() == [
         "seg:lock:{price:shirt}",
@@ -99,17 +62,6 @@ def test_a_cached_values_keys_are_these() -> None:
         "seg:lock:{price:shirt}:freed",
         "seg:lock:{price:shirt}:cached",
     ]
-
-
-def test_skus_that_look_like_places_of_each_other_share_no_key() -> None:
-    skus = ["a", "a:0", "a:0a", "a:copy1", "{a", "a}", "{a:0a}", "%7Ba", "a%7D"]
-    found: Counter[str] = Counter()
-    for sku in skus:
-        found.update(shard_keys(sku).listed())
-        for number in range(3):
-            found.update(shard_keys(Shard(sku, number, "a")).listed())
-        found.update(directory_keys(sku, copy).directory for copy in range(COPIES))
-    assert max(found.values()) == 1
 
 
 BAD_PLACES = [

@@ -201,17 +201,6 @@ def test_a_limit_a_closed_sale_and_a_missing_pool_refuse_the_whole_cart(pools: C
     assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0), "d": (10, 0, 0)}
 
 
-def test_buying_again_after_a_cancel_is_within_the_limit(pools: CartPools) -> None:
-    pools.open("d", 10, limit_per_customer=2)
-    first = pools.cart("c1", ("a", 1), ("d", 2), customer_id="ann")
-    pools.reserved(first)
-    second = pools.cart("c2", ("b", 1), ("d", 1), customer_id="ann")
-    assert isinstance(pools.reserve(second), CartRefused)
-    pools.cancel(first)
-    pools.reserved(pools.cart("c3", ("b", 1), ("d", 2), customer_id="ann"))
-    assert pools.totals()["d"] == (8, 2, 0)
-
-
 def test_a_gated_pool_takes_no_carts(pools: CartPools) -> None:
     pools.open("d", 10, gated=True)
     with pytest.raises(

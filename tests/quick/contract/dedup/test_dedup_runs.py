@@ -49,15 +49,6 @@ def test_a_message_is_run_by_one_holder_at_a_time(side: Side, point: str) -> Non
     assert timeless(client.begin("a", "h2")) == running("a")
 
 
-@pytest.mark.parametrize("point", ON_KEY)
-def test_two_messages_of_a_key_never_run_at_once(side: Side, point: str) -> None:
-    client = KeyClient(side, point)
-    token = client.token("a")
-    assert timeless(client.begin("b")) == running("a")
-    client.finish("a", token)
-    assert client.begin("b").fencing_token > token
-
-
 def test_up_to_so_many_run_at_once_and_a_dead_holder_counts_until_it_lapses(side: Side) -> None:
     client = KeyClient(side, "serial")
     tokens = {message: client.begin(message, at_once=3).fencing_token for message in "abc"}

@@ -18,7 +18,7 @@ from segmented.keys import lock_keys
 from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.locks.lease_state import LeaseState, trusted_until
 from segmented.locks.lock import LockClaim
-from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.models import Acquired, Held, Lost, Renewed
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.fixtures.stores import Side
 from tests.support.contract.bodies import let_lapse
@@ -37,22 +37,6 @@ class LeapingClock:
 
 
 # --- operations ---
-
-
-def test_a_lock_is_acquired_held_renewed_and_released(side: Side) -> None:
-    name = side.name("lock")
-    acquired = side.execute(op.AcquireLock(name, "h", 60_000))
-    assert isinstance(acquired, Acquired)
-    assert (acquired.ttl_ms, acquired.replay) == (60_000, False)
-    held = side.execute(op.AcquireLock(name, "other", 60_000))
-    assert isinstance(held, Held)
-    assert held.free_in_ms is not None
-    assert 30_000 < held.free_in_ms <= 60_000
-    assert side.execute(op.RenewLock(name, "other", 60_000)) == Lost()
-    assert side.execute(op.RenewLock(name, "h", 90_000)) == Renewed(90_000)
-    assert side.execute(op.ReleaseLock(name, "other")) == Lost()
-    assert side.execute(op.ReleaseLock(name, "h")) == Released()
-    assert isinstance(side.execute(op.AcquireLock(name, "other", 60_000)), Acquired)
 
 
 def test_e1_an_acquire_that_is_repeated_keeps_its_token_and_counts_its_life_anew(side: Side) -> None:

@@ -31,27 +31,6 @@ def left_ms(side: Side, name: str) -> int:
 # --- counting ---
 
 
-def test_an_owner_enters_twice_and_holds_until_both_have_left(side: Side) -> None:
-    name = side.name("lock")
-    enter(side, name, "a", "a1")
-    enter(side, name, "a", "a2")
-    assert isinstance(side.execute(op.AcquireReentrant(name, "b", "b1", LONG_MS)), Held)
-    assert side.execute(op.ReleaseReentrant(name, "a", "a1")) == Released()
-    assert isinstance(side.execute(op.AcquireReentrant(name, "b", "b1", LONG_MS)), Held)
-    assert side.execute(op.ReleaseReentrant(name, "a", "a2")) == Released()
-    enter(side, name, "b", "b1")
-
-
-def test_e1_an_acquire_that_is_sent_twice_counts_once(side: Side) -> None:
-    name = side.name("lock")
-    first = enter(side, name, "a", "a1")
-    again = enter(side, name, "a", "a1")
-    assert (first.replay, again.replay) == (False, True)
-    assert again.fencing_token == first.fencing_token
-    assert side.execute(op.ReleaseReentrant(name, "a", "a1")) == Released()
-    enter(side, name, "b", "b1")
-
-
 def test_a7_a_release_that_is_sent_twice_takes_one_off(side: Side) -> None:
     name = side.name("lock")
     enter(side, name, "a", "a1")

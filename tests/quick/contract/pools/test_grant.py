@@ -81,21 +81,6 @@ def test_a_segment_is_free_again_when_its_lease_has_lapsed_but_the_units_stay(sh
     assert isinstance(shop.grant("c"), SoldOut)
 
 
-def test_renewing_moves_the_lease_and_the_hold(shop: Shop) -> None:
-    shop.open(8, 1)
-    shop.granted("a", ttl_ms=60_000, hold_ms=60_000)
-    ends = []
-    for ttl_ms in (60_000, LONG_MS):
-        assert shop.renew("a", ttl_ms=ttl_ms) == Renewed(ttl_ms)
-        record = shop.record("a")
-        assert record is not None
-        ends.append(record.hold_until_ms or 0)
-    assert LONG_MS - 60_000 <= ends[1] - ends[0] <= LONG_MS
-    answer = shop.grant("b")
-    assert isinstance(answer, Busy)
-    assert LONG_MS - 60_000 < (answer.free_in_ms or 0) <= LONG_MS
-
-
 def test_renewing_never_shortens_the_hold(shop: Shop) -> None:
     shop.open(8, 1)
     shop.granted("a", hold_ms=60_000)
@@ -164,20 +149,6 @@ def test_holds_that_lapsed_together_with_their_leases_free_units_and_segments(sh
     assert shop.story()[3:] == [("expired", "a"), ("expired", "b"), ("reserved", "c")]
 
 
-def test_of_20_segments_with_1_unit_each_15_go_to_one_order_6_are_refused_and_5_sold(shop: Shop) -> None:
-    shop.open(20, 20)
-    assert shop.grant("more", 21) == SoldOut("more", 21, available=20, reserved=0, sequence=1)
-    shop.granted("cancelled", 15)
-    shop.cancel("cancelled")
-    assert shop.state().stock == (1,) * 20
-    assert len(shop.granted("fifteen", 15).parts) == 15
-    shop.confirm("fifteen")
-    assert shop.grant("six", 6) == SoldOut("six", 6, available=5, reserved=0, sequence=5)
-    assert len(shop.granted("five", 5).parts) == 5
-    shop.confirm("five")
-    assert shop.totals() == (0, 0, 20)
-
-
 def test_an_empty_segment_still_serves_any_order(shop: Shop) -> None:
     shop.open(4, 2)
     shop.granted("a", 2)
@@ -241,19 +212,6 @@ def test_another_holder_is_told_how_long_the_lease_lives(shop: Shop) -> None:
     assert 0 < answer.free_in_ms <= 60_000
     assert answer.describe() == "another holder works on it"
     assert shop.totals() == (5, 3, 0)
-
-
-@pytest.mark.parametrize("successor", ["h", "second"])
-def test_after_a_lease_lapses_another_holder_gets_its_units_and_a_higher_token(shop: Shop, successor: str) -> None:
-    shop.open(8, 2)
-    began_us = shop.now_us()
-    first = shop.granted("a", 3, holder_id="h")
-    shop.let_lease_lapse("a", "h")
-    second = shop.granted("a", 3, holder_id=successor)
-    assert (second.parts, second.sequence, second.replay) == (first.parts, 3, True)
-    shop.check_tokens(began_us, first.fencing_token, second.fencing_token)
-    assert shop.totals() == (5, 3, 0)
-    assert shop.story()[1:] == [("reserved", "a"), ("granted", "a")]
 
 
 def test_an_overslept_holder_cannot_cancel_what_its_successor_works_on(shop: Shop) -> None:

@@ -20,7 +20,6 @@ from segmented.models import (
     Renewed,
     Reserved,
     Restocked,
-    SoldOut,
     TooFew,
 )
 from segmented.models.assignments import Assignment
@@ -104,39 +103,6 @@ def test_free_units_are_split_evenly(shop: Shop) -> None:
     assert again.state == before == shop.state()
     shop.close()
     assert shop.resize(4).state.is_closed
-
-
-def test_sold_units_do_not_come_back(shop: Shop) -> None:
-    """And an order that fits is never refused, at any number."""
-    shop.open(100, 20)
-    left = 100
-    for index, count in enumerate((64, 7, 1, 33, 100, 2, 4_096, 20)):
-        shop.resize(count)
-        assert (shop.totals()[0], sum(shop.state().stock)) == (left, left), count
-        assert isinstance(shop.reserve(f"too large {index}", left + 1), SoldOut)
-        shop.reserved(f"o{index}", 10)
-        left -= 10
-        if index % 2:
-            shop.confirm(f"o{index}")
-    assert isinstance(shop.reserve("last", left), Reserved)
-    assert shop.totals() == (0, 60, 40)
-
-
-def test_units_of_a_segment_that_went_away_return_to_another(shop: Shop) -> None:
-    shop.open(8, 4)
-    granted = [shop.granted(order_id, 2) for order_id in "abcd"]
-    assert [grant.segment for grant in granted] == [0, 1, 2, 3]
-    shop.resize(3)
-    shop.cancel("d")
-    assert shop.state().stock == (2, 0, 0)
-    shop.resize(2)
-    shop.cancel("c")
-    assert sum(shop.state().stock) == 4
-    shop.resize(8)
-    shop.cancel("b")
-    shop.cancel("a")
-    assert shop.totals() == (8, 0, 0)
-    assert sum(shop.state().stock) == 8
 
 
 def test_holders_in_segments_that_go_away_renew_and_confirm_and_keep_others_out(shop: Shop) -> None:

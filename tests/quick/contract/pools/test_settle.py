@@ -1,15 +1,13 @@
 """How orders end: confirmed, cancelled, expired, undone, and in another epoch."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from segmented import protocol as op
 from segmented.errors import EpochEnded, OrderQueued, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
-from segmented.models import Busy, Decided, Order, OrderRecord, Reserved, Settled, Superseded
+from segmented.models import Busy, Decided, Order, OrderRecord, Reserved, Settled
 from segmented.models.submitted import Queued
 from segmented.plans import Plan, perform
 from segmented.stock import AsyncPool
@@ -93,33 +91,6 @@ def test_of_a_stock_that_was_written_to_from_outside_nothing_is_taken(plain_redi
     assert plain_redis_side.raw().keys(f"{shop.keys.lock}:*") == []
 
 
-ENDS = ("confirm", "cancel", "expire")
-STATE = {"confirm": "confirmed", "cancel": "cancelled", "expire": "expired"}
-
-
-def end_of(shop: Shop, end: str) -> Callable[[str], Settled | Superseded | None]:
-    ends: dict[str, Callable[[str], Settled | Superseded | None]] = {
-        "confirm": shop.confirm,
-        "cancel": shop.cancel,
-        "expire": shop.expire,
-    }
-    return ends[end]
-
-
-@pytest.mark.parametrize("first", ENDS)
-def test_the_first_wins_and_the_second_is_told_so(shop: Shop, first: str) -> None:
-    shop.open(8, 2)
-    shop.reserved("a", 3, hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    state = STATE[first]
-    settled = Settled("a", state, 3, 1, None, sequence=3, replay=False)  # type: ignore[arg-type]  # one of STATE
-    assert end_of(shop, first)("a") == settled
-    for end in ENDS:
-        assert end_of(shop, end)("a") == replace(settled, replay=True), end
-    assert shop.story() == [("opened", None), ("reserved", "a"), (state, "a")]
-    assert shop.totals() == ((5, 0, 3) if state == "confirmed" else (8, 0, 0))
-
-
 def test_a_lapsed_hold_under_a_living_lease_does_not_expire(shop: Shop) -> None:
     shop.open(8, 2)
     shop.reserved("lives")
@@ -160,24 +131,6 @@ def test_a_gated_pool_confirms_only_what_the_database_has_stored(shop: Shop) -> 
 
 def expire_many(shop: Shop, *order_ids: str, voided: bool = False) -> tuple[Settled | SegmentedError | None, ...]:
     return shop.side.execute(op.SettleMany(shop.sku, "expired", order_ids, voided))
-
-
-def test_a_batch_is_confirmed_in_one_step(shop: Shop) -> None:
-    """And cancelled in one, and its units return to their segments."""
-    shop.open(9, 3)
-    shop.reserve_many([Order("a", 2), Order("b", 1), Order("c", 3), Order("d", 3)])
-    assert shop.confirm_many("c", "a") == (
-        Settled("c", "confirmed", 3, 0, None, 3, replay=False),
-        Settled("a", "confirmed", 2, 1, None, 3, replay=False),
-    )
-    cancelled = shop.cancel_many("d", "b", "d")
-    assert [isinstance(answer, Settled) and answer.replay for answer in cancelled] == [False, False, True]
-    assert shop.state().stock == (0, 1, 3)
-    assert shop.totals() == (4, 0, 5)
-    story = [(entry.sequence, entry.kind, entry.order_id) for entry in shop.ledger(after=2)]
-    assert story == [(3, "confirmed", "c"), (3, "confirmed", "a"), (4, "cancelled", "d"), (4, "cancelled", "b")]
-    assert all(isinstance(answer, OrderUnknown) for answer in shop.confirm_many("x", "y", "x"))
-    assert shop.state().sequence == 4
 
 
 def test_every_order_of_a_batch_is_answered_in_its_place(shop: Shop) -> None:
@@ -224,21 +177,6 @@ def test_a_gated_pool_gives_back_only_what_was_voided(shop: Shop, end: str) -> N
     assert shop.totals() == (6, 3, 0)
     assert [getattr(answer, "state", None) for answer in settle("a", "b", voided=True)] == [end, end]
     assert shop.totals() == (9, 0, 0)
-
-
-def test_a_gated_pool_confirms_only_what_was_stored(shop: Shop) -> None:
-    shop.open(9, 3, gated=True)
-    shop.reserve_many([Order("a", 2), Order("b", 1)])
-    refused, unknown, again = shop.confirm_many("a", "nobody", "a")
-    assert isinstance(refused, PoolGated)
-    assert isinstance(again, PoolGated)
-    assert str(refused) == (
-        f"pool '{shop.sku}' is gated: its order database must store order 'a' first; use Pool(store, sku, gate=gate)"
-    )
-    assert isinstance(unknown, OrderUnknown)
-    assert (shop.totals(), len(shop.ledger())) == ((6, 3, 0), 3)
-    assert [getattr(answer, "state", None) for answer in shop.confirm_many("a", "b", stored=True)] == ["confirmed"] * 2
-    assert shop.totals() == (6, 0, 3)
 
 
 def test_the_limit_bounds_a_step_and_the_answer_says_whether_more_are_due(shop: Shop) -> None:
@@ -327,25 +265,6 @@ def test_an_order_that_is_decided_after_it_was_named_as_due_is_left_out(shop: Sh
 def undo(shop: Shop, *order_ids: str) -> list[str | None]:
     answers = shop.side.execute(op.SettleMany(shop.sku, "cancelled", order_ids, unheard=True))
     return [getattr(answer, "state", None) for answer in answers]
-
-
-def test_an_undone_order_is_cancelled_and_can_be_reserved_again_with_any_content(shop: Shop) -> None:
-    shop.open(9, 3)
-    shop.reserved("a", 4)
-    assert undo(shop, "a", "a") == ["cancelled", "cancelled"]
-    assert shop.cancel("a") == Settled("a", "cancelled", 4, 1, None, 3, replay=True)
-    again = shop.reserved("a", 2)
-    assert (again.quantity, again.sequence, again.replay) == (2, 4, False)
-    assert shop.reserved("a", 2).replay
-    assert shop.confirm("a").quantity == 2
-    assert shop.totals() == (7, 0, 2)
-    assert shop.story() == [
-        ("opened", None),
-        ("reserved", "a"),
-        ("cancelled", "a"),
-        ("reserved", "a"),
-        ("confirmed", "a"),
-    ]
 
 
 def test_an_undone_order_is_submitted_to_workers_as_if_for_the_first_time(shop: Shop) -> None:
