@@ -235,6 +235,18 @@ def test_orders_of_a_lost_message_count_from_the_kill_after_what_came_before_it(
     assert (found.orders, found.max_s) == (1, 1.5)
 
 
+def test_a_lost_message_is_hit_by_the_first_kill_after_all_before_it_were_taken() -> None:
+    messages = MessageTracker(3)
+    messages.feed(0, ["p 10 A 1", "p 15 B 2", "p 20 C 3"])
+    messages.feed(1, ["r 1000 B", "b 1001 B 2", "d 1002 B"])
+    messages.kill(1, 2_000)  # A, which came before C, was still queued
+    messages.feed(2, ["r 3000 A", "b 3001 A 1", "d 3002 A"])
+    messages.kill(2, 4_000_000_000)
+    assert messages.lost([]) == 1
+    found = messages.recovery([0, 1, 1, 5_500_000], 0)
+    assert (found.orders, found.max_s) == (1, 1.5)
+
+
 def test_a_busy_worker_is_killed_a_moment_after_enough_orders_and_no_other() -> None:
     schedule = KillSchedule(2, 1_000, random.Random(1))  # one each 300 orders
     workers = {1: WorkerState(is_ready=True), 2: WorkerState(is_ready=True, begun={"A"}), 3: WorkerState(begun={"B"})}

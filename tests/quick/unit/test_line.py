@@ -31,6 +31,12 @@ class Waiters:
         return place
 
 
+def test_a_message_to_an_empty_line_is_nobodys() -> None:
+    waiters = Waiters()
+    waiters.line.signal()
+    assert waiters.line.next_step(waiters.parked("a"), 1.0, inf) == inf
+
+
 def test_a_message_during_the_heads_own_try_makes_it_try_again() -> None:
     waiters = Waiters()
     a = waiters.join("a")

@@ -86,6 +86,15 @@ def test_of_several_pools_each_that_does_not_balance_has_its_line() -> None:
     assert unbalanced([Book(mug, None)]) == ""
 
 
+@pytest.mark.parametrize(("orders", "last"), [(10, "lost: order o9"), (11, "and 1 more")])
+def test_ten_faults_of_a_pool_are_named_and_the_rest_counted(orders: int, last: str) -> None:
+    pool, store = a_pool(orders=orders)
+    store.tamper = without_records
+    found = Book(pool, None).faults()
+    assert len(found) == orders
+    assert found[-1].startswith(last)
+
+
 def test_the_order_database_may_lead_its_pool_by_what_is_reserved_and_never_lags(
     sqlite_url: str, open_gate: Callable[..., Gate]
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from segmented import MemoryStore
+from segmented.clock import ManualClock
 from segmented.dedup import Dedup, EffectUnknown
 from segmented.errors import InvalidInput
 from segmented.models.dedup import Freed
@@ -28,6 +29,17 @@ def test_an_error_in_the_call_makes_the_key_unknown_at_once(side: Side) -> None:
         with pytest.raises(EffectUnknown):
             calls.call("a", work)
     assert work.done == 0
+
+
+def test_a_call_does_not_wait_for_what_only_a_human_can_end() -> None:
+    clock = ManualClock(auto=True)
+    dedup = Dedup(MemoryStore(clock=clock), "n", on_crash="unknown")
+    with pytest.raises(Refused):
+        dedup.call("a", raising(Refused()))
+    before = clock.now()
+    with pytest.raises(EffectUnknown):
+        dedup.call("a", Work(), timeout=60)
+    assert clock.now() == before
 
 
 def test_a_call_that_abandons_its_run_leaves_the_key_free(side: Side) -> None:
