@@ -33,6 +33,7 @@ from segmented.errors import AcquireTimeout, LeaseLost, WrongKind
 from segmented.keys import polling_channel
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.handle import DEFAULT_TTL, Acquiring
+from segmented.locks.hints import Hinted
 from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_sync
@@ -102,7 +103,7 @@ def _has_expired(name: str, value: str, wall_clock: Clock) -> bool:
     return float(value) <= wall_clock.now()
 
 
-class _LeaseState(StaysInItsProcess):
+class _LeaseState(Hinted, StaysInItsProcess):
     """The state that the sync and async leases share: a time on the client's own wall clock."""
 
     def __init__(self, name: str, expires_at: float, wall_clock: Clock) -> None:
@@ -156,7 +157,7 @@ class _LeaseState(StaysInItsProcess):
         return f"<{type(self).__name__} {self.name!r} {state} ({LABEL})>"
 
 
-class _Handle:
+class _Handle(Hinted):
     """The name, time to live and wall clock of a lock."""
 
     def __init__(self, name: str, *, ttl: Duration, wall_clock: Clock | None) -> None:

@@ -24,6 +24,7 @@ from segmented.errors import (
 from segmented.locks.blocks import Blocks
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Entered
+from segmented.locks.hints import Hinted
 from segmented.locks.keeper import async_release_later, release_later
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_manners import RefusesOtherWith
@@ -124,7 +125,7 @@ def _given_back(claim: Claim) -> Plan[StoreError | None]:
     return None
 
 
-class Handle:
+class Handle(Hinted):
     """The name, time to live and renewal of a lock."""
 
     _on_lost: Callable[[], None] | None = None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from segmented import events
 from segmented.errors import LeaseLost, SegmentedError, StockError, StoreUnavailable
+from segmented.locks.hints import Hinted
 from segmented.locks.lease_manners import StaysInItsProcess
 from segmented.models import Acquired, Lost, Released, Renewed
 from segmented.plans import Batch, Now, Plan, perform
@@ -61,7 +62,7 @@ class Renewal:
     seconds_max: float
 
 
-class LeaseState(StaysInItsProcess):
+class LeaseState(Hinted, StaysInItsProcess):
     """The holder, the name and the end of a lease. `acquire` creates it; it is usable in the process that acquired it.
 
     `name` and `holder_id` are texts. Another process needs only these two to take over the lease of a `Lock` with its

@@ -43,6 +43,7 @@ from segmented.locks.dropped import LapsesWhenDropped
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
+from segmented.locks.hints import Hinted
 from segmented.locks.keeper import async_keeper, async_release_later, release_later, thread_keeper
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, LeaseState, Renewal, trusted_until
@@ -73,7 +74,7 @@ class Part(LeaseState):
         self.fencing_token = acquired.fencing_token
 
 
-class MultiLeaseState(StaysInItsProcess):
+class MultiLeaseState(Hinted, StaysInItsProcess):
     """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
 
     def __init__(self, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal, clock: Clock) -> None:
@@ -277,7 +278,7 @@ class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, LapsesWhenDropped)
 OutcomeT = TypeVar("OutcomeT")
 
 
-class _Names:
+class _Names(Hinted):
     """The ordered names, time to live and renewal of a multi-lock."""
 
     def __init__(self, names: Iterable[str], *, ttl: Duration, renew: bool, renew_max: Duration) -> None:

@@ -29,6 +29,7 @@ from segmented.errors import AcquireTimeout
 from segmented.keys import read_write_keys
 from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
+from segmented.locks.hints import Hinted, hinted
 from segmented.protocol.read_write import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 if TYPE_CHECKING:
@@ -159,7 +160,8 @@ class AsyncWriteLock(_AsyncSide):
         return write_claim(self.name, self.ttl_ms, None)
 
 
-class AsyncReadWriteLock:
+@hinted
+class AsyncReadWriteLock(Hinted):
     """A lock by name for many readers or one writer, for asyncio: `lock.read.acquire()`, `lock.write.acquire()`."""
 
     def __init__(
@@ -225,7 +227,8 @@ class WriteLock(_Side):
         return write_claim(self.name, self.ttl_ms, None)
 
 
-class ReadWriteLock:
+@hinted
+class ReadWriteLock(Hinted):
     """A lock by name for many readers or one writer, for threads: `lock.read.acquire()`, `lock.write.acquire()`."""
 
     def __init__(

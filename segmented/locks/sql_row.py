@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.clock import Clock, Duration, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
+from segmented.locks.hints import Hinted
 from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.locks.sql_table import checked_row_name, rows_of
 
@@ -57,7 +58,7 @@ class HeldRow:
     """Higher than the token of every holder that committed; durable only once this transaction commits."""
 
 
-class AsyncSqlRowLock:
+class AsyncSqlRowLock(Hinted):
     """A lock by name for the rest of a transaction, for asyncio: PostgreSQL, MariaDB, MySQL.
 
     The transaction is the holder: a repeat in it succeeds at once, with a higher token. The connection must be in a
@@ -150,7 +151,7 @@ def _require_transaction(connection: Connection) -> None:
 # --- For threads: written by `make sync` from the classes above. ---
 
 
-class SqlRowLock:
+class SqlRowLock(Hinted):
     """A lock by name for the rest of a transaction, for threads: PostgreSQL, MariaDB, MySQL.
 
     The transaction is the holder: a repeat in it succeeds at once, with a higher token. The connection must be in a

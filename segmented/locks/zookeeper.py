@@ -27,6 +27,7 @@ from segmented.imports import needs
 from segmented.locks.dropped import WarnsWhenDropped, unreleased
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout
 from segmented.locks.handle import Acquiring
+from segmented.locks.hints import Hinted, hinted
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.zookeeper_paths import checked_root, lock_path
 from segmented.process import THIS
@@ -55,7 +56,7 @@ def _session_of(client: object) -> Session:
     return session_of(client)
 
 
-class ZooKeeperLeaseState(StaysInItsProcess, WarnsWhenDropped):
+class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped):
     """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
 
     has_ended = True
@@ -254,7 +255,8 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
 DEFAULT_ROOT: Final = "/segmented/locks"
 
 
-class _Handle:
+@hinted
+class _Handle(Hinted):
     """The name and the path of a lock. It keeps nothing about a holder, so threads and tasks may share a handle."""
 
     def __init__(self, client: KazooClient, name: str, *, root: str = DEFAULT_ROOT) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from segmented import protocol as op
 from segmented.errors import ChangeGated, InvalidInput, PoolGated, PoolNotGated, SegmentedError, StoreUnavailable
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
+from segmented.locks.hints import hinted
 from segmented.locks.keeper import async_release_later
 from segmented.models import Assignment, Granted, Order, Settled, checked_id
 from segmented.plans import Plan, run_async
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from segmented.stock.sold import Sold
 
 
+@hinted
 class AsyncPool:
     """The stock of one sku, split over segments with one lock each.
 

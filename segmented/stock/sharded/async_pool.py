@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
+from segmented.locks.hints import hinted
 from segmented.models import Assignment, checked_id
 from segmented.plans import async_run_owed, run_async
 from segmented.plans.store_kinds import checked_async, checked_gate
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from segmented.stock.sold import Sold
 
 
+@hinted
 class AsyncShardedPool:
     """The stock of one sku, split over several hash slots, so that the masters of a cluster share its load.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
+from segmented.locks.hints import hinted
 from segmented.models import Assignment, checked_id
 from segmented.plans import run_owed, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from segmented.stock.sold import Sold
 
 
+@hinted
 class ShardedPool:
     """The stock of one sku, split over several hash slots, so that the masters of a cluster share its load.
 

@@ -14,7 +14,7 @@ from redis.sentinel import Sentinel
 from sqlalchemy import create_engine
 from valkey import asyncio as valkey_asyncio
 
-from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore
+from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks
 from segmented.clock import ManualClock
 from segmented.dedup import SqlRecords
 from segmented.locks import (
@@ -39,6 +39,45 @@ from segmented.stores.memory.model import Engine, MemoryModel
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
 from tests.support.reference import python_page
+
+
+LOCKS: Final[list[Any]] = [
+    getattr(locks, f"{prefix}{name}")
+    for name in (*(f"{kind}Lock" for kind in ("", "Fair", "GetSet", "Multi", "Quorum", "Reentrant")), "Semaphore")
+    for prefix in ("", "Async")
+]
+WITHOUT_STORE: Final[list[Any]] = [
+    getattr(locks, f"{prefix}{name}Lock") for name in ("SqlRow", "ZooKeeper") for prefix in ("", "Async")
+]
+
+
+@pytest.mark.parametrize("kind", [*LOCKS, *WITHOUT_STORE, ReadWriteLock, AsyncReadWriteLock, Pool, AsyncPool])
+def test_an_option_of_another_library_is_answered(kind: Any) -> None:  # noqa: ANN401  # of any kind
+    with pytest.raises(InvalidInput, match=rf"^{kind.__name__}\(\) has no timeout: the time to live is ttl=seconds"):
+        kind(None, "x", timeout=3)
+    with pytest.raises(InvalidInput, match=rf"^{kind.__name__}\(\) takes its options by name"):
+        kind(None, "x", *range(9))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        kind(None, "x", nonsense=1)
+
+
+@pytest.mark.parametrize("kind", [*LOCKS, *WITHOUT_STORE])
+def test_a_method_or_its_argument_of_another_library_is_answered(kind: Any) -> None:  # noqa: ANN401  # of any kind
+    lock = object.__new__(kind)
+    for named in ({"blocking": False}, {"blocking_timeout": 5}, {"blocking": True, "timeout": 5}):
+        with pytest.raises(InvalidInput, match=r"\.acquire\(\) has no blocking.*: use try_acquire\(\)"):
+            lock.acquire(**named)
+    for name in ("tryLock", "extend", "forceUnlock"):
+        with pytest.raises(AttributeError, match=f"^{kind.__name__} has no '{name}': "):
+            getattr(lock, name)
+    with pytest.raises(AttributeError, match="object has no attribute 'nonsense'"):
+        _ = lock.nonsense
+
+
+def test_a_lease_answers_a_method_of_another_library() -> None:
+    lease: Any = Lock(MemoryStore(), "a").acquire()
+    with pytest.raises(AttributeError, match=r"^Lease has no 'extend': lease\.renew\(ttl=seconds\)"):
+        lease.extend()
 
 
 def test_the_page_is_what_the_docstrings_say() -> None:
