@@ -26,7 +26,7 @@ MOST: Final = {
     "lines of bench": 23_000,
     "lines of tests": 108_000,
     "files of segmented and bench": 720,
-    "words of docs, written by hand": 72_500,
+    "words of docs, written by hand": 70_000,
     "public names at the top": 44,
 }
 """The most of each. A change that needs more takes something away, or raises the number here and says why."""
