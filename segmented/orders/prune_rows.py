@@ -173,7 +173,8 @@ class PruneRows:
     def sizes(self) -> dict[str, int]:
         """Return the bytes of both tables with their indexes; empty on other databases than PostgreSQL."""
         size = text(
-            "SELECT relname, pg_total_relation_size(oid) FROM pg_class WHERE oid IN (to_regclass(:a), to_regclass(:b))"
+            "SELECT relname, pg_total_relation_size(oid) FROM pg_class "
+            "WHERE oid IN (to_regclass(:a), to_regclass(:b)) ORDER BY relname"
         )
 
         def work(connection: Connection) -> dict[str, int]:
