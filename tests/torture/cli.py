@@ -19,6 +19,7 @@ from tests.torture.locks.run import torture_locks
 from tests.torture.orders.mixed import MixOptions, torture_mixed
 from tests.torture.orders.options import QUICK_SHARE, OrdersOptions
 from tests.torture.orders.run import torture_orders
+from tests.torture.segments import SegmentsOptions, torture_segments
 
 AT_ACCEPTANCE: Final = "at acceptance"
 torture = typer.Typer(no_args_is_help=True, help="Inject faults, and check that the guarantees hold.")
@@ -165,4 +166,25 @@ def durability(
     results = torture_durability(options, display_on(console))
     if page is not None:
         files.write_whole(page, "\n".join(render(results.as_json())))
+    finish(results, console, json)
+
+
+@torture.command()
+def segments(
+    *,
+    seconds: Annotated[float, typer.Option(help="Duration of the fault injection.", metavar="S")] = 60.0,
+    processes: Annotated[int, typer.Option(help="Number of buying processes.", metavar="N")] = 8,
+    threads: Annotated[int, typer.Option(help="Threads per process.", metavar="N")] = 4,
+    segments: Annotated[int, typer.Option(help="Segments of the pool.", metavar="K")] = 4,
+    seed: Annotated[int, typer.Option(help="Random seed of the faults.", metavar="N")] = 1,
+    json: JsonOption = None,
+) -> None:
+    """Measure how long a free segment stays unused beside a waiting buyer, while others are killed and paused.
+
+    A sampler reads the raw keys of the pool. Exit code 0 if the pool's audit is clean; the time is a figure.
+    """
+    options = SegmentsOptions(seconds=seconds, processes=processes, threads=threads, segments=segments, seed=seed)
+    check_writable(json)
+    console = console_beside(json)
+    results = torture_segments(options, display_on(console))
     finish(results, console, json)

@@ -40,7 +40,6 @@ from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
 from tests.support.reference import python_page
 
-
 LOCKS: Final[list[Any]] = [
     getattr(locks, f"{prefix}{name}")
     for name in (*(f"{kind}Lock" for kind in ("", "Fair", "GetSet", "Multi", "Quorum", "Reentrant")), "Semaphore")
