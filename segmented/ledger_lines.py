@@ -16,7 +16,7 @@ from segmented.models.orders import OrderRecord, OrderState, ended_as
 from segmented.models.pools import LedgerEntry, LedgerStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from segmented.models import Part
 
@@ -168,17 +168,19 @@ def record_text(record: OrderRecord) -> str:
     return "\t".join(fields).rstrip("\t")
 
 
-def parse_record(order_id: str, raw: str, *, hold_until_ms: int | None = None) -> OrderRecord | None:
+def parse_record(
+    order_id: str, raw: str, *, hold_until_ms: int | None = None, states: Mapping[str, OrderState] = STATES
+) -> OrderRecord | None:
     """Parse the text that `record_text` returns; return None for a text that no script could have written."""
     fields = raw.split("\t")
-    if not 4 <= len(fields) <= 10 or fields[0] not in STATES:  # noqa: PLR2004  # the fields of a record
+    if not 4 <= len(fields) <= 10 or fields[0] not in states:  # noqa: PLR2004  # the fields of a record
         return None
     state, quantity, segment, sequence, parts, customer, asked, holder, fence, home = (*fields, *[""] * 6)[:10]
     try:
         number, units = int(segment) if segment else None, int(quantity)
         return OrderRecord(
             order_id=order_id,
-            state=ended_as(STATES[state], units, number),
+            state=ended_as(states[state], units, number),
             quantity=units,
             segment=-1 if number is None else number,
             parts=parse_parts(parts, segment=number, quantity=units),

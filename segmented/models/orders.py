@@ -268,6 +268,11 @@ class OrderRecord:
     cart_home: str | None = None
     """For an order pinned by a cart, the sku whose pool keeps the cart's record."""
 
+    @property
+    def order(self) -> Order:
+        """The order as it was asked for."""
+        return Order(self.order_id, self.asked, self.customer_id)
+
     def is_of(self, order: Order) -> bool:
         """Return whether the record has the content of `order`; the same id with other content is an error."""
         return (self.asked, self.customer_id) == (order.quantity, order.customer_id)

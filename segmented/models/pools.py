@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 MendedKind = Literal["order", "change"]
 """An order's record with its hold, or the note of a restock or withdrawal."""
 NumberKind = Literal["total", "segment", "customer"]
-ScannedKey = Literal["orders", "holds", "customers"]
-ScannedCarts = Literal["carts", "unfinished"]
+ScannedKey = Literal["orders", "holds", "customers", "changes", "carts", "unfinished"]
 
 
 @dataclass(frozen=True, order=True, slots=True)

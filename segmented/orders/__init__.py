@@ -8,8 +8,11 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.orders.async_gate import AsyncGate as AsyncGate
-    from segmented.orders.auditing import BothReport as BothReport, audit_both as audit_both
-    from segmented.orders.differences import Difference as Difference
+    from segmented.orders.auditing import (
+        BothReport as BothReport,
+        Difference as Difference,
+        audit_both as audit_both,
+    )
     from segmented.orders.engine import connect as connect
     from segmented.orders.envelope_report import EnvelopeReport as EnvelopeReport
     from segmented.orders.envelopes import take_envelope as take_envelope
@@ -29,8 +32,7 @@ if TYPE_CHECKING:
 LATE: Final = from_modules(
     {
         "segmented.orders.async_gate": "AsyncGate",
-        "segmented.orders.auditing": "BothReport audit_both",
-        "segmented.orders.differences": "Difference",
+        "segmented.orders.auditing": "BothReport Difference audit_both",
         "segmented.orders.engine": "connect",
         "segmented.orders.envelope_report": "EnvelopeReport",
         "segmented.orders.envelopes": "take_envelope",

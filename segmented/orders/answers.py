@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from segmented.orders.tables import VOID
+
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from segmented.models import OrderState
 
 
 State = Literal["begun", "done", "undone"]
@@ -124,6 +128,13 @@ class OrderRow:
     """Time by the database's clock, in UTC."""
     reason: str | None = None
     """Why a step declined the order."""
+
+
+def stored_as(state: str, segment: int | None) -> OrderState:
+    """Return how an order with this row has ended. A void order has no segment, unless all of it was returned."""
+    if state != VOID:
+        return "confirmed"
+    return "cancelled" if segment is None else "returned"
 
 
 @dataclass(frozen=True, slots=True)

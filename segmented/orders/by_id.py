@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import OrderUnknown, PoolDiverged, PoolGated
-from segmented.models import Order, Reserved, Superseded
+from segmented.models import Reserved, Superseded
 from segmented.orders import answers
 from segmented.orders.decided import settled_by
 from segmented.orders.sale import REBUILDS_MAX, cancel_order, expire, gated, record_of, stored, tell_pool
@@ -36,7 +36,7 @@ def finish_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str 
             with suppress(PoolGated):  # it was reserved since its record was read: read that again
                 return _told(pool, gate, op.Confirm(pool.sku, order_id, holder_id))
             continue
-        order = Order(order_id, record.asked, record.customer_id)
+        order = record.order
         taken = Reserved(order_id, record.quantity, record.segment, record.parts, epoch, record.sequence, replay=True)
         decided = stored(pool, gate, order, taken, fence=None)
         if not isinstance(decided, answers.EpochChanged) or pool.epoch(at_least=decided.epoch) == epoch:
@@ -53,7 +53,7 @@ def cancel_by_id(pool: Pool, gate: OrderDatabase, order_id: str, holder_id: str 
         if record is not None:
             if holder_id is not None and record.state == "reserved" and record.holder_id != holder_id:
                 return Superseded(order_id, record.fencing_token or 0)
-            return cancel_order(pool, gate, Order(order_id, record.asked, record.customer_id))
+            return cancel_order(pool, gate, record.order)
         known = decision_on(gate, pool, order_id)
         if known is not None:
             return known

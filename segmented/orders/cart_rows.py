@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch
     from segmented.models import Cart
     from segmented.orders.answers import ConfirmAnswer
+    from segmented.orders.rows import Run
     from segmented.orders.standing import Claim
     from segmented.orders.statements import Statements
-    from segmented.orders.transfers import Run
 
     Answers = tuple[ConfirmAnswer | OrderMismatch, ...]
 

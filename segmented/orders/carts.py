@@ -23,7 +23,7 @@ from segmented.errors import (
 from segmented.models import Order
 from segmented.orders.answers import Confirmed, EpochChanged, Voided
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
-from segmented.orders.standing import Claim
+from segmented.orders.standing import claim_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from segmented.models import Cart, CartFate, Settled
     from segmented.orders.answers import ConfirmAnswer
     from segmented.orders.database import OrderDatabase
+    from segmented.orders.standing import Claim
     from segmented.stock import Pool
 
 
@@ -44,13 +45,11 @@ def sell_cart(pools: Sequence[Pool], gate: OrderDatabase, cart: Cart) -> CartFat
     for _ in range(REBUILDS_MAX):
         claims: list[Claim] = []
         is_expired = False
-        for pool, (sku, quantity) in zip(pools, cart.lines, strict=True):
+        for pool, (sku, _) in zip(pools, cart.lines, strict=True):
             epoch, record = pool.epoch(), record_of(pool, gate, cart.order_id)
             is_expired |= record is not None and record.state == "expired"
             if record is not None and record.state in {"reserved", "confirmed"}:
-                order = Order(cart.order_id, record.quantity, cart.customer_id)
-                asked = quantity if record.quantity != quantity else None  # it was changed since
-                claims.append(Claim(order, sku, record.segment, epoch, None, asked, record.sequence))
+                claims.append(claim_of_record(sku, record, epoch))
         if len(claims) < len(pools):
             return _not_sold(pools, gate, cart, is_expired=is_expired)
         refused = [

@@ -102,7 +102,8 @@ def resize_gated(pool: Pool, gate: OrderDatabase, segments: int) -> Resized:
 
     def resize(state: PoolState) -> Resized:
         _refuse(pool.sku, change, gate.stocking.add_segments(pool.sku, segments, epoch=state.epoch))
-        return when_verified(pool, gate, lambda: pool.plain.resize(segments, stored=True))  # the rows outlive the epoch
+        operation = op.Resize(pool.sku, segments)  # in no epoch: the rows outlive each
+        return when_verified(pool, gate, lambda: pool.store.execute(operation))
 
     return _in_one_epoch(pool, gate, change, resize)
 

@@ -28,9 +28,8 @@ from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
 from segmented.orders.cart_rows import CartRows
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany, StoreWith
-from segmented.orders.dialects import STATEMENTS
 from segmented.orders.edge import is_worth_repeating, translated
-from segmented.orders.engine import GUARDED, connect, shown
+from segmented.orders.engine import GUARDED, STATEMENTS, connect, shown
 from segmented.orders.ledger import LedgerRows
 from segmented.orders.outcome_rows import OutcomeRows
 from segmented.orders.prune_rows import PruneRows

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.models import Settled
+from segmented.orders.answers import stored_as
 from segmented.orders.forgetting import may_have_forgotten
 from segmented.orders.standing import check_same
 from segmented.orders.tables import CONFIRMED, VOID
@@ -15,7 +16,7 @@ from segmented.orders.verifying import when_verified
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from segmented.models import Order, OrderState
+    from segmented.models import Order
     from segmented.orders.answers import OrderRow
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
@@ -70,13 +71,6 @@ def settled_by(row: OrderRow) -> Settled:
     state = stored_as(row.state, row.segment)
     quantity = 0 if state == "returned" else row.quantity
     return Settled(row.order_id, state, quantity, row.segment or 0, row.fence, 0, replay=True)
-
-
-def stored_as(state: str, segment: int | None) -> OrderState:
-    """Return how an order with this row has ended. A void order has no segment, unless all of it was returned."""
-    if state != VOID:
-        return "confirmed"
-    return "cancelled" if segment is None else "returned"
 
 
 def ended_before(pool: Pool, gate: OrderDatabase, order: Order, epoch: int) -> Settled | None:

@@ -24,9 +24,10 @@ from segmented.orders.edge import is_away
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from segmented.clock import Duration
+    from segmented.orders.statements import Statements
 
 DRIVERS: Final = {
     "postgresql": postgresql.DRIVER,
@@ -38,6 +39,13 @@ DRIVERS: Final = {
     "mariadb": mysql.DRIVER,
     "mariadb+pymysql": mysql.DRIVER,
 }
+STATEMENTS: Final[dict[str, Callable[[], Statements]]] = {
+    "postgresql": postgresql.PostgresStatements,
+    "sqlite": sqlite.SqliteStatements,
+    "mysql": mysql.MySqlStatements,
+    "mariadb": mysql.MySqlStatements,
+}
+"""Each database's own statements, by the name of SQLAlchemy's dialect."""
 PACKAGES: Final = {postgresql.DRIVER: "psycopg", mysql.DRIVER: "pymysql"}
 """The optional packages of the drivers."""
 CONNECT_TIMEOUT_MIN: Final = 2

@@ -178,7 +178,8 @@ def _limits(pool: Pool, gate: OrderDatabase, grace: float) -> _Limits:
 def _pages(pool: Pool) -> Iterator[tuple[Inspected, ...]]:
     cursor = -1
     while cursor != 0:
-        cursor, ids = pool.store.execute(op.ScanIds(pool.sku, "orders", max(cursor, 0)))
+        cursor, found = pool.store.execute(op.ScanKey(pool.sku, "orders", max(cursor, 0)))
+        ids = tuple(dict(found))
         for first in range(0, len(ids), PAGE):
             yield pool.store.execute(op.InspectOrders(pool.sku, ids[first : first + PAGE]))
 

@@ -15,6 +15,7 @@ from segmented.ledger_lines import entries_of, parts_text
 from segmented.models import EntryKind
 from segmented.orders.postgresql import given_rows
 from segmented.orders.reading import in_utc
+from segmented.orders.rows import Rows
 from segmented.orders.statements import given
 from segmented.orders.tables import ledger
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from segmented.models import LedgerEntry
     from segmented.models.pools import LedgerStep
-    from segmented.orders.stocking import Run
+    from segmented.orders.rows import Run
 
 KINDS: Final = frozenset(get_args(EntryKind))
 ROWS_MAX: Final = 1_000
@@ -91,14 +92,13 @@ class LastRow:
         return self.epoch, self.sequence
 
 
-class LedgerRows:
-    """The table of relayed ledgers. Created by a gate."""
+class LedgerRows(Rows):
+    """The table of relayed ledgers."""
 
     def __init__(self, dialect: str, begin: str, run: Run) -> None:
         """Create for a database with this dialect and statement that opens a transaction."""
         self._insert = _insert_missing(dialect).execution_options(preserve_rowcount=True)
-        self._begin = begin
-        self._run = run
+        super().__init__(begin, run)
 
     def last(self, sku: str, shard: int) -> LastRow | None:
         """Read the last row of a shard."""
@@ -136,15 +136,13 @@ class LedgerRows:
         rows = [_row(sku, shard, line, entry) for line, entry in _entries(steps)]
 
         def work(connection: Connection) -> int:
-            connection.exec_driver_sql(self._begin)
             left, count = iter(rows), 0
             while page := list(islice(left, ROWS_MAX)):
                 values = _as_arrays(page) if connection.dialect.name == "postgresql" else page
                 count += connection.execute(self._insert, values).rowcount
-            connection.commit()
             return count
 
-        return self._run(work) if rows else 0
+        return self._write(work) if rows else 0
 
     def mark_lost(self, sku: str, shard: int, epoch: int) -> int:
         """Mark the rows of earlier epochs that the pool had lost when it was thawed into this one, if it was."""
@@ -156,12 +154,9 @@ class LedgerRows:
             if kept is None:
                 return 0
             given_kept = {"kept_epoch": int(kept[1]), "kept_sequence": int(kept[2])}
-            connection.exec_driver_sql(self._begin)
-            count = connection.execute(_MARK_LOST, values | given_kept).rowcount
-            connection.commit()
-            return count
+            return connection.execute(_MARK_LOST, values | given_kept).rowcount
 
-        return self._run(work)
+        return self._write(work)
 
 
 def _insert_missing(dialect: str) -> Insert:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 from alembic import command
 from alembic.config import Config
 
-from segmented.orders.dialects import STATEMENTS
 from segmented.orders.edge import translated
-from segmented.orders.engine import shown
+from segmented.orders.engine import STATEMENTS, shown
 from segmented.orders.versions import HEAD, create_missing, known_revision
 from segmented.process import Guard
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from sqlalchemy import and_, exists, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from segmented.orders.tables import CONFIRMED, VOID, behind, ledger, orders, outcomes
+from segmented.orders.answers import stored_as
+from segmented.orders.tables import CONFIRMED, behind, ledger, orders, outcomes
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from segmented.orders.return_rows import Run
+    from segmented.orders.rows import Run
 
 ENDS: Final = ("confirmed", "cancelled", "expired", "refused", "returned")
 """Kinds of changes that end an order."""
@@ -119,7 +120,7 @@ class OutcomeRows:
                 (
                     replace(place, caught_up=found.order_id),
                     found.order_id,
-                    "declined" if found.reason else _stored_as(found.state, found.segment),
+                    "declined" if found.reason else stored_as(found.state, found.segment),
                     found.reason or "",
                 )
                 for found in connection.execute(chosen)
@@ -138,10 +139,3 @@ def _outcome(kind: str, note: str | None, stored: str | None, reason: str | None
     if kind == "cancelled" and reason:
         return "declined", reason
     return kind, (note or "").partition(" ")[2] if kind == "returned" else ""
-
-
-def _stored_as(state: str, segment: int | None) -> str:
-    """Return how an order with this row has ended."""
-    if state != VOID:
-        return state
-    return "cancelled" if segment is None else "returned"

@@ -14,6 +14,7 @@ from sqlalchemy import and_, delete, func, or_, select, text, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from segmented.orders.reading import in_utc
+from segmented.orders.rows import Rows
 from segmented.orders.tables import CONFIRMED, behind, ledger, orders
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Insert, Select
 
-    from segmented.orders.stocking import Run
 
 PAGE: Final = 1_000
 PRUNED_ID: Final = "\tpruned"
@@ -41,12 +41,8 @@ class OldRow:
     created_at: datetime
 
 
-class PruneRows:
-    """Deletes old rows. Created by a gate."""
-
-    def __init__(self, begin: str, run: Run) -> None:
-        """Create with the database's statement that opens a transaction."""
-        self._begin, self._run = begin, run
+class PruneRows(Rows):
+    """Deletes old rows."""
 
     def names(self) -> Iterator[str]:
         """Read the skus and shards that have orders, one after the other: the whole index would take too long."""
@@ -75,17 +71,15 @@ class PruneRows:
         )
 
         def work(connection: Connection) -> tuple[int, int]:
-            connection.exec_driver_sql(self._begin)
             found = connection.execute(chosen.with_for_update()).all()
             gone = [row.order_id for row in found]  # others may have come back since they were read
             connection.execute(delete(orders).where(orders.c.sku == sku, orders.c.order_id.in_(gone)))
             units = sum(row.quantity for row in found if row.state == CONFIRMED)
             if units:
                 connection.execute(_add_pruned(connection.dialect.name, sku, units))
-            connection.commit()
             return len(found), units
 
-        return self._run(work)
+        return self._write(work)
 
     def units(self, sku: str) -> int:
         """Return the sold units of all orders of a sku that were deleted."""
@@ -114,7 +108,6 @@ class PruneRows:
         first = select(ledger.c.epoch, ledger.c.sequence, ledger.c.changed_at).where(*of_it).order_by(*_FIRST)
 
         def work(connection: Connection) -> int:
-            connection.exec_driver_sql(self._begin)
             end = connection.execute(last).one_or_none()
             old = None
             for row in connection.execute(first if dry_run else first.limit(PAGE)).yield_per(PAGE):
@@ -129,11 +122,9 @@ class PruneRows:
             if dry_run:
                 counted = select(func.count()).select_from(ledger).where(*of_it, up_to)
                 return int(connection.execute(counted).scalar_one())
-            count = connection.execute(delete(ledger).where(*of_it, up_to)).rowcount
-            connection.commit()
-            return count
+            return connection.execute(delete(ledger).where(*of_it, up_to)).rowcount
 
-        return self._run(work)
+        return self._write(work)
 
     def erase(self, customer_id: str, *, dry_run: bool) -> int:
         """Take a customer's id out of all rows, about 1,000 in a transaction, and return how many had it."""
@@ -156,17 +147,14 @@ class PruneRows:
             end = select(*key).where(*rest).order_by(*key).offset(PAGE - 1).limit(1)
 
             def work(connection: Connection) -> tuple[int, Any]:
-                connection.exec_driver_sql(self._begin)
                 last = connection.execute(end).one_or_none()  # noqa: B023  # runs before the next page
                 page = rest if last is None else (*rest, ~behind(*key, *last))  # noqa: B023  # runs before the next page
                 named = (*page, table.c.customer_id == customer_id)
                 if dry_run:
                     return connection.execute(select(func.count()).select_from(table).where(*named)).scalar_one(), last
-                found = connection.execute(update(table).where(*named).values(customer_id=None)).rowcount
-                connection.commit()
-                return found, last
+                return connection.execute(update(table).where(*named).values(customer_id=None)).rowcount, last
 
-            found, after = self._run(work)
+            found, after = self._write(work)
             count, is_more = count + found, after is not None
         return count
 

@@ -37,6 +37,7 @@ from segmented.orders.transfers import other_shards
 from segmented.orders.verifying import opened_totals, own_totals, verify
 from segmented.plans import run_sync
 from segmented.stock.audit import unreadable_totals
+from segmented.stock.plans import scanned_plan
 from segmented.stock.thawing import held_again_plan
 
 if TYPE_CHECKING:
@@ -153,14 +154,12 @@ def _made_again(pool: Pool, gate: OrderDatabase, returning: Iterable[Return], ep
 
     The pool's records have their units as sold, so its sum has them, too, until it has made these returns.
     """
-    lacking, cursor = {one.return_id: one for one in returning}, -1
-    while lacking and cursor != 0:
-        cursor, notes = pool.store.execute(op.ScanChanges(pool.sku, max(cursor, 0)))
-        for change_id, _ in notes:
-            lacking.pop(change_id, None)
+    asked = list(returning)
+    notes = _notes(pool) if asked else {}
+    lacking = [one for one in asked if one.return_id not in notes]
     if lacking:
-        gate.returns.go_on(pool.sku, tuple(lacking), epoch)
-    return list(lacking.values())
+        gate.returns.go_on(pool.sku, tuple(one.return_id for one in lacking), epoch)
+    return lacking
 
 
 def _withdrawn_already(pool: Pool, gate: OrderDatabase, unsold: int, epoch: int) -> int:
@@ -169,17 +168,12 @@ def _withdrawn_already(pool: Pool, gate: OrderDatabase, unsold: int, epoch: int)
     One of more units than are unsold is undone: the pool gave up units that it had forgotten to have sold.
     """
     begun = {one.change_id: one.units for one in gate.unfinished_changes(pool.sku) if one.kind == WITHDRAWN}
-    units, cursor = 0, 0
-    while begun:
-        cursor, notes = pool.store.execute(op.ScanChanges(pool.sku, cursor))
-        for change_id in (change_id for change_id, _ in notes if change_id in begun):
-            withdrawn = begun.pop(change_id)
-            if units + withdrawn <= unsold:
-                units += withdrawn
-            else:
-                gate.stocking.undo(Change(pool.sku, change_id, WITHDRAWN, withdrawn, epoch))
-        if cursor == 0:
-            break
+    units = 0
+    for change_id in sorted(begun.keys() & _notes(pool).keys()) if begun else ():
+        if units + begun[change_id] <= unsold:
+            units += begun[change_id]
+        else:
+            gate.stocking.undo(Change(pool.sku, change_id, WITHDRAWN, begun[change_id], epoch))
     return units
 
 
@@ -219,7 +213,8 @@ def _reserved(pool: Pool) -> Iterator[tuple[str, ...]]:
     """Read the ids of reserved orders, in pages, and let others use both servers between two pages."""
     cursor, now = 0, pool.store.clock.now
     while True:
-        cursor, ids = pool.store.execute(op.ScanHolds(pool.sku, cursor))
+        cursor, holds = pool.store.execute(op.ScanKey(pool.sku, "holds", cursor))
+        ids = tuple(dict(holds))
         for first in range(0, len(ids), PAGE):
             began = now()
             yield ids[first : first + PAGE]
@@ -270,7 +265,7 @@ def _count(pool: Pool, segment_count: int, before: tuple[int, int]) -> op.Recoun
             if record is not None:  # an audit names one that cannot be read
                 units[record.state] = units.get(record.state, 0) + record.quantity
                 sequence = max(sequence, record.sequence)
-    for note in _notes(pool):
+    for note in _notes(pool).values():
         kind, _, rest = note.partition(" ")
         number = rest.partition(" ")[0]
         if kind in units and number.isdecimal():
@@ -292,18 +287,13 @@ def _order_ids(pool: Pool) -> Iterator[tuple[str, ...]]:
     seen = set[str]()
     cursor = -1
     while cursor != 0:
-        cursor, found = pool.store.execute(op.ScanIds(pool.sku, "orders", max(cursor, 0)))
-        ids = [order_id for order_id in dict.fromkeys(found) if order_id not in seen]
+        cursor, found = pool.store.execute(op.ScanKey(pool.sku, "orders", max(cursor, 0)))
+        ids = [order_id for order_id in dict(found) if order_id not in seen]
         seen.update(ids)
         for first in range(0, len(ids), op.BATCH_MAX):
             yield tuple(ids[first : first + op.BATCH_MAX])
 
 
-def _notes(pool: Pool) -> Iterator[str]:
-    """Read the notes of all restocks and withdrawals, each once."""
-    notes: dict[str, str] = {}
-    cursor = -1
-    while cursor != 0:
-        cursor, page = pool.store.execute(op.ScanChanges(pool.sku, max(cursor, 0)))
-        notes |= page
-    yield from notes.values()
+def _notes(pool: Pool) -> dict[str, str]:
+    """Read the notes of all restocks, withdrawals and returns, by their ids."""
+    return run_sync(scanned_plan(pool.sku, "changes"), pool.store)

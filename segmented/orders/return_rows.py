@@ -7,7 +7,7 @@ twice. The row stays `begun` until the pool has the units too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -29,25 +29,14 @@ from segmented.errors import ChangeMismatch
 from segmented.models import plain_text
 from segmented.orders.answers import Return
 from segmented.orders.postgresql import first_value, one_trip, text_of
+from segmented.orders.rows import Rows
 from segmented.orders.statements import STATE_CONFIRMED, STATE_VOID, changed_row, given
 from segmented.orders.tables import BEGUN, CONFIRMED, DONE, changes, orders, returns, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Protocol
-
     from sqlalchemy import Connection
 
     from segmented.orders.answers import State
-
-    class Run(Protocol):
-        """Runs work that may run twice, on a connection of its own."""
-
-        def __call__(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
-            """Return the work's result."""
-
-
-AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +168,8 @@ _END: Final = text_of(
 )
 
 
-class ReturnRows:
-    """The rows of returns. Created by a gate."""
-
-    def __init__(self, begin: str, run: Run) -> None:
-        """Create with the database's statement that opens a transaction."""
-        self._begin, self._run = begin, run
+class ReturnRows(Rows):
+    """The rows of returns."""
 
     def begin(self, wanted: Return) -> ReturnStored | NotReturned:
         """Store a return, once for its id. Raises ChangeMismatch if the id belongs to another return."""
@@ -224,12 +209,10 @@ class ReturnRows:
         moved = update(returns).where(*these).values(state=BEGUN, epoch=epoch)
 
         def work(connection: Connection) -> None:
-            connection.exec_driver_sql(self._begin)
             connection.execute(moved, [{"given_return_id": one} for one in return_ids])
-            connection.commit()
 
         if return_ids:
-            self._run(work)
+            self._write(work)
 
     def begun(self, sku: str) -> tuple[Return, ...]:
         """Read the returns whose units the pool may lack; repeat them."""

@@ -18,7 +18,7 @@ from segmented.orders.answers import (
 from segmented.orders.tables import VOID
 
 if TYPE_CHECKING:
-    from segmented.models import Order
+    from segmented.models import Order, OrderRecord
     from segmented.models.submitted import BegunOrder
     from segmented.orders.answers import ConfirmAnswer, OrderRow, SegmentRow, VoidAnswer
 
@@ -48,6 +48,13 @@ def claim_of(sku: str, begun: BegunOrder) -> Claim:
     if order.quantity != begun.quantity:
         order, asked = replace(order, quantity=begun.quantity), order.quantity
     return Claim(order, sku, begun.segment, begun.epoch, begun.fencing_token, asked, begun.sequence)
+
+
+def claim_of_record(sku: str, record: OrderRecord, epoch: int) -> Claim:
+    """Return the claim to an order that a pool of this epoch has reserved, or sold."""
+    asked = record.asked if record.asked != record.quantity else None
+    order = replace(record.order, quantity=record.quantity)
+    return Claim(order, sku, record.segment, epoch, None, asked, record.sequence)
 
 
 @dataclass(frozen=True, slots=True)

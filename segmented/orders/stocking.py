@@ -34,20 +34,14 @@ from segmented.orders.tables import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Protocol
 
     from sqlalchemy import Connection, Row
 
     from segmented.models import PoolState
     from segmented.orders.answers import ChangeAnswer, SegmentRow, State
     from segmented.orders.deciding import QuotaMove
+    from segmented.orders.rows import Run
     from segmented.orders.statements import Statements
-
-    class Run(Protocol):
-        """Runs work that may run twice, on a connection of its own."""
-
-        def __call__(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
-            """Return the work's result."""
 
 
 AnswerT = TypeVar("AnswerT")

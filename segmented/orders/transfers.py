@@ -12,7 +12,7 @@ Both shards' rows are locked, in the order of their names, before the row of the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import insert, select, update
 
@@ -21,14 +21,15 @@ from segmented.models.shards import SHARD_MARK, note_of
 from segmented.orders.answers import EpochChanged, Missing, SegmentTotals, Stored, TooFewUnsold
 from segmented.orders.deciding import plan_restock, plan_withdrawal
 from segmented.orders.reading import lock_segments
+from segmented.orders.rows import Rows
 from segmented.orders.stocking import move_quota
 from segmented.orders.tables import DONE, RESTOCKED, changes
 from segmented.plans import run_sync
 from segmented.stock.sharded.opening import directory_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Literal, Protocol
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Literal
 
     from sqlalchemy import ColumnElement, Connection
 
@@ -36,25 +37,12 @@ if TYPE_CHECKING:
     from segmented.orders.answers import ChangeAnswer, SegmentRow
     from segmented.stock import Pool
 
-    class Run(Protocol):
-        """Runs work that may run twice, on a connection of its own."""
-
-        def __call__(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
-            """Return the work's result."""
-
-
-AnswerT = TypeVar("AnswerT")
-
 FROM: Final = f"{SHARD_MARK}from "
 """With the source's number, the change id of all transfers from there; callers cannot pass it."""
 
 
-class TransferRows:
+class TransferRows(Rows):
     """The units that moved between shards. Created by a gate."""
-
-    def __init__(self, begin: str, run: Run) -> None:
-        """Create with the database's statement that opens a transaction."""
-        self._begin, self._run = begin, run
 
     def move(self, source: Shard, target: Shard, *, sent: int, epoch: int) -> ChangeAnswer | TooFewUnsold:
         """Move what the target lacks of the units that the source has `sent` to it in all, in the source's `epoch`.
@@ -63,13 +51,10 @@ class TransferRows:
         """
 
         def work(connection: Connection) -> ChangeAnswer | TooFewUnsold:
-            connection.exec_driver_sql(self._begin)
             rows = {name: lock_segments(connection, name) for name in sorted((source, target))}
-            answer = _moved(connection, _Move(source, target, sent, epoch), rows)
-            connection.commit()
-            return answer
+            return _moved(connection, _Move(source, target, sent, epoch), rows)
 
-        return self._run(work)
+        return self._write(work)
 
     def read(self, shard: Shard, others: Sequence[Shard]) -> tuple[SegmentTotals, tuple[Transfer, ...]]:
         """Read a shard's rows, and the units that moved between it and each of the others, in one step.
@@ -78,14 +63,12 @@ class TransferRows:
         """
 
         def work(connection: Connection) -> tuple[SegmentTotals, tuple[Transfer, ...]]:
-            connection.exec_driver_sql(self._begin)
             rows = lock_segments(connection, shard)  # every transaction that moves its units waits for them
             found = connection.execute(
                 select(changes.c.sku, changes.c.change_id, changes.c.units).where(
                     changes.c.sku.in_([shard, *others]), changes.c.change_id.in_(map(_id_of, [shard, *others]))
                 )
             ).all()
-            connection.rollback()
             moved = {(sku, change_id): units for sku, change_id, units in found}
             notes = [
                 Transfer(kind, other.number, 0, moved.get(place, 0))
@@ -94,7 +77,7 @@ class TransferRows:
             ]
             return SegmentTotals(sum(row.quota for row in rows), sum(row.sold for row in rows), rows), tuple(notes)
 
-        return self._run(work)
+        return self._write(work)
 
 
 def other_shards(pool: Pool, shard: Shard) -> list[Shard]:

@@ -20,9 +20,9 @@ from segmented.models import Order, checked_id
 from segmented.orders import answers
 from segmented.orders.callers import connected
 from segmented.orders.database import lower_within
-from segmented.orders.decided import settled_by, stored_as
+from segmented.orders.decided import settled_by
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
-from segmented.orders.standing import Claim
+from segmented.orders.standing import Claim, claim_of_record
 from segmented.orders.statements import given
 from segmented.orders.tables import orders, sales
 from segmented.orders.versions import known_revision
@@ -60,9 +60,7 @@ class Wanted:
         record = self.record
         if record is None or record.state not in CLAIMED:
             return None
-        order = Order(self.order_id, record.quantity, record.customer_id)
-        asked = record.asked if record.asked != record.quantity else None
-        return Claim(order, sku, record.segment, self.epoch, None, asked, record.sequence)
+        return claim_of_record(sku, record, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ def _decided(
             return Outcome("unknown", 0, replay=False)
         row = connection.execute(gate.confirming.statements.latest(SELECT_FATE), values).one_or_none()
     if row is not None:
-        state = stored_as(row.state, row.segment)
+        state = answers.stored_as(row.state, row.segment)
         if state == "cancelled" and claim is None and asked.record is not None:
             state = asked.record.state
         return Outcome(state, row.quantity, replay=True)

@@ -45,7 +45,7 @@ LATE: Final = from_modules(
         "segmented.protocol.beat": "ChangeEntry LeadBeat MoveEntry ReadBeat",
         "segmented.protocol.cache": "ForgetCached ReadCached ReadOrAcquire WriteCached",
         "segmented.protocol.carts": (
-            "DecideCart FinishCart InspectCarts ListCarts ListDueCarts OpenCart PinOrder ReadCart ScanCarts ScanPinned"
+            "DecideCart FinishCart InspectCarts ListCarts ListDueCarts OpenCart PinOrder ReadCart"
         ),
         "segmented.protocol.dedup": (
             "AbandonRun BeginRun CallNext CancelMessage ClaimKey DoubtRun FinishRun FinishRunWithEffect FreeKey "
@@ -55,7 +55,7 @@ LATE: Final = from_modules(
             "DropPool DuePools ListDuePools ListPools MovePool NextDue NotePool ReadNextDue SOON_MS"
         ),
         "segmented.protocol.fair": "AcquireFair FairTimes ReleaseFair RenewFair",
-        "segmented.protocol.freezing": "FreezePool RecountPool ScanHolds ThawPool VerifyPool",
+        "segmented.protocol.freezing": "FreezePool RecountPool ThawPool VerifyPool",
         "segmented.protocol.get_set": "DeleteValue GetSet GetValue SetNx",
         "segmented.protocol.lock": "AcquireLock AdoptLock LeaveLine ReleaseLock RenameHolder RenewLock",
         "segmented.protocol.operator": "ListLocks ListMasters RevokeLock ShowLock SlotRanges",
@@ -64,8 +64,7 @@ LATE: Final = from_modules(
             "ReadOutbox ReadSubmitted RenewWork ReplayDead SweepOutbox TakeOrders"
         ),
         "segmented.protocol.audit": (
-            "InspectOrders KeepAudit MendLedger MendNumber MendRecord ReadAudit ReadCustomers ReadLedgerStart "
-            "ScanChanges ScanIds"
+            "InspectOrders KeepAudit MendLedger MendNumber MendRecord ReadAudit ReadCustomers ReadLedgerStart ScanKey"
         ),
         "segmented.protocol.pool": (
             "AssignPool CheckAssignment CheckProfile ClosePool ListDue OpenPool ReadActivity ReadLedger ReadOrders "

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
         UnfinishedCarts,
     )
     from segmented.plans.drivers import AsyncStore
-    from segmented.stock.async_grant import AsyncGrant
-    from segmented.stock.async_pool_gate import AsyncPoolGate
+    from segmented.stock.async_no_gate import AsyncPoolGate
 
 SWEEP_LIMIT: Final = 1_000
 LIST_MAX: Final = 1_000
@@ -62,7 +61,7 @@ class AsyncCarts:
         store: AsyncStore,
         *,
         hold: Duration = DEFAULT_HOLD,
-        gate: AsyncPoolGate[AsyncPool, AsyncGrant] | None = None,
+        gate: AsyncPoolGate | None = None,
     ) -> None:
         """Sell from `store`; the units of a cart stay reserved for `hold` seconds.
 

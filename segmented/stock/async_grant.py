@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.models import Order, Settled
-    from segmented.stock.async_pool_gate import AsyncPoolGate
+    from segmented.stock.async_no_gate import AsyncPoolGate
 
 
 class AsyncGrant(GrantState):
     """A granted order, for asyncio."""
 
     pool: Any  # an AsyncPool, whose module imports this one
-    _decided_by: tuple[AsyncPoolGate[Any, AsyncGrant], Order] | None
+    _decided_by: tuple[AsyncPoolGate, Order] | None
 
-    def decided_by(self, gate: AsyncPoolGate[Any, AsyncGrant], order: Order) -> Self:
+    def decided_by(self, gate: AsyncPoolGate, order: Order) -> Self:
         """Note that the gate's order database decides the order."""
         self._decided_by = gate, order
         return self

@@ -1,8 +1,8 @@
-"""The gate of a pool without an order database, for asyncio: the pool decides its orders itself."""
+"""What decides a pool's orders, for asyncio: the pool itself, or the gate of an order database."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 from segmented.errors import PoolNotGated
 from segmented.plans import async_run_owed, perform, run_async
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from segmented import protocol as op
-    from segmented.errors import OrderMismatch
+    from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
         AlreadyOpen,
         Assigned,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.plans.drivers import AsyncStore
-    from segmented.stock.async_pool_gate import Ends
     from segmented.stock.opening import Opening
     from segmented.stock.outbox import Noted
     from segmented.stock.settings import PoolSettings
@@ -45,11 +44,27 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 GrantT = TypeVar("GrantT")
 
+Ends: TypeAlias = "list[Settled | SegmentedError | None]"
+"""An answer or a failure for each order, in their order."""
+
+
+class AsyncPoolGate(Protocol):
+    """A gate, such as `segmented.orders.AsyncGate`: it answers the calls of `AsyncNoGate` from an order database."""
+
+    async def decision_on(self, pool: Any, order_id: str) -> Settled | None:  # noqa: ANN401  # of its own kind of pools
+        """Return the database's decision on an order, if it has one."""
+
+    async def confirm_grant(self, grant: Any, order: Order) -> Settled:  # noqa: ANN401  # as above
+        """Store a granted order in the database, and confirm it in the pool."""
+
+    async def cancel_order(self, pool: Any, order_id: str, holder_id: str | None) -> Settled | Superseded:  # noqa: ANN401  # as above
+        """Void an order in the database, and give its units back."""
+
 
 class AsyncNoGate:
     """Answers the calls of a pool that has no gate, each by its operation alone.
 
-    The methods are those of `AsyncPoolGate` that a pool calls. They get the pool, as a gate does, and do not need it.
+    They get the pool, as a gate does, and do not need it.
     """
 
     def __init__(self, store: AsyncStore, settings: PoolSettings, mark: SoldOutMark, noted: Noted) -> None:

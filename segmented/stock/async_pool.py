@@ -7,10 +7,10 @@ import asyncio  # asyncio only
 # threads: from copy import copy
 from dataclasses import replace
 from functools import partial as bind
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Self, cast, overload
 
 from segmented import protocol as op
-from segmented.errors import ChangeGated, InvalidInput, PoolGated, PoolNotGated, SegmentedError, StoreUnavailable
+from segmented.errors import ChangeGated, SegmentedError, StoreUnavailable
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import hinted
 from segmented.locks.keeper import async_release_later
@@ -30,20 +30,17 @@ from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import Verdict, available_plan, door_of, due_plan, renew_plan, resolve_plan, unheard_plan
+from segmented.stock.plans import available_plan, door_of, renew_plan, unheard_plan
 from segmented.stock.pool import Pool  # asyncio only
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
     DEFAULT_HOLD,
     DEFAULT_TTL,
-    RESOLVED,
     PoolSettings,
     as_order,
     checked_epoch,
-    checked_flag,
-    checked_verdicts,
 )
-from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, new_mark, reserve_many_marked, returning
+from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, new_mark, reserve_many_marked
 from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
@@ -66,7 +63,7 @@ if TYPE_CHECKING:
     )
     from segmented.models.submitted import Accepted
     from segmented.plans.drivers import AsyncStore
-    from segmented.stock.async_pool_gate import AsyncPoolGate
+    from segmented.stock.async_no_gate import AsyncPoolGate
     from segmented.stock.sold import Sold
 
 
@@ -79,7 +76,7 @@ class AsyncPool:
     sells a unit twice.
     """
 
-    _decides: AsyncPoolGate[Any, Any] | AsyncNoGate
+    _decides: AsyncNoGate
     """Answers each call that decides an order or changes the stock: the gate, or what the pool does without one."""
 
     def __init__(
@@ -91,7 +88,7 @@ class AsyncPool:
         hold: Duration = DEFAULT_HOLD,
         sold_out_mark: Duration = 0.0,
         outbox: Outbox | None = None,
-        gate: AsyncPoolGate[AsyncPool, AsyncGrant] | None = None,
+        gate: AsyncPoolGate | None = None,
     ) -> None:
         """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds.
 
@@ -110,15 +107,16 @@ class AsyncPool:
         self.outbox = outbox or UNASKED
         self._noted = Noted(store.clock)
         self._found: PoolState | None = None
-        self.gate: AsyncPoolGate[Any, Any] | None = None
+        self.gate: AsyncPoolGate | None = None
         """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._decision: Callable[[str], Awaitable[Settled | None]] | None = None  # the gate's, on unknown orders
         self.share(settings, new_mark(settings.sku, sold_out_mark, store.clock))
         self._beside: tuple[asyncio.AbstractEventLoop, Pool] | None = None  # asyncio only
-        # threads: self._plain: Any = None
+        # threads: self._plain: AsyncPool | None = None
         if gate is not None:
             # threads: self._plain = copy(self)
-            self.gate = self._decides = checked_gate(gate, "AsyncPool", is_async=True)
+            self.gate = checked_gate(gate, "AsyncPool", is_async=True)
+            self._decides = cast("AsyncNoGate", gate)  # it has the same methods
             self._decision = bind(self.gate.decision_on, self.plain)
 
     def share(self, settings: PoolSettings, mark: SoldOutMark) -> Self:
@@ -131,8 +129,7 @@ class AsyncPool:
     def plain(self) -> Self:
         """The pool on which the steps of its gate work."""
         return self  # asyncio only
-        # threads: plain: Self = self if self._plain is None else self._plain
-        # threads: return plain
+        # threads: return self if self._plain is None else cast("Self", self._plain)
 
     def in_threads(self) -> Pool:  # asyncio only
         """Return this pool, without its gate, for threads beside the running event loop. They must not wait for it."""
@@ -365,28 +362,12 @@ class AsyncPool:
         """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
         return all_as_asked(as_cancelled, await self._decides.cancel_orders(self.plain, order_ids))
 
-    async def expire(
-        self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Awaitable[Verdict]] | None = None
-    ) -> tuple[Settled, ...]:
+    async def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
         """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
-        A gated pool expires nothing on its own (raises PoolGated): ask it with a `gate`. If another
-        authority decides its orders, pass a `resolver`, which gets each expired order, at most 5,000, and returns
-        "confirm", "release" or "wait".
+        A gated pool expires nothing on its own (raises PoolGated): ask it with a `gate`.
         """
-        limit = self._settings.expire_limit(limit)
-        if resolver is None:
-            return await self._decides.expire_orders(self.plain, limit)
-        if self.gate is not None:
-            raise InvalidInput(RESOLVED)
-        state = await self.state()
-        if not state.gated:
-            raise PoolNotGated(self.sku)
-        if state.sale_id:  # an order database decides, and no resolver
-            raise PoolGated(self.sku, None)
-        records = await run_async(due_plan(self.sku, limit), self.store)
-        verdicts = {record.order_id: await resolver(record) for record in records}
-        return await run_async(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
+        return await self._decides.expire_orders(self.plain, self._settings.expire_limit(limit))
 
     async def renew(self, grant: GrantState) -> None:
         """Extend the lease and the hold. Raises LeaseLost when it is too late."""
@@ -406,9 +387,9 @@ class AsyncPool:
         if not self._noted.covers(hold_ms):
             await run_async(self._noted.hold_plan(self.sku, hold_ms), self.store)
 
-    async def _require_stored(self, change: str, *, stored: bool) -> None:
-        """Raise ChangeGated for a change of a gated pool, unless its gate makes it or it is stored already."""
-        if not checked_flag(stored, "stored") and self.gate is None and (await self.state()).gated:
+    async def _require_gate(self, change: str) -> None:
+        """Raise ChangeGated for a change of a gated pool that its gate does not make."""
+        if self.gate is None and (await self.state()).gated:
             raise ChangeGated(self.sku, change)
 
     async def open(
@@ -448,34 +429,28 @@ class AsyncPool:
         wanted = self._settings.open(opening)
         return opened_as_asked(await self._decides.open_pool(self.plain, opening), wanted, opening)
 
-    async def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
+    async def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
         """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.
 
-        In a gated pool, the order database must have `stored` the change, as with a `gate`; otherwise raises
-        ChangeGated.
+        Raises ChangeGated for a gated pool without its gate.
         """
         self._settings.restock(units, restock_id)  # checked before the pool's state is read
-        await self._require_stored("restock", stored=stored)
+        await self._require_gate("restock")
         return await self._decides.restock_pool(self.plain, units, restock_id)
 
-    async def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
-        """Remove free units during the sale, all or none, once for each id. Raises ChangeMismatch.
-
-        In a gated pool, the order database must have `stored` the change, as with a `gate`; otherwise raises
-        ChangeGated.
-        """
+    async def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
+        """Remove free units during the sale, all or none, once for each id. Raises ChangeMismatch, and ChangeGated."""
         self._settings.withdraw(units, withdraw_id)  # checked before the pool's state is read
-        await self._require_stored("withdraw", stored=stored)
+        await self._require_gate("withdraw")
         return await self._decides.withdraw_pool(self.plain, units, withdraw_id)
 
-    async def resize(self, segments: int, *, stored: bool = False) -> Resized:
+    async def resize(self, segments: int) -> Resized:
         """Change the number of segments during the sale, without a pause; free units are split evenly.
 
-        A holder of a removed segment can finish undisturbed. In a gated pool, the order database must have `stored`
-        rows for the new segments; otherwise raises ChangeGated.
+        A holder of a removed segment can finish undisturbed. Raises ChangeGated for a gated pool without its gate.
         """
         self._settings.resize(segments)  # checked before the pool's state is read
-        await self._require_stored("resize", stored=stored)
+        await self._require_gate("resize")
         return await self._decides.resize_pool(self.plain, segments)
 
     async def close(self) -> PoolClosed:

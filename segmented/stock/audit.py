@@ -32,14 +32,15 @@ from segmented.models import PINNED_UNTIL_MS, Inspected, InspectedCart, OrderRec
 from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.plans.effects import Batch
+from segmented.protocol.pool.foreign import moment
 from segmented.stock.audit_orders import NO_NUMBER_OF_UNITS, OLDER_NAMES, changes_drift, customers_drift, orders_drift
 from segmented.stock.fold import LedgerFold
 from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed, LedgerUnreadable, begin_plan
+from segmented.stock.plans import scanned_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from segmented.models.pools import ScannedCarts
 
 __all__ = ["AuditReport", "Drift", "DriftKind", "all_drift_plan", "audit_plan"]
 
@@ -243,7 +244,6 @@ CARTS_PAGE: Final = 200
 PINNED_PAGE: Final = 1_000
 VOID: Final = frozenset({"cancelled", "expired", "refused"})
 UNDER_WAY: Final = frozenset({"open", "reserved"})
-KEPT: Final[tuple[ScannedCarts, ...]] = ("carts", "unfinished")
 
 
 @dataclass(slots=True)
@@ -301,12 +301,7 @@ def carts_plan(state: PoolState, fold: LedgerFold) -> Plan[CartsAudit]:
 
 
 def _kept_plan(audit: CartsAudit, fold: LedgerFold) -> Plan[None]:
-    found: dict[str, None] = {}
-    for key in KEPT:
-        cursor = -1
-        while cursor != 0:
-            cursor, ids = yield from perform(op.ScanCarts(audit.sku, key, max(cursor, 0)))
-            found |= dict.fromkeys(ids)
+    found = (yield from scanned_plan(audit.sku, "carts")) | (yield from scanned_plan(audit.sku, "unfinished"))
     for page in _pages(list(found), CARTS_PAGE):
         carts = yield from perform(op.InspectCarts(audit.sku, page))
         for one in carts:
@@ -408,12 +403,9 @@ def _tell(audit: CartsAudit, line: Line, kind: DriftKind, what: str) -> bool:
 
 
 def _pinned_plan(audit: CartsAudit) -> Plan[None]:
-    found: dict[str, None] = {}
-    cursor = -1
-    while cursor != 0:
-        cursor, ids = yield from perform(op.ScanPinned(audit.sku, max(cursor, 0)))
-        found |= dict.fromkeys(ids)
-    for page in _pages(list(found), PINNED_PAGE):
+    holds = yield from scanned_plan(audit.sku, "holds")
+    found = [order_id for order_id, until in holds.items() if moment(until) == PINNED_UNTIL_MS]
+    for page in _pages(found, PINNED_PAGE):
         suspects: dict[str, tuple[str, str]] = {}
         homes: defaultdict[str, dict[str, str]] = defaultdict(dict)
         for record in (yield from _still_pinned_plan(audit, page)):

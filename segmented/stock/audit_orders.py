@@ -11,10 +11,11 @@ from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.stock.fold import UNDECIDED, FoldedOrder, FoldedPart, LedgerFold, OrderLine
 from segmented.stock.ledger import PAGE, Drift, LedgerTrimmed, extend_plan
+from segmented.stock.plans import scanned_plan
 from segmented.stock.spill import Spill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from segmented.models import Inspected, OrderRecord, PoolState
     from segmented.models.pools import ScannedKey
@@ -108,8 +109,8 @@ def orders_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
 def _scan_strays_plan(audit: OrdersAudit, key: ScannedKey) -> Plan[None]:
     cursor = -1
     while cursor != 0:
-        cursor, ids = yield from perform(op.ScanIds(audit.state.sku, key, max(cursor, 0)))
-        audit.strays.add("", ids)
+        cursor, page = yield from perform(op.ScanKey(audit.state.sku, key, max(cursor, 0)))
+        audit.strays.add("", dict(page))
 
 
 def part_plan(audit: OrdersAudit, number: int) -> Plan[None]:
@@ -232,7 +233,7 @@ def _older_drift(older: Older, fold: LedgerFold, lost: int) -> Iterator[Drift]:
 
 def changes_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
     """Compare the notes of restocks and withdrawals. A note never changes, so later ones are ignored."""
-    found = yield from changes_plan(state.sku)
+    found = yield from scanned_plan(state.sku, "changes")
     drift: list[Drift] = []
     older = {"restocked": 0, "withdrawn": 0, "returned": 0}
     for change_id, expected in fold.changes.items():
@@ -260,16 +261,6 @@ def changes_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
     return drift
 
 
-def changes_plan(sku: str) -> Plan[dict[str, str]]:
-    """Read the notes of all restocks and withdrawals, by their ids."""
-    found: dict[str, str] = {}
-    cursor = -1
-    while cursor != 0:
-        cursor, page = yield from perform(op.ScanChanges(sku, max(cursor, 0)))
-        found |= page
-    return found
-
-
 def _change(note: str) -> tuple[str, int, int]:
     kind, _, numbers = note.partition(" ")
     units, _, rest = numbers.partition(" ")
@@ -291,7 +282,7 @@ def customers_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
     forgotten = state.lost + fold.returned_lost if state.forgotten else 0
     further = 0
     known = list(fold.bought)
-    strays = yield from _scan(state.sku, "customers", known)
+    strays = [one for one in (yield from scanned_plan(state.sku, "customers")) if one not in fold.bought]
     for page in _pages([*known, *strays]):
         sequence, units = yield from perform(op.ReadCustomers(state.sku, page))
         yield from extend_plan(state.sku, fold, sequence)
@@ -320,14 +311,3 @@ def said_of(record: OrderRecord) -> str:
 
 def _pages(items: list[ItemT]) -> Iterator[tuple[ItemT, ...]]:
     return (tuple(items[first : first + PAGE]) for first in range(0, len(items), PAGE))
-
-
-def _scan(sku: str, key: ScannedKey, known: Iterable[str]) -> Plan[list[str]]:
-    """Return the names that are in a key but not in `known`."""
-    known = set(known)
-    found: dict[str, None] = {}
-    cursor = -1
-    while cursor != 0:
-        cursor, ids = yield from perform(op.ScanIds(sku, key, max(cursor, 0)))
-        found |= dict.fromkeys(one for one in ids if one not in known)
-    return list(found)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         Taken,
     )
     from segmented.protocol.carts import CartMove
-    from segmented.stock.async_pool_gate import AsyncPoolGate
-    from segmented.stock.pool_gate import PoolGate
+    from segmented.stock.async_no_gate import AsyncPoolGate
+    from segmented.stock.no_gate import PoolGate
 
     Ends = list[Settled | Superseded | SegmentedError]
     """How the lines ended, in their order."""
@@ -126,7 +126,7 @@ class GatedLines:
 
     def __init__(
         self,
-        gate: PoolGate[Any, Any] | AsyncPoolGate[Any, Any],
+        gate: PoolGate | AsyncPoolGate,
         *,
         pool_of: Callable[[str], Any],
         run: Callable[[Plan[Any]], Any],

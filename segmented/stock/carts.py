@@ -41,8 +41,7 @@ if TYPE_CHECKING:
         UnfinishedCarts,
     )
     from segmented.plans.drivers import Store
-    from segmented.stock.grant import Grant
-    from segmented.stock.pool_gate import PoolGate
+    from segmented.stock.no_gate import PoolGate
 
 SWEEP_LIMIT: Final = 1_000
 LIST_MAX: Final = 1_000
@@ -63,7 +62,7 @@ class Carts:
         store: Store,
         *,
         hold: Duration = DEFAULT_HOLD,
-        gate: PoolGate[Pool, Grant] | None = None,
+        gate: PoolGate | None = None,
     ) -> None:
         """Sell from `store`; the units of a cart stay reserved for `hold` seconds.
 

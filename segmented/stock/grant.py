@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from segmented.models import Order, Settled
-    from segmented.stock.pool_gate import PoolGate
+    from segmented.stock.no_gate import PoolGate
 
 
 class Grant(GrantState):
     """A granted order, for threads."""
 
     pool: Any  # an Pool, whose module imports this one
-    _decided_by: tuple[PoolGate[Any, Grant], Order] | None
+    _decided_by: tuple[PoolGate, Order] | None
 
-    def decided_by(self, gate: PoolGate[Any, Grant], order: Order) -> Self:
+    def decided_by(self, gate: PoolGate, order: Order) -> Self:
         """Note that the gate's order database decides the order."""
         self._decided_by = gate, order
         return self

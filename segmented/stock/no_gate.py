@@ -1,9 +1,9 @@
 # Written by `make sync` from async_no_gate.py: change that module.
-"""The gate of a pool without an order database, for threads: the pool decides its orders itself."""
+"""What decides a pool's orders, for threads: the pool itself, or the gate of an order database."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 from segmented.errors import PoolNotGated
 from segmented.plans import perform, run_owed, run_sync
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented import protocol as op
-    from segmented.errors import OrderMismatch
+    from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
         AlreadyOpen,
         Assigned,
@@ -36,18 +36,33 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
     from segmented.stock.opening import Opening
     from segmented.stock.outbox import Noted
-    from segmented.stock.pool_gate import Ends
     from segmented.stock.settings import PoolSettings
     from segmented.stock.sold_out_mark import SoldOutMark
 
 AnswerT = TypeVar("AnswerT")
 GrantT = TypeVar("GrantT")
 
+Ends: TypeAlias = "list[Settled | SegmentedError | None]"
+"""An answer or a failure for each order, in their order."""
+
+
+class PoolGate(Protocol):
+    """A gate, such as `segmented.orders.Gate`: it answers the calls of `NoGate` from an order database."""
+
+    def decision_on(self, pool: Any, order_id: str) -> Settled | None:  # noqa: ANN401  # of its own kind of pools
+        """Return the database's decision on an order, if it has one."""
+
+    def confirm_grant(self, grant: Any, order: Order) -> Settled:  # noqa: ANN401  # as above
+        """Store a granted order in the database, and confirm it in the pool."""
+
+    def cancel_order(self, pool: Any, order_id: str, holder_id: str | None) -> Settled | Superseded:  # noqa: ANN401  # as above
+        """Void an order in the database, and give its units back."""
+
 
 class NoGate:
     """Answers the calls of a pool that has no gate, each by its operation alone.
 
-    The methods are those of `PoolGate` that a pool calls. They get the pool, as a gate does, and do not need it.
+    They get the pool, as a gate does, and do not need it.
     """
 
     def __init__(self, store: Store, settings: PoolSettings, mark: SoldOutMark, noted: Noted) -> None:

@@ -33,8 +33,8 @@ def ids_plan(sku: str) -> Plan[Spill]:
     """Collect the ids of all orders. Raises PoolMissing."""
     ids, cursor = Spill((yield from perform(op.ReadPool(sku))).order_count), 0
     while True:
-        cursor, page = yield from perform(op.ScanIds(sku, "orders", cursor))
-        ids.add("", page)
+        cursor, page = yield from perform(op.ScanKey(sku, "orders", cursor))
+        ids.add("", dict(page))
         if not cursor:
             return ids
 

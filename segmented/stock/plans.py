@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from segmented import protocol as op
 from segmented.errors import AcquireTimeout, SegmentedError, StockError, StoreError
@@ -29,8 +29,9 @@ from segmented.plans.waiting import GONE_SECONDS, MILLISECOND, undone
 from segmented.protocol.lock import NEWCOMER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from segmented.models.pools import ScannedKey
     from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
@@ -38,11 +39,9 @@ AnswerT = TypeVar("AnswerT")
 DUE_BATCH: Final = 100
 """Expired holds processed in one step, so that other requests are served in between."""
 LISTED_MAX: Final = 5_000
-"""Maximum number of expired holds that one call gives to a resolver: a longer list would block the server."""
+"""Maximum number of expired holds that one call reads: a longer list would block the server."""
 COMING_BACK_MAX: Final = 64
 """Maximum number of tries of a grant that does not wait, while expired holds are returned for it."""
-Verdict = Literal["confirm", "release", "wait"]
-"""A resolver's decision on an order whose hold has expired: sold after all, returned, or not known yet."""
 STANDS: Final = (StockError, StoreError)
 """Exceptions after which a grant is not undone: a repeat continues."""
 LOOK_FIRST: Final = 0.05
@@ -248,6 +247,16 @@ def leave_plan(sku: str, order_id: str, holder_id: str) -> Plan[None]:
         yield from perform(op.ReleaseGrant(sku, order_id, holder_id))
 
 
+def scanned_plan(sku: str, key: ScannedKey) -> Plan[dict[str, str]]:
+    """Read all names of a key, with their values; one that comes meanwhile may be missing."""
+    found: dict[str, str] = {}
+    cursor = -1
+    while cursor != 0:
+        cursor, page = yield from perform(op.ScanKey(sku, key, max(cursor, 0)))
+        found |= page
+    return found
+
+
 def due_plan(sku: str, limit: int) -> Plan[list[OrderRecord]]:
     """Read up to `limit` orders whose hold has expired, at most LISTED_MAX, the longest expired first."""
     due = (yield from perform(op.ListDue(sku, min(limit, LISTED_MAX))))[:limit]
@@ -265,17 +274,6 @@ def available_plan(*states: PoolState) -> Plan[int]:
         due = (yield from due_plan(state.sku, LISTED_MAX)) if state.reserved else []
         units += state.available + sum(record.quantity for record in due)
     return units
-
-
-def resolve_plan(sku: str, verdicts: Mapping[str, Verdict]) -> Plan[tuple[Settled, ...]]:
-    """Carry out a resolver's verdict on each order; return what this call decided."""
-    decided: list[Settled] = []
-    for verdict, state in (("confirm", "confirmed"), ("release", "expired")):
-        order_ids = tuple(order_id for order_id, found in verdicts.items() if found == verdict)
-        operation = op.SettleMany(sku, state, order_ids, decided=True)  # type: ignore[arg-type]  # both are states
-        answers = yield from settle_many_plan(operation)
-        decided += [answer for answer in answers if isinstance(answer, Settled) and not answer.replay]
-    return tuple(decided)
 
 
 def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:

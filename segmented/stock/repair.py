@@ -14,8 +14,9 @@ from segmented.models import Differing, Mended, OrderRecord, Outrun, PoolState, 
 from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.stock.audit import LEDGER_END, all_drift_plan, audit_plan, totals_of, unreadable_totals
-from segmented.stock.audit_orders import UNREADABLE, changes_plan
+from segmented.stock.audit_orders import UNREADABLE
 from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed, extend_plan
+from segmented.stock.plans import scanned_plan
 from segmented.stock.settings import checked_flag
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def _mend_number_plan(sku: str, fold: LedgerFold, drift: Drift) -> Plan[Mended |
 
 
 def _mend_change_plan(sku: str, fold: LedgerFold, change_id: str) -> Plan[Mended | Sound | Differing | Outrun]:
-    seen = (yield from changes_plan(sku)).get(change_id)
+    seen = (yield from scanned_plan(sku, "changes")).get(change_id)
     wanted = fold.changes.get(change_id)
     return (yield from perform(op.MendRecord(sku, "change", change_id, fold.sequence, seen, wanted, 0)))
 

@@ -29,16 +29,12 @@ from segmented.models.profiles import pool_profile
 from segmented.stock.outbox import UNASKED, Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from segmented.stock.grant_state import KeepOn
     from segmented.stock.opening import Opening
-    from segmented.stock.plans import Verdict
 
 ItemT = TypeVar("ItemT")
-
-VERDICTS: Final = ("confirm", "release", "wait")
-RESOLVED: Final = "the order database of the pool's gate decides on expired orders: call expire without a resolver"
 
 DEFAULT_TTL: Final = 10.0
 DEFAULT_HOLD: Final = 600.0
@@ -269,16 +265,6 @@ def as_order(order: Order | str, quantity: int, customer_id: str | None) -> Orde
     if "~" in order.order_id:  # nearly no id has one
         check_own_id(order.order_id)
     return order
-
-
-def checked_verdicts(verdicts: Mapping[str, Verdict]) -> Mapping[str, Verdict]:
-    """Return a resolver's verdicts. Raises InvalidInput for an invalid one, before anything is changed."""
-    for order_id, verdict in verdicts.items():
-        if verdict not in VERDICTS:
-            raise InvalidInput(
-                f"the resolver returned {verdict!r} for order {order_id!r}; it must return one of {', '.join(VERDICTS)}"
-            )
-    return verdicts
 
 
 def _check_keep_on(keep_on: KeepOn) -> None:

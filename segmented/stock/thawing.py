@@ -138,7 +138,7 @@ def reserved_plan(sku: str) -> Plan[dict[str, OrderRecord]]:
 
 def held_again_plan(last: op.ThawPool, state: PoolState, records: Iterable[str] | None = None) -> Plan[None]:
     """Give the reserved orders of a frozen pool new holds, if it lost all holds. They may be in `records`."""
-    if not state.reserved or (yield from perform(op.ScanHolds(last.sku, 0))) != (0, ()):
+    if not state.reserved or (yield from perform(op.ScanKey(last.sku, "holds", 0))) != (0, ()):
         return
     if records is None:
         records = yield from reserved_plan(last.sku)

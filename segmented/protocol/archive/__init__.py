@@ -16,6 +16,7 @@ from segmented.models.archives import ENTRIES_AT_ONCE, Archiving, PoolKey
 from segmented.models.ids import plural
 from segmented.models.pools import Trimmed
 from segmented.models.shards import Shard
+from segmented.protocol.audit import SETS, key_of
 from segmented.protocol.base import Operation
 from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, scan_call, script_call, text
@@ -30,7 +31,6 @@ Purpose = Literal["archive", "check", "delete", "drop"]
 Refused = Literal["not_gated", "not_trimmed"]
 RECORDS_AT_ONCE: Final = 200
 """Records of one page: an order may have thousands of parts."""
-SETS: Final = frozenset({"free", "holds", "outbox", "unfinished"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class ScanRecords(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
 
     def call(self) -> Call:
         command = "ZSCAN" if self.key in SETS else "HSCAN"
-        return scan_call(command, _key(self.sku, self.key), self.cursor, RECORDS_AT_ONCE)
+        return scan_call(command, key_of(self.sku, self.key), self.cursor, RECORDS_AT_ONCE)
 
     def answer(self, reply: Reply) -> tuple[int, tuple[tuple[str, str], ...]]:
         return int(reply[0]), _fields(reply[1])
@@ -379,10 +379,6 @@ def not_begun(sku: str) -> StoreRefused:
 def _keys_of(sku: str) -> list[str]:
     kept = cart_keys(sku)
     return [*shard_keys(sku).listed(), kept.carts, kept.unfinished]
-
-
-def _key(sku: str, key: PoolKey) -> str:
-    return str(getattr(cart_keys(sku) if key in {"carts", "unfinished"} else shard_keys(sku), key))
 
 
 def _as_it_is(value: Reply) -> str:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from segmented.keys import shard_keys
+from segmented.keys import cart_keys, shard_keys
 from segmented.models.pools import Differing, Inspected, Mended, MendedKind, NumberKind, Outrun, ScannedKey, Sound
 from segmented.protocol.base import Operation
 from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.pool.foreign import moment, whole
 from segmented.protocol.wire import Call, Finish, Reply, pairs_in, plain_call, readable, scan_call, script_call
 
+if TYPE_CHECKING:
+    from segmented.models.archives import PoolKey
+
 AUDIT_KEPT_MS: Final = 86_400_000
+SETS: Final = frozenset({"free", "holds", "outbox", "unfinished"})
+"""Keys that are sorted sets: their values are scores."""
+
+
+def key_of(sku: str, key: PoolKey) -> str:
+    """Return a key of a pool, by its name."""
+    return str(getattr(cart_keys(sku) if key in {"carts", "unfinished"} else shard_keys(sku), key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +50,22 @@ class InspectOrders(Operation[tuple[Inspected, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ScanIds(Operation[tuple[int, tuple[str, ...]]]):
-    """Read some ids of a key and the next cursor (0 at the end); an id may appear twice while the sale runs."""
+class ScanKey(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
+    """Read some names of a key, with their values, and the next cursor (0 at the end).
+
+    A name may appear twice while the sale runs.
+    """
 
     sku: str
     key: ScannedKey
     cursor: int
 
     def call(self) -> Call:
-        keys = shard_keys(self.sku)
-        key = {"orders": keys.orders, "holds": keys.holds, "customers": keys.customers}[self.key]
-        command = "ZSCAN" if self.key == "holds" else "HSCAN"
-        return scan_call(command, key, self.cursor)
+        command = "ZSCAN" if self.key in SETS else "HSCAN"
+        return scan_call(command, key_of(self.sku, self.key), self.cursor)
 
-    def answer(self, reply: Reply) -> tuple[int, tuple[str, ...]]:
-        return int(reply[0]), tuple(readable(name) for name, _ in pairs_in(reply[1]))
+    def answer(self, reply: Reply) -> tuple[int, tuple[tuple[str, str], ...]]:
+        return int(reply[0]), tuple((readable(name), readable(value)) for name, value in pairs_in(reply[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +93,6 @@ class KeepAudit(Operation[None]):
 
     def answer(self, reply: Reply) -> None:
         """Ignore "OK"."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScanChanges(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
-    """Read some notes of restocks and withdrawals, id and text, and the next cursor (0 at the end)."""
-
-    sku: str
-    cursor: int
-
-    def call(self) -> Call:
-        return scan_call("HSCAN", shard_keys(self.sku).changes, self.cursor)
-
-    def answer(self, reply: Reply) -> tuple[int, tuple[tuple[str, str], ...]]:
-        return int(reply[0]), tuple((readable(name), readable(value)) for name, value in pairs_in(reply[1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from segmented.errors import CartGated, CartMismatch, CartUnknown, InvalidInput, PoolGated
-from segmented.keys import cart_keys, shard_keys
+from segmented.keys import cart_keys
 from segmented.models import (
     PINNED_UNTIL_MS,
     Busy,
@@ -29,11 +29,7 @@ from segmented.models import (
 from segmented.models.carts import cart_mismatch
 from segmented.protocol.base import Operation, Release
 from segmented.protocol.pool import STATES, keys_of, kind_of
-from segmented.protocol.pool.foreign import moment
-from segmented.protocol.wire import Call, Reply, always, pairs_in, plain_call, readable, scan_call, script_call, text
-
-if TYPE_CHECKING:
-    from segmented.models.pools import ScannedCarts
+from segmented.protocol.wire import Call, Reply, always, plain_call, readable, script_call, text
 
 CartMove = Literal["reserved", "refused", "cancelled", "expired", "confirmed"]
 """A state that a cart may be moved to."""
@@ -177,23 +173,6 @@ class PinOrder(Operation[OrderState]):
 
 
 @dataclass(frozen=True, slots=True)
-class ScanCarts(Operation[tuple[int, tuple[str, ...]]]):
-    """Read some cart ids of a key and the next cursor (0 at the end); an id may appear twice while the sale runs."""
-
-    home: str
-    key: ScannedCarts
-    cursor: int
-
-    def call(self) -> Call:
-        keys = cart_keys(self.home)
-        command, key = ("HSCAN", keys.carts) if self.key == "carts" else ("ZSCAN", keys.unfinished)
-        return scan_call(command, key, self.cursor)
-
-    def answer(self, reply: Reply) -> tuple[int, tuple[str, ...]]:
-        return int(reply[0]), tuple(readable(cart_id) for cart_id, _ in pairs_in(reply[1]))
-
-
-@dataclass(frozen=True, slots=True)
 class InspectCarts(Operation[tuple[InspectedCart, ...]]):
     """Read the raw records of up to 1,000 carts in one step. Raises PoolMissing."""
 
@@ -206,21 +185,6 @@ class InspectCarts(Operation[tuple[InspectedCart, ...]]):
     def answer(self, reply: Reply) -> tuple[InspectedCart, ...]:
         found = zip(self.cart_ids, reply[1], reply[2], strict=True)
         return tuple(_inspected(self.home, cart_id, raw, is_unfinished=due is not None) for cart_id, raw, due in found)
-
-
-@dataclass(frozen=True, slots=True)
-class ScanPinned(Operation[tuple[int, tuple[str, ...]]]):
-    """Read some ids of orders that carts have pinned, and the next cursor (0 at the end); an id may appear twice."""
-
-    sku: str
-    cursor: int
-
-    def call(self) -> Call:
-        return scan_call("ZSCAN", shard_keys(self.sku).holds, self.cursor)
-
-    def answer(self, reply: Reply) -> tuple[int, tuple[str, ...]]:
-        found = pairs_in(reply[1])
-        return int(reply[0]), tuple(readable(one) for one, until in found if moment(until) == PINNED_UNTIL_MS)
 
 
 def refusal_text(refusal: LineRefusal | None) -> str:

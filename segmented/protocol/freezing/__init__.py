@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from segmented.errors import AnotherDatabase, InvalidInput, PoolNotFrozen, PoolNotGated, ThawGated
-from segmented.keys import shard_keys
 from segmented.models import Frozen, Thawed, Transfer, Verified
 from segmented.models.ids import plural
 from segmented.protocol.base import Operation
 from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.pool.foreign import pool_state
-from segmented.protocol.wire import Call, Reply, Sight, pairs_in, position, scan_call, script_call, text
+from segmented.protocol.wire import Call, Reply, Sight, position, script_call, text
 
 FATE_LETTERS: Final = {"confirmed": "c", "cancelled": "x", "reserved": "r"}
 UNITS_END: Final = 10**15
@@ -165,20 +164,6 @@ class RecountPool(Operation[bool]):
                 return False
         kind_of(self.sku, reply)
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class ScanHolds(Operation[tuple[int, tuple[str, ...]]]):
-    """Read some ids of reserved orders and the next cursor (0 at the end); an id may appear twice."""
-
-    sku: str
-    cursor: int
-
-    def call(self) -> Call:
-        return scan_call("ZSCAN", shard_keys(self.sku).holds, self.cursor)
-
-    def answer(self, reply: Reply) -> tuple[int, tuple[str, ...]]:
-        return int(reply[0]), tuple(text(order_id) for order_id, _ in pairs_in(reply[1]))
 
 
 def another_epoch(sku: str, epoch: int, found: int) -> InvalidInput:

@@ -23,7 +23,7 @@ from segmented.errors import (
     StoreRefused,
 )
 from segmented.keys import KEPT_MAX, cart_keys, shard_keys
-from segmented.ledger_lines import entries_of, parse_parts
+from segmented.ledger_lines import entries_of, parse_record
 from segmented.models import (
     AlreadyOpen,
     Closed,
@@ -39,7 +39,6 @@ from segmented.models import (
 )
 from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.ids import counted, plural
-from segmented.models.orders import ended_as
 from segmented.models.pools import Assigned, LedgerStep, PoolActivity
 from segmented.models.profiles import DATABASE, MEMORY, Profile, pool_profile
 from segmented.protocol.acknowledging import profile_wait
@@ -53,7 +52,6 @@ from segmented.protocol.wire import (
     Send,
     Sight,
     always,
-    optional_number,
     pairs_in,
     plain_call,
     readable,
@@ -429,24 +427,11 @@ def _state(sku: str, reply: Reply) -> PoolState:
 
 
 def order_record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord:
-    """Read a record."""
-    fields = text(raw).split("\t")
-    state, quantity, segment, sequence = fields[0], int(fields[1]), optional_number(fields[2]), int(fields[3])
-    parts, customer, asked, holder, fence, home = (*fields[4:], "", "", "", "", "", "")[:6]
-    return OrderRecord(
-        order_id=order_id,
-        state=ended_as(STATES[state], quantity, segment),
-        quantity=quantity,
-        segment=-1 if segment is None else segment,
-        parts=parse_parts(parts, segment=segment, quantity=quantity),
-        holder_id=holder or None,
-        fencing_token=int(fence) if fence else None,
-        hold_until_ms=hold_until_ms,
-        customer_id=customer or None,
-        sequence=sequence,
-        asked=int(asked) if asked else quantity,
-        cart_home=home or None,
-    )
+    """Read a record. Raises ValueError for one that no script could have written."""
+    found = parse_record(order_id, text(raw), hold_until_ms=hold_until_ms, states=STATES)
+    if found is None:
+        raise ValueError(f"the record of order {order_id!r} cannot be read: audit the pool")
+    return found
 
 
 def _steps(sku: str, reply: Reply) -> Iterator[LedgerStep]:

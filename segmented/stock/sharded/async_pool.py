@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     )
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.async_grant import AsyncGrant
+    from segmented.stock.async_no_gate import AsyncPoolGate
     from segmented.stock.async_order_handle import AsyncOrderHandle
-    from segmented.stock.async_pool_gate import AsyncPoolGate
     from segmented.stock.grant_state import KeepOn
     from segmented.stock.outbox import Outbox
     from segmented.stock.sold import Sold
@@ -84,7 +84,7 @@ class AsyncShardedPool:
         hold: Duration = DEFAULT_HOLD,
         sold_out_mark: Duration = 0.0,
         outbox: Outbox | None = None,
-        gate: AsyncPoolGate[AsyncPool, AsyncGrant] | None = None,
+        gate: AsyncPoolGate | None = None,
     ) -> None:
         """Sell `sku` from `store`; the parameters are those of `Pool`.
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
         TooFew,
         Transfer,
     )
-    from segmented.stock.async_pool_gate import AsyncPoolGate
-    from segmented.stock.pool_gate import PoolGate
+    from segmented.stock.async_no_gate import AsyncPoolGate
+    from segmented.stock.no_gate import PoolGate
     from segmented.stock.settings import PoolSettings
 
 AnswerT = TypeVar("AnswerT")
@@ -57,7 +57,7 @@ class GatedPlans(ShardedPlans):
         sold_out_mark: Duration,
         clock: Clock,
         *,
-        gate: PoolGate[Any, Any] | AsyncPoolGate[Any, Any],
+        gate: PoolGate | AsyncPoolGate,
         pool_of: Callable[[Shard], Any],
         run: Callable[[Plan[Any]], Any],
     ) -> None:

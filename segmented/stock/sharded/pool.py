@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
     from segmented.stock.grant import Grant
     from segmented.stock.grant_state import KeepOn
+    from segmented.stock.no_gate import PoolGate
     from segmented.stock.order_handle import OrderHandle
     from segmented.stock.outbox import Outbox
-    from segmented.stock.pool_gate import PoolGate
     from segmented.stock.sold import Sold
 
 
@@ -83,7 +83,7 @@ class ShardedPool:
         hold: Duration = DEFAULT_HOLD,
         sold_out_mark: Duration = 0.0,
         outbox: Outbox | None = None,
-        gate: PoolGate[Pool, Grant] | None = None,
+        gate: PoolGate | None = None,
     ) -> None:
         """Sell `sku` from `store`; the parameters are those of `Pool`.
 

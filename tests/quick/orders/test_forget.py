@@ -255,7 +255,7 @@ def test_records_that_go_during_an_audit_start_it_again(
     real, calls = pool.store.execute, list[str]()
 
     def interrupted(operation: Any) -> Any:  # noqa: ANN401  # any operation and its answer
-        if isinstance(operation, op.InspectOrders | op.ScanIds) and not calls:
+        if isinstance(operation, op.InspectOrders | op.ScanKey) and not calls:
             calls.append("forget")
             assert forget(pool, gate, grace=0).units == 6
         return real(operation)

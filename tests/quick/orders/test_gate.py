@@ -29,7 +29,7 @@ from segmented.orders.answers import (
 )
 from segmented.orders.changing import restock_gated
 from segmented.orders.deciding import decide
-from segmented.orders.dialects import STATEMENTS
+from segmented.orders.engine import STATEMENTS
 from segmented.orders.sale import finish_reserved, take_order
 from segmented.stock import ShardedPool
 from segmented.stock.outbox import Outbox

@@ -138,7 +138,6 @@ CALLS: Final = [
 ]
 NEVER: Final = {
     "thaw": lambda front: front.frozen().call("thaw", sold=0),
-    "expire": lambda front: front.call("expire", resolver=lambda record: "confirm"),  # noqa: ARG005  # as users write it
 }
 """Calls that would decide past the database, with or without the gate."""
 PROPERTIES: Final = {

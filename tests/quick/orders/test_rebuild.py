@@ -138,7 +138,7 @@ def test_a_superseded_grant_is_freed_at_once_and_its_body_is_not_run_again_unask
 
 def test_a_superseded_grant_without_a_body_is_granted_again_above_the_row_and_sold(pool: Pool, gate: Gate) -> None:
     gate.confirm(order_id="ahead", sku=SKU, segment=0, quantity=1, epoch=1, fence=1 << 52)
-    pool.withdraw(1, withdraw_id="ahead", stored=True)
+    pool.store.execute(op.Withdraw(SKU, "ahead", 1))
     assert {sell(pool, gate, f"o-{number}").fencing_token or 0 for number in range(4)} >= {(1 << 52) + 1}
 
 
@@ -527,7 +527,7 @@ def test_nobody_takes_units_while_the_process_that_knows_of_the_loss_rebuilds(
         with pytest.raises(PoolFrozen):
             fresh.reserve("lost", quantity=3)
 
-    overtaken = OvertakenStore(pool.store, op.ScanHolds, 1, take)
+    overtaken = OvertakenStore(pool.store, op.ScanKey, 1, take)
     assert rebuild(Pool(overtaken, SKU), gate).state.available == 17
     check_sells_the_rest(pool, gate)
 

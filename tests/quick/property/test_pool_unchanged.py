@@ -14,7 +14,6 @@ from segmented.errors import (
     PoolDiffers,
     PoolGated,
     PoolMissing,
-    PoolNotGated,
     SegmentedError,
 )
 from segmented.models import Closed, LimitReached, Order, SoldOut, TooFew
@@ -33,7 +32,6 @@ UNCHANGED: dict[str, tuple[Callable[[Any], object], type]] = {
     "other restock": (lambda pool: pool.restock(4, restock_id="r"), ChangeMismatch),
     "a restock's id": (lambda pool: pool.withdraw(3, withdraw_id="r"), ChangeMismatch),
     "withdraw more than is free": (lambda pool: pool.withdraw(99, withdraw_id="w"), TooFew),
-    "resolver": (lambda pool: pool.expire(resolver=lambda _: "release"), PoolNotGated),
     "missing order": (lambda pool: pool.confirm_many(["nobody"]), list),
 }
 
@@ -83,7 +81,6 @@ ON_ANY_POOL: dict[str, Callable[[Any], object]] = {
     "confirm_many": lambda pool: pool.confirm_many(["a"]),
     "cancel_many": lambda pool: pool.cancel_many(["a"]),
     "expire": lambda pool: pool.expire(),
-    "expire by a resolver": lambda pool: pool.expire(resolver=lambda _: "release"),
     "restock": lambda pool: pool.restock(1, restock_id="r"),
     "withdraw": lambda pool: pool.withdraw(1, withdraw_id="w"),
     "resize": lambda pool: pool.resize(2),

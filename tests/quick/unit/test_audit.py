@@ -24,7 +24,7 @@ from segmented.orders.answers import (
     Superseded,
     Voided,
 )
-from segmented.orders.differences import is_sold_as, judged
+from segmented.orders.auditing import is_sold_as, judged
 from segmented.orders.standing import Claim, Standing, classify
 from segmented.plans import run_sync
 from segmented.stock import AuditReport, LedgerFold
@@ -212,8 +212,8 @@ def strange(inspected: Inspected, key: str) -> Callable[[op.Operation[Any], Any]
     def tamper(operation: op.Operation[Any], answer: Any) -> Any:  # noqa: ANN401  # any operation's answer
         if isinstance(operation, op.ReadPool) and key == "orders":
             return replace(answer, order_count=answer.order_count + 1)
-        if isinstance(operation, op.ScanIds) and operation.key == key:
-            return 0, (*answer[1], inspected.order_id, inspected.order_id)
+        if isinstance(operation, op.ScanKey) and operation.key == key:
+            return 0, (*answer[1], (inspected.order_id, "0"), (inspected.order_id, "0"))
         if isinstance(operation, op.InspectOrders):
             return tuple(inspected if one.order_id == inspected.order_id else one for one in answer)
         return answer

@@ -115,9 +115,9 @@ def sell_rest(pool: Pool, gate: Gate) -> None:
     with suppress(InvalidInput):  # it is frozen already
         pool.store.execute(op.FreezePool(SKU, pool.state().epoch))
     rebuild(pool, gate)
-    cursor, ids = pool.store.execute(op.ScanHolds(SKU, 0))
+    cursor, ids = pool.store.execute(op.ScanKey(SKU, "holds", 0))
     assert cursor == 0
-    for order_id in ids:
+    for order_id, _ in ids:
         with suppress(SegmentedError):
             cancel_order(pool, gate, Order(order_id))
     rest = pool.state().available

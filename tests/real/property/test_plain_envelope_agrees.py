@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from segmented.models import Order
 from segmented.orders import Claim, Gate
 from segmented.orders.answers import Confirmed
-from segmented.orders.dialects import STATEMENTS
+from segmented.orders.engine import STATEMENTS
 from segmented.orders.postgresql import PostgresStatements
 from tests.support.pools.gating import stored
 

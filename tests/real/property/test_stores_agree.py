@@ -25,6 +25,7 @@ from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import SegmentedError
 from segmented.models import Acquired, Busy, Granted, Held, Inspected, LedgerEntry, Order, OrderRecord
+from segmented.models.pools import ScannedKey
 from segmented.models.submitted import DeadOrder, OutboxState, Submitted, TakenOrders
 from segmented.plans import run_sync
 from segmented.protocol.wire import Dialect
@@ -304,8 +305,8 @@ class PoolsAgree(Agreement):
 
     @rule()
     def scan(self) -> None:
-        scans = [op.ScanIds(self.name, key, 0) for key in ("orders", "holds", "customers")]
-        for scan in (*scans, op.ScanChanges(self.name, 0)):
+        keys: tuple[ScannedKey, ...] = ("orders", "holds", "customers", "changes")
+        for scan in [op.ScanKey(self.name, key, 0) for key in keys]:
             found, expected = (store.execute(scan)[1] for store in (self.redis, self.memory))
             assert sorted(map(str, found)) == sorted(map(str, expected)), scan
 

@@ -32,7 +32,7 @@ READS: Final = (
     op.ReadOrders,
     op.ReadLedger,
     op.ScanOrders,
-    op.ScanHolds,
+    op.ScanKey,
     op.FreezePool,
     op.LeavePoolLine,  # it asks nothing of the stock
 )

@@ -310,7 +310,7 @@ def test_notes_of_restocks_are_mended(audited_shop: Damaged) -> None:
     audited_shop.rewrite_change("w1", "withdrawn 1 6", "withdrawn 7 6")
     audited_shop.rewrite_change("r9", None, "restocked 1 3")
     audited_shop.mended([("lost", None, "change"), *[("foreign write", None, "change")] * 2])
-    assert dict(audited_shop.side.execute(op.ScanChanges(audited_shop.sku, 0))[1]) == {
+    assert dict(audited_shop.side.execute(op.ScanKey(audited_shop.sku, "changes", 0))[1]) == {
         "r1": "restocked 4 5",
         "w1": "withdrawn 1 6",
     }

@@ -198,9 +198,9 @@ def lose(keyless_shop: Shop, key: str) -> None:
 
 
 def holds(keyless_shop: Shop) -> list[str]:
-    cursor, ids = keyless_shop.side.execute(op.ScanHolds(keyless_shop.sku, 0))
+    cursor, found = keyless_shop.side.execute(op.ScanKey(keyless_shop.sku, "holds", 0))
     assert cursor == 0
-    return sorted(ids)
+    return sorted(dict(found))
 
 
 def test_a_pool_that_lost_a_key_is_frozen_before_it_answers(keyless_shop: Shop) -> None:

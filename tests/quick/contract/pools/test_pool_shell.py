@@ -17,7 +17,7 @@ from segmented.errors import (
     PoolGated,
 )
 from segmented.keys import shard_keys
-from segmented.models import Busy, Decided, Order, OrderRecord, Refusal, Reserved, Resized, Restocked, Settled, SoldOut
+from segmented.models import Busy, Decided, Order, Refusal, Reserved, Settled, SoldOut
 from segmented.plans import Plan, perform
 from segmented.stock import Grant, Pool
 from segmented.stock.plans import grant_plan
@@ -179,28 +179,6 @@ def lasting(side: Side) -> Iterator[Pool]:
     assert made.audit().is_clean
 
 
-@pytest.fixture
-def due(side: Side) -> Iterator[Pool]:
-    """A gated pool of nine units in which the orders a, b (two units) and c (three, of ann) have lapsed."""
-    made = side.pool(side.name(), ttl=0.02, hold=0.02)
-    made.open(stock=9, segments=2, gated=True)
-    made.reserve_many([Order("a", 1), Order("b", 2), Order("c", 3, "ann")])
-    side.pass_time(0.04)
-    yield made
-    assert made.audit().is_clean
-
-
-def resolver_of(side: Side, verdicts: dict[str, Any], asked: list[OrderRecord]) -> Any:  # noqa: ANN401  # of either colour
-    def resolve(record: OrderRecord) -> Any:  # noqa: ANN401  # also what is no verdict
-        asked.append(record)
-        return verdicts[record.order_id]
-
-    async def resolve_later(record: OrderRecord) -> Any:  # noqa: ANN401  # as above
-        return resolve(record)
-
-    return resolve_later if side.flavour.colour == "async" else resolve
-
-
 # --- batches ---
 
 
@@ -215,39 +193,13 @@ def test_orders_that_lapsed_holds_keep_waiting_are_asked_again_and_keep_their_pl
     assert totals(lasting) == (8, 992, 0)
 
 
-# --- expiry ---
+# --- changes ---
 
 
-def test_an_order_decided_while_its_resolver_thinks_keeps_its_fate(due: Pool, side: Side) -> None:
-    sku, store = due.sku, side.store
-
-    def confirm_first(record: OrderRecord) -> Any:  # noqa: ANN401  # a verdict
-        store.execute(op.Confirm(sku, record.order_id, stored=True))
-        return "release"
-
-    async def confirm_first_later(record: OrderRecord) -> Any:  # noqa: ANN401  # as above
-        await store.execute(op.Confirm(sku, record.order_id, stored=True))
-        return "release"
-
-    resolver: Any = confirm_first if side.flavour.colour == "sync" else confirm_first_later
-    assert due.expire(resolver=resolver) == ()
-    assert totals(due) == (3, 0, 6)
-
-
-def test_what_is_no_verdict_is_an_error_and_changes_nothing(due: Pool, side: Side) -> None:
-    before = due.state()
-    for verdict in ("", "confirmed", None, True, 1):
-        with pytest.raises(InvalidInput, match=r"for order 'b'; it must return one of confirm, release, wait$"):
-            due.expire(resolver=resolver_of(side, {"a": "release", "b": verdict, "c": "wait"}, []))
-    with pytest.raises(KeyError):
-        due.expire(resolver=resolver_of(side, {"a": "release"}, []))
-    assert due.state() == before
-
-
-CHANGES: dict[str, Callable[[Pool, bool], object]] = {
-    "restock": lambda pool, stored: pool.restock(2, restock_id="r1", stored=stored),
-    "withdraw": lambda pool, stored: pool.withdraw(2, withdraw_id="w1", stored=stored),
-    "resize": lambda pool, stored: pool.resize(4, stored=stored),
+CHANGES: dict[str, Callable[[Pool], object]] = {
+    "restock": lambda pool: pool.restock(2, restock_id="r1"),
+    "withdraw": lambda pool: pool.withdraw(2, withdraw_id="w1"),
+    "resize": lambda pool: pool.resize(4),
 }
 
 
@@ -272,11 +224,10 @@ def test_a_change_is_refused_when_another_process_has_gated_the_pool_meanwhile(r
         pool = opened_again(redis_side, opened(redis_side), gated=True)
         sentence = rf"^pool '{pool.sku}' is gated: use Pool\(store, sku, gate=gate\) to {change} it"
         with pytest.raises(ChangeGated, match=sentence) as caught:
-            ask(pool, False)  # noqa: FBT003  # as the table has it
+            ask(pool)
         assert (caught.value.sku, caught.value.change) == (pool.sku, change)
         state = pool.state()
         assert (state.sequence, state.available, state.segment_count) == (1, 6, 2), change
-        assert isinstance(ask(pool, True), Restocked | Resized), change  # noqa: FBT003  # as above
 
 
 @pytest.fixture
