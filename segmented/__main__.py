@@ -6,18 +6,10 @@ The version needs no other package; the command line needs those of the extra `c
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
-from typing import Final
 
 import segmented
 from segmented.imports import COMMANDS, missing_package, needs
 from segmented.process import EXIT_INVALID_INPUT, escape_output, interrupted, no_output, output_failed, tell
-
-FOREIGN: Final = "segmented"
-"""A distribution on the package index with our import name that is not ours."""
-OURS: Final = "RedisStore"
-"""A name that only our package has."""
-CURE: Final = f"uninstall both '{FOREIGN}' and 'segmented-locks', then install 'segmented-locks'"
 
 
 def main() -> None:
@@ -33,11 +25,8 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    if OURS not in getattr(segmented, "__all__", ()):
-        tell(f"files of segmented-locks are gone, or another distribution has put its own there: {CURE}")
-        return EXIT_INVALID_INPUT
     if arguments == ["--version"]:
-        sys.stdout.write("\n".join([f"segmented {segmented.__version__}", *_warnings(), ""]))
+        sys.stdout.write(f"segmented {segmented.__version__}\n")
         sys.stdout.flush()
         return 0
     try:
@@ -49,16 +38,6 @@ def _run(arguments: list[str]) -> int:
         tell(needs("the command line", package, COMMANDS.get("".join(arguments[:1]))))
         return EXIT_INVALID_INPUT
     return run(arguments)
-
-
-def _warnings() -> list[str]:
-    """Return a warning if another distribution has our import name."""
-    try:
-        found = distribution(FOREIGN)
-    except PackageNotFoundError:
-        return []
-    other = f"the distribution {FOREIGN!r} {found.version} is installed as well and has the same import name"
-    return [f"{other}: {CURE}"]
 
 
 if __name__ == "__main__":

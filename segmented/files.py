@@ -13,11 +13,9 @@ from __future__ import annotations
 import errno
 import os
 import re
-import select
 import stat
 import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
@@ -53,8 +51,6 @@ FROM_VARIABLE: Final = "env:"
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ADDRESS: Final = re.compile(r"://|[@:]")
 """In the name of a file, a mark of an address: then it may have a password, and no message shows it."""
-PIPE_SECONDS: Final = 5.0
-"""How long the writer of a pipe, such as `@<(command)` gives, may take."""
 BYTES_MAX: Final = 65_536
 LINE_MAX: Final = 65_536
 """Maximum bytes of a line."""
@@ -212,7 +208,8 @@ def _one_line(file: str, who: str, what: str) -> str:
     """Return the one line of a file. Raises InvalidInput, which never shows its content."""
     shown = MASK if ADDRESS.search(file) else file
     try:
-        written = _content(file)
+        with Path(file).open("rb") as found:  # of a pipe, such as `@<(command)` gives, until its writer ends
+            written = found.read(BYTES_MAX + 1)
         lines = written.decode().splitlines()
     except OSError as error:
         raise InvalidInput(f"{who}: {shown} cannot be read: {error.strerror}") from None
@@ -221,25 +218,6 @@ def _one_line(file: str, who: str, what: str) -> str:
     if len(lines) != 1 or not lines[0].strip() or len(written) > BYTES_MAX:
         raise InvalidInput(f"{who}: {shown} should hold one line, {what}")
     return lines[0].strip()
-
-
-def _content(file: str) -> bytes:
-    """Return a file's first BYTES_MAX + 1 bytes. Raises OSError, also for a pipe that does not end in PIPE_SECONDS."""
-    ends, found = time.monotonic() + PIPE_SECONDS, b""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        readable = select.poll()
-        readable.register(descriptor, select.POLLIN)
-        while len(found) <= BYTES_MAX:
-            if not readable.poll(max(0.0, ends - time.monotonic()) * 1_000):
-                raise OSError(errno.ETIMEDOUT, f"its writer had not ended after {PIPE_SECONDS:g} s")
-            part = os.read(descriptor, BYTES_MAX + 1 - len(found))
-            if not part:
-                break
-            found += part
-    finally:
-        os.close(descriptor)
-    return found
 
 
 def said_in_file(

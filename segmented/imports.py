@@ -47,26 +47,6 @@ COMMANDS: Final = {"sell": "cli,embedded,postgres,workers", "server": "cli,embed
 """The extras that a command needs with its defaults, if it needs more than the command line."""
 
 
-OTHER_NAMES: Final = {
-    "Aioredlock": "segmented.locks AsyncQuorumLock",
-    "LockManager": "segmented.locks AsyncQuorumLock",
-    "Mutex": "segmented Lock",
-    "QueueOnce": "segmented.dedup.celery Once",
-    "RFairLock": "segmented FairLock",
-    "RLock": "segmented ReentrantLock",
-    "RMultiLock": "segmented.locks MultiLock",
-    "RReadWriteLock": "segmented ReadWriteLock",
-    "RRedLock": "segmented.locks QuorumLock",
-    "RSemaphore": "segmented Semaphore",
-    "RWLock": "segmented ReadWriteLock",
-    "RedLock": "segmented.locks QuorumLock",
-    "Redlock": "segmented.locks QuorumLock",
-    "RedisLock": "segmented Lock",
-    "Singleton": "segmented.dedup.celery Once",
-}
-"""Names of redis-py, python-redis-lock, redlock-py, aioredlock, pottery, Redisson, celery-once and celery-singleton."""
-
-
 def needs(what: str, package: str, extras: str | None = None) -> str:
     """Return the message for a package that is not installed: what needs it, and what to install."""
     return f"{what} needs the package {package}: {install(extras or EXTRAS[package])}"
@@ -128,13 +108,9 @@ def _unknown(package: str, name: str, areas: Sequence[str], *, caller: FrameType
     """Return the error for a name that the package does not have; it says which of `areas` has the name, if one has."""
     is_module = not areas or name.startswith("_") or find_spec(f"{package}.{name}") is not None  # imported next
     area = None if is_module else next((area for area in areas if name in import_module(area).__all__), None)
-    elsewhere, _, called = OTHER_NAMES.get(name, "").partition(" ")
-    if called:
-        message = f"{package} has no {name!r}, which is called {called} here: from {elsewhere} import {called}"
-    elif area is not None:
-        message = f"{package} has no {name!r}: from {area} import {name}"
-    else:
+    if area is None:
         return AttributeError(f"module {package!r} has no attribute {name!r}")
+    message = f"{package} has no {name!r}: from {area} import {name}"
     # `from package import name` replaces an AttributeError by a sentence of its own.
     is_import = caller.f_globals.get("__name__") == "importlib._bootstrap"
     return ImportError(message, name=package) if is_import else AttributeError(message)

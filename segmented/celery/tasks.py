@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
@@ -16,7 +18,6 @@ from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK, Envelope, keep, read_envelope, text_of
-from segmented.celery.repeated import repeated
 from segmented.errors import (
     AnotherDatabase,
     AssignedElsewhere,
@@ -37,6 +38,7 @@ from segmented.models import Busy, Decided, Order, Refusal, Settled, checked_poo
 from segmented.models.submitted import BegunOrder, one_line
 from segmented.orders import WorkTerms, envelopes, sale
 from segmented.orders.work_terms import checked_step
+from segmented.process import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,3 +211,41 @@ def _function(variable: str, named: str | None) -> Any:  # noqa: ANN401  # what 
         raise InvalidInput(f"{variable} is {named!r}: it must name a function, as module:function")
     checked_step(found)
     return found
+
+
+log = logging.getLogger(__name__)
+EVERY_SECONDS: Final = 10.0
+REASONS_MAX: Final = 1_000
+"""Pools and reasons that are remembered; beyond, all are forgotten, and each is logged at once again."""
+
+
+class RepeatedLines:
+    """Counts what was logged of each pool and reason; thread-safe."""
+
+    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._known: dict[tuple[str, str], tuple[float, int]] = {}
+        self._guard = Guard()
+
+    def warn(self, sku: str, reason: str, orders: int) -> None:
+        """Log that so many orders of a pool are tried again later, or add them to the next line."""
+        with self._guard.lock:
+            if len(self._known) >= REASONS_MAX:
+                self._known.clear()
+            after, count = self._known.get((sku, reason), (0.0, 0))
+            now, count = self._now(), count + orders
+            is_due = now >= after
+            self._known[sku, reason] = (now + EVERY_SECONDS, 0) if is_due else (after, count)
+        if is_due:
+            log.warning("pool %r: %d orders are tried again later: %s", sku, count, reason)
+
+    def warn_each(self, sku: str, reasons: Iterable[str]) -> None:
+        """Log the reasons of orders that were put off, each reason once."""
+        counts: dict[str, int] = {}
+        for reason in reasons:
+            counts[reason] = counts.get(reason, 0) + 1
+        for reason, count in counts.items():
+            self.warn(sku, reason, count)
+
+
+repeated: Final = RepeatedLines()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import select
+import signal
+import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -206,3 +209,28 @@ def json_list(file: Path, name: str, rest: dict[str, Any]) -> Iterator[Callable[
         out.write(f'{{\n  "{name}": [')
         yield lambda item: print(next(marks), json.dumps(item), sep="\n    ", end="", file=out)  # to a file
         out.write(f"\n  ],\n  {json.dumps(rest, indent=2)[1:-1].strip()}\n}}\n")
+
+
+@contextmanager
+def signals(*numbers: signal.Signals) -> Iterator[Callable[[float], bool]]:
+    """Return a wait of so many seconds that says whether one of these signals has come, before it or during it.
+
+    The interpreter itself writes their bytes into a socket. An event or a queue would not do: a handler that interrupts
+    its wait waits for it, or the wait begins just after the signal has come and does not end.
+    """
+    woken, wakeup = socket.socketpair()
+    wakeup.settimeout(0)
+
+    def heard(seconds: float) -> bool:
+        ready = select.select([woken], [], [], seconds)[0]
+        return bool(ready) and any(number in numbers for number in woken.recv(4_096))
+
+    with woken, wakeup:
+        handlers = [signal.signal(number, lambda *_: None) for number in numbers]
+        wakeup_before = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+        try:
+            yield heard
+        finally:
+            signal.set_wakeup_fd(wakeup_before)
+            for number, handler in zip(numbers, handlers, strict=True):
+                signal.signal(number, handler)

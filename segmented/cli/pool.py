@@ -110,10 +110,10 @@ def _its_carts(home: Pool, context: typer.Context, database: str | None) -> Iter
         raise InvalidInput(
             f"pool {home.sku!r} is gated: finish its carts with --database URL, because its order database decides"
         )
-    from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    from segmented.cli.pool_gate import order_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-    with gated_pool(home, database) as both:
-        yield Carts(home.store, gate=both.gate)
+    with order_gate(database) as gate:
+        yield Carts(home.store, gate=gate)
 
 
 def _said(sweep: CartSweep) -> str:

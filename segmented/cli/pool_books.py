@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
 import typer
 
-from segmented.cli.export_files import FormatOption, ToOption, write_rows
 from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
@@ -19,6 +20,7 @@ from segmented.cli.output import (
     UrlOption,
     YesOption,
     is_said,
+    output_file,
     print_table,
     require_somebody,
     shown,
@@ -28,16 +30,17 @@ from segmented.cli.pool_all import AllOption, OneSkuArgument, each_pool, one_of,
 from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed, required_no_database
 from segmented.cli.pool_view import as_json
 from segmented.files import STDOUT, whole_file
+from segmented.ledger_lines import parts_text
 from segmented.models import LedgerEntry, OrderRecord, OrderState, PoolState
 from segmented.models.ids import plural
 from segmented.stock import AuditReport, Pool, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from segmented.cli.pool_gate import AuditedShards, GatedPool
-    from segmented.orders import BothReport
+    from segmented.orders import BothReport, Gate
 
     Placed = tuple[int | None, BothReport]
+
     """The number of a shard, None for a pool in one piece; and the report."""
 
 EXIT_DRIFT: Final = 1
@@ -72,9 +75,9 @@ def audit(
 def _audit(sku: str, database: str | None, url: str, json_file: Path | None, *, is_named: bool) -> None:
     with RedisStore.from_url(url) as store:
         pool = find_pool(store, sku)
-        with order_database(pool, database, is_said=is_named) as gated:
+        with order_database(pool, database, is_said=is_named) as gate:
             report = pool.audit()
-            compared = None if gated is None else gated.audit_both()
+            compared = None if gate is None else _compared(pool, gate)
     if not write_json(
         json_file, _report_json(report) | ({} if compared is None else {"database": both_json(compared)})
     ):
@@ -280,10 +283,17 @@ def _rows(pool: Pool | ShardedPool, state: OrderState | None) -> Iterator[dict[s
             yield place | row
 
 
+def _compared(pool: Pool | ShardedPool, gate: Gate) -> list[Placed]:
+    """Compare both sides of a pool, or of each shard."""
+    from segmented.orders import audit_both  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+    if isinstance(pool, ShardedPool):
+        return [(number, audit_both(shard.plain, gate)) for number, shard in enumerate(pool.shards)]
+    return [(None, audit_both(pool, gate))]
+
+
 @contextmanager
-def order_database(
-    pool: Pool | ShardedPool, database: str | None, *, is_said: bool
-) -> Iterator[GatedPool | AuditedShards | None]:
+def order_database(pool: Pool | ShardedPool, database: str | None, *, is_said: bool) -> Iterator[Gate | None]:
     """Connect to the pool's order database, if one is given and the pool has one.
 
     Raises InvalidInput if the database cannot be used, or the command names one for a pool that has none.
@@ -293,10 +303,10 @@ def order_database(
         required_no_database(pool, is_said=is_said)
         yield None
         return
-    from segmented.cli.pool_gate import audited  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    from segmented.cli.pool_gate import order_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-    with audited(pool, database) as gated:
-        yield gated
+    with order_gate(database) as gate:
+        yield gate
 
 
 def both_json(reports: Sequence[Placed]) -> dict[str, Any]:
@@ -338,3 +348,25 @@ def _print_one(report: BothReport, place: str) -> None:
         (f"{place}both sides", f"{judgment}, {orders} compared"),
     ]
     print_table(("", ""), rows)
+
+
+ToOption = Annotated[
+    Path, typer.Option("--to", metavar="FILE", parser=output_file, help="Output file; - is standard output.")
+]
+FormatOption = Annotated[
+    Literal["jsonl", "csv"], typer.Option("--format", help="Format: one JSON object per line, or CSV with a header.")
+]
+
+
+def write_rows(file: TextIO, form: str, rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> int:
+    """Write the rows, one at a time, and return how many there were. In CSV the parts of an order are one text."""
+    count = 0
+    if form == "csv":
+        written = csv.DictWriter(file, columns, lineterminator="\n")
+        written.writeheader()
+        for count, row in enumerate(rows, start=1):  # noqa: B007  # the last number is the count
+            written.writerow(row | {"parts": parts_text(row["parts"], segment=None, quantity=0)})
+        return count
+    for count, row in enumerate(rows, start=1):  # noqa: B007  # the last number is the count
+        file.write(json.dumps(row) + "\n")
+    return count

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -29,9 +29,6 @@ from segmented.models.ids import plural
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
-
-if TYPE_CHECKING:
-    from segmented.cli.pool_gate import GatedPool
 
 EXIT_REFUSED: Final = 1
 
@@ -193,7 +190,7 @@ def assign(
 @contextmanager
 def _changeable(
     pool: Pool | ShardedPool, verb: str, context: typer.Context, database: str | None
-) -> Iterator[Pool | ShardedPool | GatedPool]:
+) -> Iterator[Pool | ShardedPool]:
     """Return the pool to change, with its order database if it has one. Raises InvalidInput, PoolMissing."""
     is_gated = pool.shards[0].is_gated() if isinstance(pool, ShardedPool) else pool.is_gated()
     if not is_gated:
@@ -204,10 +201,10 @@ def _changeable(
         raise InvalidInput(
             f"pool {pool.sku!r} is gated: {verb} it with --database URL, because its order database must be changed too"
         )
-    from segmented.cli.pool_gate import gated_pool, gated_shards  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    from segmented.cli.pool_gate import order_gate, with_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-    with gated_shards(pool, database) if isinstance(pool, ShardedPool) else gated_pool(pool, database) as both:
-        yield both
+    with order_gate(database) as gate:
+        yield with_gate(pool, gate)
 
 
 def _tell(file: Path | None, content: dict[str, Any], said: str) -> None:

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput, PoolInShards
-from segmented.models import (
-    AlreadyOpen,
-    Closed,
-    Opened,
-    OrderRecord,
-    PoolState,
-    Resized,
-    Restocked,
-    Returned,
-    Settled,
-    TooFew,
-)
-from segmented.orders import Gate, audit_both, connect, reopen_gated
-from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+from segmented.models import AlreadyOpen, Opened, PoolState
+from segmented.orders import Gate, connect
 from segmented.orders.engine import parse, shown
-from segmented.orders.opening import UNGATED, next_epoch, open_rows, state_of
-from segmented.orders.sale import expire_voided
+from segmented.orders.opening import UNGATED, open_rows, state_of
 from segmented.orders.verifying import check_sale
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
@@ -32,89 +18,24 @@ from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.orders import BothReport
     from segmented.stock.opening import Opening
 
 ITS_OWN = "name the one that the pool was opened with"
 LACKS_TABLES = f"{ITS_OWN}, or make what is missing by Gate.create"
 
 
-@dataclass(frozen=True, slots=True)
-class GatedPool:
-    """A pool and its order database, with the methods of a pool."""
-
-    pool: Pool
-    gate: Gate
-
-    def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
-        """Add units on both sides."""
-        return restock_gated(self.pool, self.gate, units, restock_id=restock_id)
-
-    def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
-        """Remove units on both sides."""
-        return withdraw_gated(self.pool, self.gate, units, withdraw_id=withdraw_id)
-
-    def return_units(self, order_id: str, units: int, *, return_id: str) -> Returned:
-        """Give units of a sold order back on both sides."""
-        return Pool(self.pool.store, self.pool.sku, gate=self.gate).return_units(order_id, units, return_id=return_id)
-
-    def order(self, order_id: str) -> OrderRecord | None:
-        """Read the pool's record of an order."""
-        return self.pool.order(order_id)
-
-    def resize(self, segments: int) -> Resized:
-        """Change the number of segments on both sides."""
-        return resize_gated(self.pool, self.gate, segments)
-
-    def expire(self) -> tuple[Settled, ...]:
-        """Settle expired holds as the database decides."""
-        return expire_voided(self.pool, self.gate)
-
-    def reopen(self, segments: int, epoch: int | None, *, queue: str | None, step: str | None) -> Opened | AlreadyOpen:
-        """Open the pool again with what the database has not sold, in this epoch or the next one."""
-        if epoch is None:
-            epoch = next_epoch(self.pool, self.gate)
-        return reopen_gated(self.pool, self.gate, segments=segments, epoch=epoch, queue=queue, step=step)
-
-    def audit_both(self) -> list[tuple[int | None, BothReport]]:
-        """Compare both sides."""
-        return [(None, audit_both(self.pool, self.gate))]
-
-
-@dataclass(frozen=True, slots=True)
-class AuditedShards:
-    """A pool in shards and its order database, for an audit."""
-
-    pool: ShardedPool
-    gate: Gate
-
-    def audit_both(self) -> list[tuple[int | None, BothReport]]:
-        """Compare both sides of each shard; returns its number with the report."""
-        return [(number, audit_both(shard.plain, self.gate)) for number, shard in enumerate(self.pool.shards)]
-
-
 @contextmanager
-def audited(pool: Pool | ShardedPool, database: str) -> Iterator[GatedPool | AuditedShards]:
-    """Connect to the order database of either kind of pool. Raises InvalidInput as `gated_pool`."""
-    with _connected(database, ITS_OWN) as gate:
-        _check_tables(gate, database, LACKS_TABLES)
-        yield AuditedShards(pool, gate) if isinstance(pool, ShardedPool) else GatedPool(pool, gate)
-
-
-@contextmanager
-def gated_pool(pool: Pool, database: str) -> Iterator[GatedPool]:
+def order_gate(database: str) -> Iterator[Gate]:
     """Connect to a pool's order database. Raises InvalidInput if it cannot be used or has no tables."""
     with _connected(database, ITS_OWN) as gate:
         _check_tables(gate, database, LACKS_TABLES)
-        yield GatedPool(pool, gate)
+        yield gate
 
 
-@contextmanager
-def gated_shards(pool: ShardedPool, database: str) -> Iterator[ShardedPool]:
-    """Connect to the order database of a pool in shards. Raises InvalidInput if it cannot be used or has no tables."""
-    with _connected(database, ITS_OWN) as gate:
-        _check_tables(gate, database, LACKS_TABLES)
-        yield ShardedPool(pool.store, pool.sku, gate=gate)
+def with_gate(pool: Pool | ShardedPool, gate: Gate) -> Pool | ShardedPool:
+    """Return the pool with its order database, which then decides its orders and gets its changes."""
+    kind = ShardedPool if isinstance(pool, ShardedPool) else Pool
+    return kind(pool.store, pool.sku, gate=gate)
 
 
 @contextmanager

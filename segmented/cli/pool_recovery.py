@@ -33,7 +33,7 @@ from segmented.stores.redis import RedisStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from segmented.cli.pool_gate import GatedPool
+    from segmented.orders import Gate
 
 EXIT_REFUSED: Final = 1
 
@@ -75,10 +75,10 @@ def rebuild(
             raise InvalidInput(message)
         each_shard(url, lambda one, number: rebuild(one, shard=number, database=database, url=url), json_file)
         return
-    with _gated("rebuild", sku, database, url, shard) as both:
+    with _gated("rebuild", sku, database, url, shard) as (pool, gate):
         from segmented.orders import rebuild as rebuild_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-        thawed = _or_unchanged(both.pool, lambda: rebuild_pool(both.pool, both.gate, selling=selling))
+        thawed = _or_unchanged(pool, lambda: rebuild_pool(pool, gate, selling=selling))
     _tell("rebuilt", thawed, json_file)
 
 
@@ -115,9 +115,13 @@ def reopen(  # noqa: PLR0913  # an option each
                 raise typer.Exit(EXIT_REFUSED)
         each_pool(names, lambda one: reopen(one, segments=segments, database=database, url=url), json_file)
         return
-    with _gated("reopen", sku, database, url) as both:
-        segments = segments or max(1, len(both.gate.totals(sku).segments))
-        answer = both.reopen(segments, epoch, queue=queue, step=step)
+    with _gated("reopen", sku, database, url) as (pool, gate):
+        from segmented.orders import reopen_gated  # noqa: PLC0415  # SQLAlchemy, for those who need it
+        from segmented.orders.opening import next_epoch  # noqa: PLC0415  # as above
+
+        segments = segments or max(1, len(gate.totals(sku).segments))
+        epoch = next_epoch(pool, gate) if epoch is None else epoch
+        answer = reopen_gated(pool, gate, segments=segments, epoch=epoch, queue=queue, step=step)
     state, is_new = answer.state, isinstance(answer, Opened)
     if not write_json(json_file, {"is_new": is_new} | as_json(state)):
         said = f"reopened in epoch {state.epoch}: {state.available} free"
@@ -142,10 +146,10 @@ def verify(
     if all_pools:
         each_shard(url, lambda one, number: verify(one, shard=number, database=database, url=url), json_file)
         return
-    with _gated("verify", sku, database, url, shard) as both:
+    with _gated("verify", sku, database, url, shard) as (pool, gate):
         from segmented.orders import verify as verify_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-        verified = verify_pool(both.pool, both.gate)
+        verified = verify_pool(pool, gate)
     if not write_json(json_file, {"sku": sku, "is_changed": not verified.replay}):
         typer.echo("verified before on this server" if verified.replay else "verified: the pool sells on")
 
@@ -211,25 +215,29 @@ def _gone(database: str | None, url: str) -> list[str]:
 
 
 @contextmanager
-def _gated(command: str, sku: str, database: str | None, url: str, shard: int | None = None) -> Iterator[GatedPool]:
+def _gated(
+    command: str, sku: str, database: str | None, url: str, shard: int | None = None
+) -> Iterator[tuple[Pool, Gate]]:
     """Connect to a pool, or a shard, and its order database. A pool for which the command is wrong is bad input."""
     if database is None:
         raise InvalidInput(f"{command} needs --database URL: the order database that decides the orders of {sku!r}")
-    from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    from segmented.cli.pool_gate import order_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-    with RedisStore.from_url(url) as store, gated_pool(_named(command, store, sku, shard), database) as both:
-        try:
-            if command != "reopen" and not both.pool.is_gated():
-                raise PoolNotGated(sku)  # noqa: TRY301  # handled as the library's own
-            yield both
-        except PoolNotGated as error:
-            how = f"'segmented pool thaw {sku}' lets it sell again once it is frozen"
-            message = f"pool {sku!r} was opened without an order database, which {command} needs: {how}"
-            raise InvalidInput(message) from error
-        except PoolMissing as error:
-            if isinstance(error, PoolArchived):
-                raise
-            raise InvalidInput(str(error)) from error  # it names the command that opens the pool
+    with RedisStore.from_url(url) as store:
+        pool = _named(command, store, sku, shard)
+        with order_gate(database) as gate:
+            try:
+                if command != "reopen" and not pool.is_gated():
+                    raise PoolNotGated(sku)  # noqa: TRY301  # handled as the library's own
+                yield pool, gate
+            except PoolNotGated as error:
+                how = f"'segmented pool thaw {sku}' lets it sell again once it is frozen"
+                message = f"pool {sku!r} was opened without an order database, which {command} needs: {how}"
+                raise InvalidInput(message) from error
+            except PoolMissing as error:
+                if isinstance(error, PoolArchived):
+                    raise
+                raise InvalidInput(str(error)) from error  # it names the command that opens the pool
 
 
 def _or_unchanged(pool: Pool, mend: Callable[[], Thawed]) -> Thawed:

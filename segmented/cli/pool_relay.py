@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-import select
 import signal
-import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, DatabaseOption, JsonOption, SkuArgument, UrlOption, span, write_json
+from segmented.cli.output import (
+    DEFAULT_URL,
+    DatabaseOption,
+    JsonOption,
+    SkuArgument,
+    UrlOption,
+    signals,
+    span,
+    write_json,
+)
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.files import STDOUT
 from segmented.models import Trimmed
@@ -115,31 +120,6 @@ def _follow(
                     _tell(report, json_file, is_line=True)
             if heard(every):
                 return
-
-
-@contextmanager
-def signals(*numbers: signal.Signals) -> Iterator[Callable[[float], bool]]:
-    """Return a wait of so many seconds that says whether one of these signals has come, before it or during it.
-
-    The interpreter itself writes their bytes into a socket. An event or a queue would not do: a handler that interrupts
-    its wait waits for it, or the wait begins just after the signal has come and does not end.
-    """
-    woken, wakeup = socket.socketpair()
-    wakeup.settimeout(0)
-
-    def heard(seconds: float) -> bool:
-        ready = select.select([woken], [], [], seconds)[0]
-        return bool(ready) and any(number in numbers for number in woken.recv(4_096))
-
-    with woken, wakeup:
-        handlers = [signal.signal(number, lambda *_: None) for number in numbers]
-        wakeup_before = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
-        try:
-            yield heard
-        finally:
-            signal.set_wakeup_fd(wakeup_before)
-            for number, handler in zip(numbers, handlers, strict=True):
-                signal.signal(number, handler)
 
 
 def _tell(report: RelayReport, json_file: Path | None, *, is_line: bool = False) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,8 +12,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, ELSEWHERE, UrlOption, address
-from segmented.clock import Clock, SystemClock, WallClock
+from segmented.cli.output import DEFAULT_URL, ELSEWHERE, UrlOption, address, signals
+from segmented.clock import SystemClock, WallClock
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models.ids import SKU_BYTES_MAX, checked_id
 from segmented.plans import run_sync
@@ -85,12 +84,19 @@ def watch(
 
         serve(Serving(url=url, skus=named, every=every, host=host, port=port, has_page=True, password=password))
         return
-    with RedisStore.from_url(url) as store, _ended_by_signals() as end, _output() as show:
+    with RedisStore.from_url(url) as store, _output() as show, signals(signal.SIGINT, signal.SIGTERM) as heard:
         similar: dict[str, tuple[str, ...]] = {}
-        for readings in looks(
-            lambda: _read(store, named, similar), every=every, seconds=seconds, clock=SystemClock(), end=end
-        ):
-            show(readings)
+        clock = SystemClock()
+        began = clock.now()
+        while True:
+            looked = clock.now()
+            try:
+                show(_read(store, named, similar))
+            except StoreUnavailable as error:
+                show(error)
+            rest = max(0.0, every - (clock.now() - looked))
+            if (seconds is not None and clock.now() + rest > began + seconds) or heard(rest):
+                return
 
 
 def exporter(
@@ -131,28 +137,6 @@ def exporter(
     serve(of_pools)
 
 
-def looks(
-    read: Callable[[], Readings],
-    *,
-    every: float,
-    seconds: float | None,
-    clock: Clock,
-    end: threading.Event,
-) -> Iterator[Readings | StoreUnavailable]:
-    """Read at intervals, for a number of seconds or until `end` is set; yield a server's failure instead of raising."""
-    began = clock.now()
-    while not end.is_set():
-        looked = clock.now()
-        try:
-            yield read()
-        except StoreUnavailable as error:
-            yield error
-        rest = max(0.0, every - (clock.now() - looked))
-        if seconds is not None and clock.now() + rest > began + seconds:
-            return
-        end.wait(rest)
-
-
 def _checked(skus: Sequence[str] | None) -> tuple[str, ...]:
     named = tuple(dict.fromkeys(checked_id(sku, "sku", bytes_max=SKU_BYTES_MAX) for sku in skus or ()))
     if len(named) > POOLS_MAX:
@@ -162,18 +146,6 @@ def _checked(skus: Sequence[str] | None) -> tuple[str, ...]:
 
 def _read(store: RedisStore, named: Sequence[str], similar: dict[str, tuple[str, ...]]) -> Readings:
     return run_sync(readings_plan(named or run_sync(known_plan(), store), similar), store)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[threading.Event]:
-    """Give an event that Ctrl-C and SIGTERM set: the usual end, after which the terminal is as it was."""
-    end = threading.Event()
-    before = {number: signal.signal(number, lambda *_: end.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield end
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

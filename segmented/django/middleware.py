@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.core.exceptions import RequestDataTooBig
@@ -21,7 +21,7 @@ from segmented.dedup.web.route import UNSAFE, Idempotent, serving
 from segmented.django.conf import setting, store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from segmented.dedup.run import Run
 
@@ -133,7 +133,7 @@ class DjangoExchange:
                 is_large = response.streaming or len(response.content) > guard.options.answer_max
                 outcome = Unkept(status) if is_large else Answer(status, tuple(response.items()), response.content)
             if response.streaming and outcome is not None:
-                kind = AsyncContent if response.is_async else Content
+                kind = AsyncContent if response.is_async else SyncContent
                 response.streaming_content = kind(response.streaming_content, self, outcome)
                 self._is_streaming = True
             else:
@@ -162,51 +162,40 @@ class Content:
         """Wrap `items`; at their end the run has this outcome."""
         self._items, self._exchange, self._outcome = items, exchange, outcome
 
-    def __iter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __next__(self) -> Any:  # noqa: ANN401  # bytes or text
-        """Return the next part."""
-        try:
-            return next(self._items)
-        except StopIteration:
-            self.close()
-            raise
-        except BaseException as error:
-            self._exchange.broken(error)
-            raise
-
     def close(self) -> None:
         """End the run. Called by Django when the response is closed, whether or not it was sent as a whole."""
         self._exchange.streamed(self._outcome)
 
 
-class AsyncContent:
-    """The same, of an asynchronous response."""
+class SyncContent(Content):
+    """The content of a response for threads."""
 
-    def __init__(self, items: Any, exchange: DjangoExchange, outcome: Answer | Unkept) -> None:  # noqa: ANN401  # any iterator
-        """Wrap `items`; at their end the run has this outcome."""
-        self._items, self._exchange, self._outcome = items, exchange, outcome
-
-    def __aiter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    async def __anext__(self) -> Any:  # noqa: ANN401  # bytes or text
-        """Return the next part."""
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the parts."""
         try:
-            return await anext(self._items)
-        except StopAsyncIteration:
-            await sync_to_async(self.close)()
+            yield from self._items
+        except GeneratorExit:  # the client disconnected: `close` ends the run
+            raise
+        except BaseException as error:
+            self._exchange.broken(error)
+            raise
+        self.close()
+
+
+class AsyncContent(Content):
+    """The content of an asynchronous response."""
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Yield the parts."""
+        try:
+            async for part in self._items:
+                yield part
+        except GeneratorExit:
             raise
         except BaseException as error:
             await sync_to_async(self._exchange.broken)(error)
             raise
-
-    def close(self) -> None:
-        """End the run; see `Content`."""
-        self._exchange.streamed(self._outcome)
+        await sync_to_async(self.close)()
 
 
 def _seen(request: HttpRequest) -> WebRequest:

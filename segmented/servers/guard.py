@@ -22,13 +22,11 @@ The guard answers, one per line: `{"event": "ready"}`, `{"event": "started", "pi
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import select
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -40,32 +38,6 @@ LOOK_SECONDS: Final = 0.5
 """Interval of checks of the parent's process id; the end of the pipe and of the child are noticed at once."""
 REMOVE_SECONDS: Final = 5.0
 PR_SET_PDEATHSIG: Final = 1
-
-
-class Lines:
-    """JSON objects from a pipe, one per line; a signal ends the wait for them."""
-
-    def __init__(self, fd: int) -> None:
-        """Create a reader of `fd` that every handled signal wakes."""
-        self.closed = False
-        self._fd = fd
-        self._rest = b""
-        self._woken, wakeup = os.pipe()
-        os.set_blocking(self._woken, False)
-        os.set_blocking(wakeup, False)
-        signal.set_wakeup_fd(wakeup)
-
-    def read(self, seconds: float) -> list[dict[str, Any]]:
-        """Return the objects that arrive within `seconds`, as soon as there are any."""
-        ready = select.select([self._fd, self._woken], [], [], seconds)[0]
-        if self._woken in ready:
-            os.read(self._woken, 4_096)
-        if self._fd not in ready:
-            return []
-        chunk = os.read(self._fd, 65_536)
-        self.closed = not chunk
-        *whole, self._rest = (self._rest + chunk).split(b"\n")
-        return [json.loads(line) for line in whole]
 
 
 class Guard:
@@ -82,14 +54,18 @@ class Guard:
         self._reported = True
         self._ended = False
 
-    def run(self, lines: Lines) -> None:
+    def run(self) -> None:
         """Serve requests until the end, then clean up."""
         self._folder.mkdir(mode=0o700)
         try:
             self._folder.chmod(0o700)  # the umask may have taken rights away
             say({"event": "ready"})
             while not self._ended and os.getppid() == self._parent:
-                self._look(lines)
+                if select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
+                    line = sys.stdin.buffer.readline()
+                    if not line:
+                        return
+                    self._start(json.loads(line))
         finally:
             self._stop_child()
             remove_folder(self._folder)
@@ -98,10 +74,8 @@ class Guard:
         """Leave the loop at its next check."""
         self._ended = True
 
-    def _look(self, lines: Lines) -> None:
-        for command in lines.read(LOOK_SECONDS):
-            self._start(command)
-        self._ended = self._ended or lines.closed
+    def report(self) -> None:
+        """Say once that the child has ended."""
         if self._child is not None and not self._reported and self._child.poll() is not None:
             self._reported = True
             say({"event": "exited", "code": self._child.returncode})
@@ -117,6 +91,7 @@ class Guard:
         if child.stdin is not None:
             with contextlib.suppress(OSError), child.stdin:
                 child.stdin.write(command["input"].encode())
+        self.report()  # its signal may have come too early
 
     def _spawn(self, command: dict[str, Any]) -> subprocess.Popen[bytes]:
         with open_log(self._folder / LOG_NAME) as log:
@@ -149,12 +124,8 @@ class Guard:
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open the log to append, without following a link. Raises OSError unless it is a plain file of ours."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
-        os.close(fd)
-        raise OSError(errno.EPERM, "the log is not a plain file of ours", str(path))
+    """Open the log to append. Root does so in a folder of the server's account, so it follows no link there."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     return os.fdopen(fd, "ab")
 
 
@@ -185,19 +156,16 @@ def remove_folder(folder: Path) -> None:
 
 def main() -> None:
     """Read the order and run the guard."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
-        # Not SIG_IGN, which the server would inherit; and a signal must have a handler to wake the reader.
-        signal.signal(number, lambda *_: None)
-    lines = Lines(sys.stdin.fileno())
-    orders: list[dict[str, Any]] = []
-    while not orders and not lines.closed:
-        orders = lines.read(LOOK_SECONDS)
-    if not orders:
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which the server would inherit
+    line = sys.stdin.buffer.readline()
+    if not line:
         return
-    guard = Guard(orders[0])
+    guard = Guard(json.loads(line))
     signal.signal(signal.SIGTERM, lambda *_: guard.end())
+    signal.signal(signal.SIGCHLD, lambda *_: guard.report())
     try:
-        guard.run(lines)
+        guard.run()
     except OSError as error:
         say({"event": "failed", "reason": str(error)})
 

@@ -78,6 +78,7 @@ class PostgresServer(EmbeddedServer):
             if home is not None:
                 claim = _claim(home, account)
                 stack.callback(claim.hand_over)
+                home = claim.folder
                 kept_fds = (claim.fd,)
             supervised = stack.enter_context(Supervised(folder, stops=STOPS, kept_fds=kept_fds))
             if account is not None:
@@ -102,11 +103,11 @@ def _claim(home: Path, account: Account | None) -> Claim:
     claim = Claim.take(home, account)
     if account is not None:
         try:
-            check_passable(home, account)
+            check_passable(claim.folder, account)
         except InvalidInput:
             claim.hand_over()
             raise
-        os.chown(home, account.user, account.group, follow_symlinks=False)
+        os.chown(claim.folder, account.user, account.group, follow_symlinks=False)
     return claim
 
 

@@ -8,7 +8,6 @@ import selectors
 import subprocess
 import sys
 import time
-import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -83,7 +82,6 @@ class Supervised:
             pass_fds=kept_fds,
             start_new_session=True,
         )
-        _live.add(self)
         order = {"folder": str(folder), "parent": self._owner, "stops": stops.signals, "kept_fds": kept_fds}
         try:
             self._say({**order, "death_signal": stops.signals[0][0]})
@@ -125,11 +123,12 @@ class Supervised:
 
     def run(self, command: Command, seconds: float) -> None:
         """Run a child to its end; raises InvalidInput if it fails or takes longer."""
+        name = Path(command.argv[0]).name
         self.start(command)
         if not self.wait_exit(seconds):
-            raise InvalidInput(f"{self._name(command)} was not done within {seconds:g} s{self.last_words()}")
+            raise InvalidInput(f"{name} was not done within {seconds:g} s{self.last_words()}")
         if self._exit_code != 0:
-            raise InvalidInput(f"{self._name(command)} failed with code {self._exit_code}{self.last_words()}")
+            raise InvalidInput(f"{name} failed with code {self._exit_code}{self.last_words()}")
 
     def wait_until(self, is_ready: Callable[[], bool], *, name: str, seconds: float) -> None:
         """Wait until the child is ready; raises InvalidInput with the end of its log if it dies or times out."""
@@ -157,9 +156,7 @@ class Supervised:
     def log_tail(self, lines_max: int) -> list[str]:
         """Return the last non-empty lines of the server's log."""
         try:
-            fd = os.open(self.folder / guard.LOG_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(fd, errors="replace") as log:
-                written = log.read()
+            written = (self.folder / guard.LOG_NAME).read_text(errors="replace")
         except OSError:
             return []
         return [line.strip() for line in written.splitlines() if line.strip()][-lines_max:]
@@ -180,12 +177,6 @@ class Supervised:
             self._process.wait()
         _close(self._process.stdout)
         return self._process.returncode == 0
-
-    def forget(self) -> None:
-        """Close the pipe in a forked child, which must not keep the server alive when its parent dies."""
-        self._stopped = True
-        _close(self._process.stdin)
-        _close(self._process.stdout)
 
     def _say(self, words: dict[str, Any]) -> None:
         line = json.dumps(words).encode() + b"\n"
@@ -225,20 +216,6 @@ class Supervised:
         except ValueError as error:
             raise SegmentedError(f"the guard of the server failed: {line.decode(errors='replace')}") from error
         return report
-
-    def _name(self, command: Command) -> str:
-        return Path(command.argv[0]).name
-
-
-_live: weakref.WeakSet[Supervised] = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for supervised in list(_live):
-        supervised.forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
 
 
 def _fd(pipe: Any) -> int:  # noqa: ANN401  # Popen's own type for its pipes is IO[bytes] | None

@@ -9,18 +9,18 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.testing import control, session, worker_main
+from segmented.testing import control, worker_main
 from segmented.testing.control import Scope, Strike, checked_point
 from segmented.testing.worker_main import DISMISSED, GUARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
 
 READY_SECONDS: Final = 60.0
 REACH_SECONDS: Final = 30.0
@@ -92,7 +92,7 @@ class WorkerProcess:
             )
         os.close(tree_held)
         os.close(guard_held)
-        self._leader = session.listed(self.pid)
+        self._leader = listed(self.pid)
         self._is_gone = False
         self._is_closed = False
 
@@ -268,15 +268,15 @@ class WorkerProcess:
                 os.killpg(self.pid, signal.SIGKILL)  # all at once, so that none of the group starts another in between
         for one in living:
             if one.group != self.pid:
-                session.kill(one)
+                kill(one)
         return not (living or is_running or is_held)
 
-    def _living(self) -> list[session.Listed]:
+    def _living(self) -> list[Listed]:
         """Return the processes of the worker's session that have not ended; none once its id is reused."""
-        now = session.listed(self.pid)
+        now = listed(self.pid)
         if now is not None and self._leader is not None and now.began_at != self._leader.began_at:
             return []
-        return session.living(self.pid)
+        return living(self.pid)
 
     def _until(self, is_so: Callable[[], bool], seconds: float, failed: str, *, may_be_gone: bool = False) -> None:
         deadline = time.monotonic() + seconds
@@ -305,3 +305,52 @@ def _checked_nth(nth: int) -> int:
     if nth < 1:
         raise InvalidInput(f"nth is {nth}: the first passage is 1")
     return nth
+
+
+PROC: Final = Path("/proc")
+ENDED: Final = frozenset("ZX")
+"""States of an ended process whose parent has not read its exit code yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A process at the time of the reading."""
+
+    pid: int
+    state: str
+    """One letter: T for a stopped process."""
+    group: int
+    session: int
+    threads: int
+    began_at: int
+    """In ticks since the system's start; together with the process id, it identifies the process."""
+
+    @property
+    def is_living(self) -> bool:
+        """Return whether any of its threads still runs; the first one may end before the others."""
+        return self.state not in ENDED or self.threads > 1
+
+
+def listed(pid: int) -> Listed | None:
+    """Return a process, or None if it does not exist or is not listed."""
+    try:
+        said = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = said.rpartition(")")[2].split()  # from the third field on: a name may contain anything
+    return Listed(pid, fields[0], int(fields[2]), int(fields[3]), int(fields[17]), int(fields[19]))
+
+
+def living(session: int) -> list[Listed]:
+    """Return the processes of a session that have not ended."""
+    pids = (int(entry.name) for entry in PROC.glob("[0-9]*"))
+    found = (listed(pid) for pid in pids)
+    return [one for one in found if one is not None and one.session == session and one.is_living]
+
+
+def kill(process: Listed) -> None:
+    """Send SIGKILL to this process, unless it is gone or another process has its id now."""
+    now = listed(process.pid)
+    if now is not None and now.began_at == process.began_at:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import kombu
@@ -36,66 +36,49 @@ def put_points(control: Control) -> None:
     worker_ready.connect(lambda **_: control.is_ready(), weak=False)
 
 
+@contextmanager
+def _around(control: Control, *steps: str) -> Iterator[None]:
+    """Pass the points before these steps and, unless the block fails, those after them."""
+    for step in steps:
+        control.reach(f"before:{step}")
+    yield
+    for step in steps:
+        control.reach(f"after:{step}")
+
+
 # --- stores ---
 
 
 def _around_operations(control: Control) -> None:
-    _replace(RedisStore, "execute", lambda real: _one(real, control))
-    _replace(RedisStore, "execute_many", lambda real: _many(real, control))
-    _replace(AsyncRedisStore, "execute", lambda real: _one_async(real, control))
-    _replace(AsyncRedisStore, "execute_many", lambda real: _many_async(real, control))
+    for name in ("execute", "execute_many"):
+        _replace(RedisStore, name, lambda real: _executing_operations(real, control))
+        _replace(AsyncRedisStore, name, lambda real: _executing_async(real, control))
 
 
-def _one(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
+def _names(asked: object) -> list[str]:
+    return [type(one).__name__ for one in (asked if isinstance(asked, list | tuple) else [asked])]
+
+
+def _executing_operations(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
     @functools.wraps(real)
-    def execute(store: object, operation: object, **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
-        name = type(operation).__name__
-        control.reach(f"before:{name}")
-        answer = real(store, operation, **options)
-        control.reach(f"after:{name}")
-        return answer
+    def execute(store: object, asked: object, **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
+        with _around(control, *_names(asked)):
+            return real(store, asked, **options)
 
     return execute
 
 
-def _many(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
+def _executing_async(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
     @functools.wraps(real)
-    def execute_many(store: object, operations: Sequence[object], **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
-        names = [type(operation).__name__ for operation in operations]
-        for name in names:
-            control.reach(f"before:{name}")
-        answers = real(store, operations, **options)
-        for name in names:
-            control.reach(f"after:{name}")
-        return answers
-
-    return execute_many
-
-
-def _one_async(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
-    @functools.wraps(real)
-    async def execute(store: object, operation: object, **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
-        name = type(operation).__name__
-        await control.areach(f"before:{name}")
-        answer = await real(store, operation, **options)
-        await control.areach(f"after:{name}")
-        return answer
-
-    return execute
-
-
-def _many_async(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
-    @functools.wraps(real)
-    async def execute_many(store: object, operations: Sequence[object], **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
-        names = [type(operation).__name__ for operation in operations]
-        for name in names:
+    async def execute(store: object, asked: object, **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
+        for name in _names(asked):
             await control.areach(f"before:{name}")
-        answers = await real(store, operations, **options)
-        for name in names:
+        answer = await real(store, asked, **options)
+        for name in _names(asked):
             await control.areach(f"after:{name}")
-        return answers
+        return answer
 
-    return execute_many
+    return execute
 
 
 # --- databases ---
@@ -132,13 +115,9 @@ def _executing(real: Callable[..., Any], control: Control) -> Callable[..., Any]
 
     @functools.wraps(real)
     def execute(driver: Any, query: Any, *parts: Any, **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
-        commits = driver.autocommit and isinstance(query, str) and _first_word(query) in WRITES
-        if commits:
-            control.reach(f"before:{COMMIT}")
-        answer = real(driver, query, *parts, **options)
-        if commits:
-            control.reach(f"after:{COMMIT}")
-        return answer
+        is_committing = driver.autocommit and isinstance(query, str) and _first_word(query) in WRITES
+        with _around(control, *[COMMIT] * is_committing):
+            return real(driver, query, *parts, **options)
 
     return execute
 
@@ -147,12 +126,9 @@ def _committing(real: Callable[..., Any], control: Control) -> Callable[..., Any
     @functools.wraps(real)
     def do_commit(dialect: object, connection: Any) -> None:  # noqa: ANN401  # SQLAlchemy's
         is_empty = _is_autocommit(connection) and BEGUN not in connection.info
-        if not is_empty:
-            control.reach(f"before:{COMMIT}")
-        real(dialect, connection)
-        connection.info.pop(BEGUN, None)
-        if not is_empty:
-            control.reach(f"after:{COMMIT}")
+        with _around(control, *[COMMIT] * (not is_empty)):
+            real(dialect, connection)
+            connection.info.pop(BEGUN, None)
 
     return do_commit
 
@@ -184,17 +160,19 @@ def _is_autocommit(connection: Any) -> bool:  # noqa: ANN401  # every driver's
 
 def _around_messages(control: Control) -> None:
     def acknowledging(real: Callable[..., Any]) -> Callable[..., Any]:
-        return _between(real, control, ACK)
+        @functools.wraps(real)
+        def ack(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # as kombu's own
+            with _around(control, ACK):
+                return real(*arguments, **options)
+
+        return ack
 
     def publishing(real: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(real)
         def publish(producer: object, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # as kombu's own
-            if "task" not in (options.get("headers") or {}):  # an event, or an answer to remote control
+            is_task = "task" in (options.get("headers") or {})  # not an event, or an answer to remote control
+            with _around(control, *[PUBLISH] * is_task):
                 return real(producer, *arguments, **options)
-            control.reach(f"before:{PUBLISH}")
-            result = real(producer, *arguments, **options)
-            control.reach(f"after:{PUBLISH}")
-            return result
 
         return publish
 
@@ -209,17 +187,6 @@ def _around_messages(control: Control) -> None:
     _replace(kombu.message.Message, "ack", acknowledging)
     _replace(kombu.Producer, "publish", publishing)
     _replace(redis_transport.QoS, "append", popping)
-
-
-def _between(real: Callable[..., Any], control: Control, step: str) -> Callable[..., Any]:
-    @functools.wraps(real)
-    def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
-        control.reach(f"before:{step}")
-        result = real(*arguments, **options)
-        control.reach(f"after:{step}")
-        return result
-
-    return wrapped
 
 
 def _replace(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

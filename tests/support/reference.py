@@ -254,7 +254,7 @@ def _default(name: str, field: FieldInfo) -> str:
 
 def metrics_page() -> str:
     """Return the page in Markdown: the metrics of the processes that sell, and those of the exporter."""
-    from segmented.watch.metrics import METRICS as READ  # noqa: PLC0415  # its package may be missing for other pages
+    from segmented.watch.server import METRICS as READ  # noqa: PLC0415  # its package may be missing for other pages
 
     events = (
         f"| `{name}` | `{prometheus_name(name)}` | {metric.kind} | `{metric.unit}` "

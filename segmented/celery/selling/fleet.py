@@ -3,14 +3,11 @@
 Each runs in its own session, so that Ctrl-C reaches only the command, which shuts down in order. Each also holds the
 reading end of a pipe that closes when the command ends, however it ends. Their output goes to unnamed files, which
 nobody has to remove.
-
-Their peak memory is read at the end. Linux reports it for each process; other systems only report a maximum.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -18,13 +15,11 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Self
 
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
     from segmented.celery.settings import WorkerSettings
@@ -38,9 +33,6 @@ COMMAND: Final = (
     *(sys.executable, "-P", "-m", "segmented.celery", "--loglevel", "WARNING"),
     *("--without-gossip", "--without-mingle", "--without-heartbeat"),
 )
-PROC: Final = Path("/proc")
-KIB: Final = 1_024
-MIB: Final = 1_024 * KIB
 
 
 @dataclass(slots=True)
@@ -148,59 +140,3 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 def _ended(code: int) -> str:
     return f"ended with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
-
-
-def own_peak_mib() -> float:
-    """Return the peak memory of this process."""
-    # Not getrusage first: on Linux a process inherits the peak of its starter there.
-    peak = _status_mib(PROC / "self")
-    return peak if peak is not None else _rusage_mib(resource.RUSAGE_SELF)
-
-
-def children_peak_mib(names: Mapping[int, str]) -> dict[str, float]:
-    """Return the peak of the largest process of each name among our descendants.
-
-    `names` are better names than the system's for some process ids.
-    """
-    if not (PROC / "self" / "stat").exists():
-        return {"largest": _rusage_mib(resource.RUSAGE_CHILDREN)}
-    found: dict[str, float] = {}
-    for folder, system_name in _descendants():
-        peak = _status_mib(folder)
-        if peak is not None:
-            name = names.get(int(folder.name), system_name)
-            found[name] = max(peak, found.get(name, 0.0))
-    return dict(sorted(found.items()))
-
-
-def _descendants() -> list[tuple[Path, str]]:
-    parents: dict[int, int] = {}
-    names: dict[int, str] = {}
-    for folder in PROC.glob("[0-9]*"):
-        try:
-            stat = (folder / "stat").read_text()
-        except OSError:
-            continue  # gone
-        name, _, rest = stat.partition("(")[2].rpartition(")")
-        parents[int(folder.name)] = int(rest.split()[1])
-        names[int(folder.name)] = name
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return [(PROC / str(pid), names[pid]) for pid in ours if pid in names and pid != os.getpid()]
-
-
-def _status_mib(folder: Path) -> float | None:
-    try:
-        lines = (folder / "status").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * KIB / MIB
-    return None
-
-
-def _rusage_mib(who: int) -> float:
-    peak = resource.getrusage(who).ru_maxrss
-    return peak / MIB if sys.platform == "darwin" else peak * KIB / MIB

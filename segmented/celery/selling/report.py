@@ -51,8 +51,6 @@ class SaleReport:
     """From the first contact with the servers to the end of the audit."""
     selling_seconds: float
     """The part from the start of the workers to the last decision."""
-    own_peak_mib: float
-    children_peak_mib: dict[str, float]
     workers_restarted: int
     pool_count: int
 
@@ -88,8 +86,6 @@ class SaleReport:
             "undecided_orders": self.book.undecided,
             "published_again": self.book.published_again,
             "workers_restarted": self.workers_restarted,
-            "peak_memory_mib": round(self.own_peak_mib, 1),
-            "children_peak_memory_mib": {name: round(peak, 1) for name, peak in self.children_peak_mib.items()},
             "conditions": {
                 "file": self.choices.file.name,
                 "stock": self.choices.stock,
@@ -125,10 +121,7 @@ class SaleReport:
 
     def notes(self) -> list[str]:
         """Return the lines below the table."""
-        children = ", ".join(f"{name} {peak:,.0f}" for name, peak in self.children_peak_mib.items())
-        lines = [f"peak memory in MiB: this command {self.own_peak_mib:,.0f}"]
-        if children:
-            lines.append(f"peak memory in MiB of the largest process it started, by name: {children}")
+        lines = []
         if self.book.published_again:
             again = counted(self.book.published_again, "order")
             lines.append(f"published again, since their messages seemed lost: {again}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.celery.selling.book import Book, Outcome
-from segmented.celery.selling.fleet import Fleet, children_peak_mib, own_peak_mib
+from segmented.celery.selling.fleet import Fleet
 from segmented.celery.selling.publisher import Publisher
 from segmented.celery.selling.report import SaleReport, Screen, settle_accounts
 from segmented.celery.sweeping import sweep_pool
@@ -133,7 +133,6 @@ class Sale:
         self._clock = clock
         self._selling_seconds = 0.0
         self._workers_restarted = 0
-        self._children_peak_mib: dict[str, float] = {}
 
     def run(self, *, since: float, before_opening: Callable[[], None] = lambda: None) -> SaleReport:
         """Sell, and check the result; the report's seconds count from `since`, by the sale's clock.
@@ -150,8 +149,6 @@ class Sale:
             followers = self._open(store, gate, pools, before_opening)
             if self.book.undecided:
                 self._sell(Desk(store, gate, publisher, self._settings), publisher, followers)
-            else:
-                self._children_peak_mib = children_peak_mib({})
             with self._console.status("checking every order against the ledger and the database"):
                 accounts = settle_accounts(pools, gate, self._file, self.book.outcomes)
         return SaleReport(
@@ -160,8 +157,6 @@ class Sale:
             accounts=accounts,
             seconds=self._clock.now() - since,
             selling_seconds=self._selling_seconds,
-            own_peak_mib=own_peak_mib(),
-            children_peak_mib=self._children_peak_mib,
             workers_restarted=self._workers_restarted,
             pool_count=len(pools),
         )
@@ -209,7 +204,6 @@ class Sale:
                     self._until_decided(desk, followers, fleet, screen)
                 self._selling_seconds = self._clock.now() - since
                 self._workers_restarted = fleet.restarted
-                self._children_peak_mib = children_peak_mib(dict.fromkeys(fleet.pids, "worker"))
                 if self.book.undecided and (words := "\n".join(filter(None, (*desk.reasons, fleet.tail())))):
                     self._console.print(words, markup=False, highlight=False, soft_wrap=True)
             finally:

@@ -14,7 +14,6 @@ import typer
 from rich.table import Table
 
 from segmented.celery.selling.book import Book, Outcome
-from segmented.celery.selling.fleet import children_peak_mib, own_peak_mib
 from segmented.celery.selling.order_formats import Reading
 from segmented.celery.selling.orders_file import FileOrder
 from segmented.celery.selling.report import write_results
@@ -311,11 +310,6 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     write_results(pipe, a_book())
     reader.join(30)
     assert (read, pipe.is_fifo()) == ([WRITTEN], True)
-
-
-def test_peak_memory_is_known_for_this_process_and_its_children() -> None:
-    assert 10 < own_peak_mib() < 2_000
-    assert all(peak > 0 for peak in children_peak_mib({}).values())
 
 
 CONFIRMED = Outcome("confirmed", 3, 17, 5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from segmented.celery.repeated import RepeatedLines
+from segmented.celery.tasks import RepeatedLines
 
 
 def test_a_database_that_is_away_is_a_line_for_each_pool_and_reason(caplog: pytest.LogCaptureFixture) -> None:

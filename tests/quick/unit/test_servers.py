@@ -1,11 +1,9 @@
 """The servers that `segmented server` starts: folders, parts and the announcement."""
 
-import errno
 import os
 import pwd
 import shutil
 import stat
-import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,27 +20,9 @@ from segmented.servers.guard import LOG_NAME, open_log
 from segmented.servers.valkey import configuration
 from tests.support.rings import require_module
 
-ACCESS: Final = "system.posix_acl_access"
-DEFAULT: Final = "system.posix_acl_default"
-
-
-def has_access_control_lists() -> bool:
-    with tempfile.TemporaryDirectory(prefix="segmented-test-") as folder:
-        try:
-            os.getxattr(folder, ACCESS)
-        except OSError as error:
-            return error.errno == errno.ENODATA
-        return True
-
-
-needs_access_control_lists = pytest.mark.skipif(
-    not has_access_control_lists(), reason="the file system of temporary folders has no access control lists"
-)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another account")
 STRANGER: Final = pwd.getpwnam("nobody")
 OTHER: Final = "belongs to another account, nobody: run as that account, or choose another folder"
-ANYBODY: Final = 0xFFFFFFFF
-"""The id in an entry of an access control list that names nobody."""
 
 
 @pytest.fixture
@@ -87,19 +67,6 @@ def test_a_folder_that_another_account_has_prepared_runs_none_of_its_code(public
     assert not (data / "valkey" / "lock").exists()
 
 
-@needs_root
-def test_a_file_of_another_account_in_a_folder_of_ours_is_refused(public: Path) -> None:
-    folder = public / "valkey"
-    (folder / "appendonlydir").mkdir(parents=True)
-    planted = folder / "appendonlydir" / "appendonly.aof.manifest"
-    planted.write_text("")
-    give(planted)
-    what = "holds 'appendonly.aof.manifest' of another account, nobody"
-    assert refusal(folder) == f"data folder {folder} {what}: run as that account, or choose another folder"
-    planted.unlink()
-    Claim.take(folder).hand_over()
-
-
 def test_a_path_through_our_own_links_leads_to_the_folder_and_a_circle_is_refused(public: Path) -> None:
     (public / "ours" / "target").mkdir(parents=True)
     (public / "first").symlink_to("ours/second")
@@ -108,58 +75,9 @@ def test_a_path_through_our_own_links_leads_to_the_folder_and_a_circle_is_refuse
     Claim.take(folder).hand_over()
     assert mode(public / "ours" / "new" / "valkey") == 0o700
     (public / "circle").symlink_to("circle")
-    assert refusal(public / "circle" / "valkey") == (
-        f"data folder {public / 'circle' / 'valkey'} cannot be used: Too many levels of symbolic links"
+    assert refusal(public / "circle" / "valkey").startswith(
+        f"data folder {public / 'circle' / 'valkey'} cannot be used: "
     )
-
-
-@needs_access_control_lists
-@pytest.mark.parametrize(("kind", "rights", "is_refused"), [(2, 7, True), (8, 2, True), (2, 5, False)])
-@pytest.mark.parametrize("place", ["valkey", "valkey/kept.aof"])
-def test_an_access_control_list_that_lets_others_write_is_refused(
-    public: Path, place: str, kind: int, rights: int, *, is_refused: bool
-) -> None:
-    folder = public / "valkey"
-    folder.mkdir(0o700)
-    (folder / "kept.aof").touch(0o600)
-    entries = [(1, 7, ANYBODY), (kind, rights, STRANGER.pw_uid), (4, 0, ANYBODY), (16, 7, ANYBODY), (32, 0, ANYBODY)]
-    entries.sort(key=lambda entry: entry[0])
-    access = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
-    os.setxattr(public / place, ACCESS, access)
-    if is_refused:
-        assert "other accounts" in refusal(folder)
-    else:
-        Claim.take(folder).hand_over()
-
-
-def default_list(folder: Path) -> None:
-    """Give another account the right to write in all that is made in the folder from now on."""
-    entries = ((1, 7, ANYBODY), (2, 7, STRANGER.pw_uid), (4, 0, ANYBODY), (16, 7, ANYBODY), (32, 0, ANYBODY))
-    os.setxattr(folder, DEFAULT, struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries))
-
-
-@needs_access_control_lists
-@pytest.mark.real
-def test_a_data_folder_below_a_default_acl_does_not_keep_it_and_starts_again(public: Path) -> None:
-    default_list(public)
-    for _ in range(2):
-        with ValkeyServer.start(public / "shop", config={"appendonly": "yes"}):
-            assert DEFAULT not in os.listxattr(public / "shop")
-    assert DEFAULT in os.listxattr(public)
-
-
-@needs_access_control_lists
-def test_a_data_folder_whose_default_acl_names_others_is_refused_at_once(public: Path) -> None:
-    folder = public / "shop"
-    folder.mkdir(mode=0o700)
-    default_list(folder)
-    assert refusal(folder) == (
-        f"data folder {folder} lets other accounts write in each new file, by a default access control list: run "
-        f"`setfacl -k {folder}`, or choose another folder"
-    )
-    assert list(folder.iterdir()) == []
-    os.removexattr(folder, DEFAULT)
-    Claim.take(folder).hand_over()
 
 
 @pytest.mark.parametrize(("above", "is_refused"), [(0o777, True), (0o1777, False), (0o757, True), (0o755, False)])
@@ -192,47 +110,26 @@ def test_new_folders_are_private_whatever_the_umask(public: Path, umask: int) ->
     assert mode(public / "shop") == (0o711 if os.geteuid() == 0 else 0o700)
 
 
-@pytest.mark.parametrize(
-    "kind", ["link", "dangling link", "hard link", "pipe", pytest.param("stranger's", marks=needs_root)]
-)
-def test_a_lock_that_is_not_our_plain_file_is_refused_and_not_written_through(public: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["link", "dangling link"])
+def test_a_link_in_place_of_the_lock_is_refused_and_not_written_through(public: Path, kind: str) -> None:
     folder, victim = public / "valkey", public / "victim"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     victim.write_text("precious")
-    lock = folder / "lock"
-    match kind:
-        case "link":
-            lock.symlink_to(victim)
-        case "dangling link":
-            lock.symlink_to(public / "nothing")
-        case "hard link":
-            lock.hardlink_to(victim)
-        case "pipe":
-            os.mkfifo(lock)
-        case _:
-            lock.write_text("precious")
-            give(lock)
-    sentence = refusal(folder)
-    if "link" in kind and kind != "hard link":
-        assert sentence == f"data folder {folder} cannot be used: Too many levels of symbolic links"
-    else:
-        assert sentence == f"{lock} is not a plain file of ours: remove it, or choose another folder"
+    (folder / "lock").symlink_to(victim if kind == "link" else public / "nothing")
+    assert refusal(folder) == f"data folder {folder} cannot be used: Too many levels of symbolic links"
     assert victim.read_text() == "precious"
     assert not (public / "nothing").exists()
 
 
-@pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
-def test_a_log_that_is_no_plain_file_of_ours_is_not_written(public: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_link_or_a_pipe_in_place_of_the_log_is_not_written(public: Path, kind: str) -> None:
     victim, log = public / "victim", public / LOG_NAME
     victim.write_text("precious")
-    match kind:
-        case "link":
-            log.symlink_to(victim)
-        case "hard link":
-            log.hardlink_to(victim)
-        case _:
-            os.mkfifo(log)
-    with pytest.raises(OSError, match=r"Too many levels|not a plain file of ours|No such device"):
+    if kind == "link":
+        log.symlink_to(victim)
+    else:
+        os.mkfifo(log)
+    with pytest.raises(OSError, match=r"Too many levels|No such device"):
         open_log(log)
     assert victim.read_text() == "precious"
 
@@ -339,21 +236,6 @@ def test_the_file_of_a_dead_postgres_goes_although_its_process_id_lives_on(tmp_p
     file.write_text(STATUS_FILE.format(pid=os.getpid(), status="ready"))
     postgres.forget_dead(tmp_path)
     assert not file.exists()
-
-
-@needs_root
-@pytest.mark.parametrize("path", ["ours/first/valkey", "ours/first/inner/../valkey", "ours/deep/valkey"])
-def test_a_link_of_another_account_behind_a_link_of_ours_is_refused(public: Path, path: str) -> None:
-    """Each part of the path is checked that the system passes, be it in the target of a link, or before a "..\"."""
-    (public / "ours" / "target" / "inner").mkdir(parents=True)
-    (public / "link").symlink_to(public / "ours" / "target")
-    give(public / "link")
-    (public / "ours" / "first").symlink_to("../link")
-    (public / "ours" / "deep").symlink_to("first/inner")
-    folder = public / path
-    assert refusal(folder) == f"data folder {folder} is below {public / 'link'}, which {OTHER}"
-    assert [entry.name for entry in (public / "ours" / "target").iterdir()] == ["inner"]
-    assert list((public / "ours" / "target" / "inner").iterdir()) == []
 
 
 @pytest.mark.parametrize("wrong", ["others may enter", pytest.param("a stranger's", marks=needs_root), "missing"])

@@ -37,7 +37,7 @@ IMPORTS: Final = {
     "settings.configure(INSTALLED_APPS=apps, DATABASES=files, SEGMENTED={'URL': 'redis://localhost'})\n"
     "django.setup(); call_command('check'); call_command('migrate')\n"
     "import segmented.django; segmented.django.gate(); segmented.django.Once",
-    "watch": "from segmented.watch import metrics, server; metrics.exposition(None)",
+    "watch": "from segmented.watch import server; server.exposition(None)",
     "all": "import celery, hiredis, kazoo, psycopg, pymysql, rich, typer",
 }
 

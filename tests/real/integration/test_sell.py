@@ -29,7 +29,6 @@ def test_2000_orders_and_a_stock_of_3000_end_with_3000_units_sold(tmp_path: Path
     assert counts["orders"] == counts["confirmed_orders"] + counts["refused_orders"] == 2_000
     assert (counts["confirmed_units"], counts["sql_units"], counts["replayed_orders"]) == (3_000, 3_000, 0)
     assert (counts["oversold"], counts["refused_wrongly"], counts["audit"]) == (0, 0, "clean")
-    assert counts["peak_memory_mib"] < 500
     assert sold.errors == f"{file}: columns not used: ordered_on\n"
     assert len(sold.results) == 2_000
     confirmed = [line for line in sold.results if line["outcome"] == "confirmed"]

@@ -81,40 +81,6 @@ def test_version_is_printed() -> None:
     assert segmented("--version").stdout == "segmented 0.3.0\n"
 
 
-def test_the_version_names_another_distribution_of_the_same_import_name(tmp_path: Path) -> None:
-    metadata = tmp_path / "segmented-7.1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: segmented\nVersion: 7.1\n", encoding="utf-8")
-    assert segmented("--version", plugins=tmp_path).stdout == (
-        "segmented 0.3.0\n"
-        "the distribution 'segmented' 7.1 is installed as well and has the same import name: "
-        "uninstall both 'segmented' and 'segmented-locks', then install 'segmented-locks'\n"
-    )
-
-
-@pytest.mark.parametrize("whose", ["__version__ = '9'", None], ids=["overwritten", "gone"])
-def test_where_our_own_files_are_overwritten_or_gone_a_sentence_says_so(tmp_path: Path, whose: str | None) -> None:
-    """As after `pip install segmented`, which puts its own package there, and after uninstalling that again."""
-    package = tmp_path / "segmented"
-    package.mkdir()
-    for name in ("__main__.py", "process.py", "imports.py"):
-        (package / name).write_bytes((ROOT / "segmented" / name).read_bytes())
-    if whose is not None:
-        (package / "__init__.py").write_text(whose)
-    ran = subprocess.run(
-        [sys.executable, "-S", "-m", "segmented", "--version"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == (
-        "segmented: files of segmented-locks are gone, or another distribution has put its own there: "
-        "uninstall both 'segmented' and 'segmented-locks', then install 'segmented-locks'\n"
-    )
-
-
 @pytest.mark.parametrize("words", [["pool", "--help"], []])
 def test_without_the_packages_of_the_extra_a_sentence_names_it(tmp_path: Path, words: list[str]) -> None:
     program = "import sys; sys.modules['typer'] = None; from segmented.__main__ import main; main()"

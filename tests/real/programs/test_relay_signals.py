@@ -4,7 +4,7 @@ import sys
 # A process of its own: pytest's time limit uses the same timer.
 PROGRAM = """
 import random, signal
-from segmented.cli.pool_relay import signals
+from segmented.cli.output import signals
 
 chance = random.Random(1)
 for _ in range(3_000):

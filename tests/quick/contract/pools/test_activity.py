@@ -8,9 +8,9 @@ from segmented.clock import ManualClock
 from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool, ShardedPool
 from segmented.stores.memory import MemoryStore
-from segmented.watch.metrics import exposition
 from segmented.watch.reading import PoolReading, as_json, known_plan, pace, readings_plan, waiting_line
 from segmented.watch.screen import bars, marks, screen, widened
+from segmented.watch.server import exposition
 
 
 def read(store: MemoryStore, *skus: str) -> tuple[PoolReading, ...]:
