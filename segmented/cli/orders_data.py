@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from segmented.cli.output import (
     JsonOption,
     UrlOption,
     YesOption,
+    counting,
     require_somebody,
     shown,
     write_json,
@@ -65,7 +65,11 @@ def prune(
     from segmented.orders import prune as prune_rows  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     before = before.replace(tzinfo=UTC)
-    with RedisStore.from_url(url) as store, migrated_gate(database) as gate, _counting() as on_page:
+    with (
+        RedisStore.from_url(url) as store,
+        migrated_gate(database) as gate,
+        counting("orders: {:,}, ledger entries: {:,}") as on_page,
+    ):
         if is_asked and not typer.confirm(f"Delete the orders and ledger entries from before {before:%Y-%m-%d %H:%M}?"):
             raise typer.Exit(EXIT_REFUSED)
         sizes = gate.pruning.sizes()
@@ -144,19 +148,3 @@ def _gate_of(database: str | None) -> Iterator[Gate | None]:
 
     with migrated_gate(database) as gate:
         yield gate
-
-
-@contextmanager
-def _counting() -> Iterator[Callable[[int, int], None]]:
-    """Count the deleted rows on a terminal, on standard error."""
-    if not sys.stderr.isatty():
-        yield lambda _orders, _entries: None
-        return
-    from rich.progress import Progress as Bars, TextColumn  # noqa: PLC0415  # terminals only
-
-    from segmented.cli.console import Console  # noqa: PLC0415  # terminals only
-
-    columns = TextColumn("orders: {task.completed:,}, ledger entries: {task.fields[entries]:,}")
-    with Bars(columns, console=Console(stderr=True), transient=True) as bars:
-        line = bars.add_task("", total=None, entries=0)
-        yield lambda orders, entries: bars.update(line, completed=orders, entries=entries)

@@ -234,3 +234,18 @@ def signals(*numbers: signal.Signals) -> Iterator[Callable[[float], bool]]:
             signal.set_wakeup_fd(wakeup_before)
             for number, handler in zip(numbers, handlers, strict=True):
                 signal.signal(number, handler)
+
+
+@contextmanager
+def counting(words: str) -> Iterator[Callable[..., None]]:
+    """Give a function that shows counts on a terminal, on standard error; `words` has a place for each of them."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.progress import Progress, TextColumn  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
+
+    from segmented.cli.console import Console  # noqa: PLC0415  # rich, which takes long to import
+
+    with Progress(TextColumn("{task.description}"), console=Console(stderr=True), transient=True) as shown_now:
+        line = shown_now.add_task("", total=None)
+        yield lambda *counts: shown_now.update(line, description=words.format(*counts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +19,7 @@ from segmented.cli.output import (
     SkuArgument,
     UrlOption,
     YesOption,
+    counting,
     require_somebody,
     shown,
     write_json,
@@ -185,7 +186,11 @@ def forget(
     from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
     from segmented.orders import forget as forget_orders  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-    with RedisStore.from_url(url) as store, migrated_gate(database) as gate, _page_progress() as on_page:
+    with (
+        RedisStore.from_url(url) as store,
+        migrated_gate(database) as gate,
+        counting("orders forgotten: {:,}") as on_page,
+    ):
         pool = Pool(store, sku)
         report = forget_orders(pool, gate, grace=grace, on_page=on_page)
         if report.wait_seconds:
@@ -205,18 +210,3 @@ def forget(
         ):
             if count:
                 typer.echo(f"{count:,} of them {why}")
-
-
-@contextmanager
-def _page_progress() -> Iterator[Callable[[int], None] | None]:
-    """Count the dropped records on a terminal, on standard error."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import Progress as Bars, TextColumn  # noqa: PLC0415  # terminals only
-
-    from segmented.cli.console import Console  # noqa: PLC0415  # terminals only
-
-    with Bars(TextColumn("orders forgotten: {task.completed:,}"), console=Console(stderr=True), transient=True) as bars:
-        line = bars.add_task("", total=None)
-        yield lambda done: bars.update(line, completed=done)

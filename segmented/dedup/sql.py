@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.dedup.base import NOTHING
 from segmented.dedup.identity import payload_print
-from segmented.dedup.sql_tables import TABLES, async_create_tables, create_tables, forgotten, once
+from segmented.dedup.sql_tables import TABLES, create_tables, forgotten, once
 from segmented.dedup.terms import checked_namespace
 from segmented.errors import (
     AlreadyDone,
@@ -105,13 +105,13 @@ class OnceTable:
     `run.finish`. On AlreadyDone roll back and use its result.
     """
 
-    def create(self, engine: Engine) -> None:
-        """Create the tables unless they exist. Safe to run any number of times, also concurrently."""
-        create_tables(engine)
+    def create(self, engine: Engine | Connection) -> None:
+        """Create the tables unless they exist. Safe to run any number of times, also concurrently.
 
-    async def async_create(self, engine: AsyncEngine) -> None:
-        """Create the tables over an asyncio engine; see `create`."""
-        await async_create_tables(engine)
+        Of a connection it takes only the engine, as in `await connection.run_sync(table.create)` for asyncio.
+        """
+        with translated("the tables of finished keys"), engine.engine.connect() as connection:
+            create_tables(connection)
 
     def finish_in(
         self, connection: object, run: Run | AsyncRun, result: object = None, *, payload: object = NOTHING
@@ -146,12 +146,6 @@ class OnceTable:
             if mark is not None and run.fencing_token <= mark:
                 resource = f"{record.namespace}: {run.name}"
                 raise StaleToken(resource, run.fencing_token, mark)
-
-    async def async_finish_in(
-        self, connection: AsyncConnection, run: Run | AsyncRun, result: object = None, *, payload: object = NOTHING
-    ) -> None:
-        """Insert the row over an asyncio connection; see `finish_in`."""
-        await connection.run_sync(self.finish_in, run, result, payload=payload)
 
     def perform(self, engine: Engine, run: Run, function: Callable[[Connection], V], *, payload: object = NOTHING) -> V:
         """Call `function` in a new transaction together with the row, commit, and finish the run.
@@ -193,10 +187,6 @@ class OnceTable:
         with translated(f"key {key!r}", connection, table=TABLES):
             return _row(connection, namespace, key)
 
-    async def async_stored(self, connection: AsyncConnection, key: str, *, namespace: str) -> StoredOutcome | None:
-        """Return the row of a key over an asyncio connection; see `stored`."""
-        return await connection.run_sync(self.stored, key, namespace=namespace)
-
     def forget(self, connection: Connection, *, older_than: float, namespace: str | None = None) -> int:
         """Delete the rows that were finished more than `older_than` seconds ago, and return how many.
 
@@ -221,12 +211,6 @@ class OnceTable:
                 connection.execute(delete(once).where(*where, once.c.namespace == name, once.c.fence <= fence)).rowcount
                 for name, fence in marks
             )
-
-    async def async_forget(
-        self, connection: AsyncConnection, *, older_than: float, namespace: str | None = None
-    ) -> int:
-        """Delete old rows over an asyncio connection; see `forget`."""
-        return await connection.run_sync(self.forget, older_than=older_than, namespace=namespace)
 
     def _transacted(self, engine: Engine, run: Run, function: Callable[[Connection], V], payload: object) -> V:
         left = TRIES
@@ -253,7 +237,7 @@ class OnceTable:
                     async with engine.connect() as connection, connection.begin():
                         await connection.run_sync(self._check_first, run, payload)
                         result = await function(connection)
-                        await self.async_finish_in(connection, run, result, payload=payload)
+                        await connection.run_sync(self.finish_in, run, result, payload=payload)
                         await connection.run_sync(_check_unbroken, run)
                         return result
             except TransactionConflict:

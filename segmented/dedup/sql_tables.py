@@ -9,12 +9,10 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.schema import CreateTable
 
 from segmented.dedup.terms import NAMESPACE_LENGTH_MAX
-from segmented.locks.sql_edge import translated
 from segmented.orders.tables import database_now
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy import Connection
 
 KEY_LENGTH_MAX: Final = 255
 DIGEST_LENGTH: Final = 32
@@ -63,20 +61,8 @@ forgotten = Table(
 )
 
 
-def create_tables(engine: Engine) -> None:
-    """Create both tables unless they exist. Safe to run any number of times, also concurrently."""
-    with translated("the tables of finished keys"), engine.connect() as connection:
-        _create(connection)
-
-
-async def async_create_tables(engine: AsyncEngine) -> None:
-    """Create both tables over an asyncio engine; see `create_tables`."""
-    with translated("the tables of finished keys"):
-        async with engine.connect() as connection:
-            await connection.run_sync(_create)
-
-
-def _create(connection: Connection) -> None:
+def create_tables(connection: Connection) -> None:
+    """Create both tables unless they exist."""
     is_postgresql = connection.dialect.name == "postgresql"
     if is_postgresql:
         connection.execution_options(isolation_level="READ COMMITTED")

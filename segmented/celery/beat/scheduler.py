@@ -20,7 +20,6 @@ import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
 
@@ -94,8 +93,6 @@ class Scheduler(beat.Scheduler):
         self._read_ms = 0
         self._is_in_tick = False
         self._told: set[str] = set()
-        self._plain_file = Path(passed_on.get("schedule_filename") or app.conf.beat_schedule_filename)
-        self._plain_seen = self._plain_writes()
         super().__init__(app, *args, **passed_on)
 
     @property
@@ -209,11 +206,6 @@ class Scheduler(beat.Scheduler):
             self._version = answer.version
         if self._clock.now() >= self._tidy_at:
             self._tidy(answer.found)
-        if self._plain_writes() != self._plain_seen:
-            self._tell(
-                f"a plain celery beat writes {self._plain_file}, so each slot is sent twice: stop it, and set "
-                "beat_scheduler of the app to 'segmented.celery.beat:Scheduler'"
-            )
         return True
 
     def _take(self, found: BeatRead) -> None:
@@ -393,14 +385,6 @@ class Scheduler(beat.Scheduler):
     def _now_ms(self) -> int:
         """Return the server's time, by what it was at the last look."""
         return self._read_ms + round((self._clock.now() - self._read_at) * 1_000)
-
-    def _plain_writes(self) -> dict[str, int]:
-        """Return when a plain `celery beat` in this folder last wrote its file, by the names that the file may have."""
-        found: dict[str, int] = {}
-        for name in (f"{self._plain_file}{suffix}" for suffix in beat.PersistentScheduler.known_suffixes):
-            with suppress(OSError):
-                found[name] = Path(name).stat().st_mtime_ns
-        return found
 
     def _ready(self) -> tuple[BeatSettings, Store]:
         if self._said is None or self._store is None:

@@ -3,12 +3,10 @@
 import signal
 from datetime import UTC, datetime, timedelta
 from math import inf
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 import pytest
 from celery import Celery
-from celery.beat import PersistentScheduler
 from celery.schedules import crontab, schedule, solar
 
 from segmented import MemoryStore
@@ -336,21 +334,6 @@ def test_settings_that_make_no_sense_end_the_beat_with_one_sentence(
         Scheduler(desk.app)
     assert ended.value.code == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_a_plain_beat_in_the_same_folder_is_named_once_with_the_cure(
-    desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    desk.app.conf.beat_schedule_filename = str(tmp_path / "celerybeat-schedule")
-    beat = desk.beat()
-    desk.run(beat)
-    assert "plain" not in caplog.text
-    plain = PersistentScheduler(desk.app, schedule_filename=desk.app.conf.beat_schedule_filename)
-    desk.run(beat, 60)
-    desk.run(beat, 60)
-    plain.close()
-    assert caplog.text.count("a plain celery beat writes") == 1
-    assert "set beat_scheduler of the app to 'segmented.celery.beat:Scheduler'" in caplog.text
 
 
 def test_a_solar_schedule_has_one_slot_a_day() -> None:

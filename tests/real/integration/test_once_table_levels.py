@@ -191,7 +191,8 @@ def test_asyncio_does_the_same(service: BookingService, valkey: ValkeyServer) ->
     async def scene() -> None:
         async with await AsyncRedisStore.from_url(valkey.url) as store:
             service = AsyncBookingService(database, store)
-            await TABLE.async_create(service.engine)
+            async with service.engine.connect() as connection:
+                await connection.run_sync(TABLE.create)
             with pytest.raises(StoreRefused, match="nothing is stored"):
                 await TABLE.async_perform(service.engine, await service.begin(), service.book_and_lose)
             assert await service.count() == 0
@@ -205,12 +206,12 @@ def test_asyncio_does_the_same(service: BookingService, valkey: ValkeyServer) ->
             with pytest.raises(AlreadyDone):  # noqa: PT012  # both, in one transaction
                 async with service.engine.begin() as connection:
                     await service.book(connection)
-                    await TABLE.async_finish_in(connection, zombie)
+                    await connection.run_sync(TABLE.finish_in, zombie)
             async with service.engine.begin() as connection:
                 await connection.execute(update(once).values(finished_at=datetime(2020, 1, 1, tzinfo=UTC)))
             async with service.engine.begin() as connection:
-                assert await TABLE.async_stored(connection, zombie.key, namespace="bookings") is not None
-                assert await TABLE.async_forget(connection, older_than=3600) == 1
+                assert await connection.run_sync(TABLE.stored, zombie.key, namespace="bookings") is not None
+                assert await connection.run_sync(TABLE.forget, older_than=3600) == 1
             with pytest.raises(StaleToken):
                 await TABLE.async_perform(service.engine, zombie, service.book)
             assert (await service.count(), service.calls) == (1, 3)

@@ -47,7 +47,7 @@ def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
 @pytest.fixture
 def pool(store: RedisStore) -> Pool:
     """A pool of 100 units in 4 segments, of which 3 are sold and 2 reserved."""
-    pool = Pool(store, SKU)
+    pool = Pool(store, SKU, ttl=600.0, hold=600.0)  # a browser takes its time
     pool.open(stock=100, segments=4)
     pool.reserve("sold", quantity=3)
     pool.confirm("sold")
