@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         Replayed as Replayed,
         Work as Work,
     )
-    from segmented.locks.dead_letters_file import FileDeadLetters as FileDeadLetters
     from segmented.locks.dead_letters_sql import SqlDeadLetters as SqlDeadLetters
     from segmented.locks.fair import AsyncFairLock as AsyncFairLock, FairLock as FairLock
     from segmented.locks.flight_plan import FlightOptions as FlightOptions
@@ -78,7 +77,6 @@ LATE: Final = from_modules(
         "segmented.locks.call_keys": "key_for",
         "segmented.locks.checks": "FenceGuard fenced_set async_fenced_set fenced_where",
         "segmented.locks.dead_letters": "DeadLetter DeadLetters Replayed Work",
-        "segmented.locks.dead_letters_file": "FileDeadLetters",
         "segmented.locks.dead_letters_sql": "SqlDeadLetters",
         "segmented.locks.fair": "AsyncFairLock FairLock",
         "segmented.locks.flight_plan": "FlightOptions",

@@ -1,7 +1,7 @@
 """Dead letters: work that could not begin because its lock could not be reached, kept for a later replay.
 
-They are kept outside that Redis: in a database (`SqlDeadLetters`), in a file (`FileDeadLetters`), or in your own store
-that implements the six methods of `DeadLetters`.
+They are kept outside that Redis: in a database (`SqlDeadLetters`), or in your own store that implements the six methods
+of `DeadLetters`.
 
 Guarantees: a work is kept once per id, from the moment that `record` returns. A replay hands each letter to its handler
 once, in the order of recording. An attempt is counted before the handler runs, so a work that kills its process is also

@@ -193,6 +193,11 @@ class Session:
 
     # --- requests, in the thread of an attempt ---
 
+    def wait(self, is_so: Callable[[], bool], deadline: float) -> bool:
+        """Sleep until a change makes it so; return False if the deadline passes first."""
+        with self.changed:
+            return self.changed.wait_for(is_so, _seconds(deadline - self.clock.now()))
+
     def require_usable(self) -> None:
         """Raise InvalidInput in a forked child, and StoreRefused for a client that is closed or was never started."""
         if THIS.process_id != self._process_id:
@@ -268,10 +273,7 @@ class Session:
         """Delete a holder's nodes as soon as the servers are reachable; return False if that is not done in time."""
         prefix = contender_prefix(parent, holder_id)
         while era == self.era and not self.is_closed:  # else the server deletes the nodes together with the session
-            with self.changed:
-                is_due = self.changed.wait_for(
-                    lambda: self.is_connected or self.is_closed or era != self.era, _seconds(until - self.clock.now())
-                )
+            is_due = self.wait(lambda: self.is_connected or self.is_closed or era != self.era, until)
             if not is_due or self.clock.now() >= until:
                 return False
             try:
@@ -306,10 +308,7 @@ class Session:
     def _released(self, path: str, era: int, *, was_tried: bool) -> bool:
         deadline = self.clock.now() + ONE_TRY_SECONDS
         while True:
-            with self.changed:
-                self.changed.wait_for(
-                    lambda: self.is_connected or era != self.era, _seconds(deadline - self.clock.now())
-                )
+            self.wait(lambda: self.is_connected or era != self.era, deadline)
             try:
                 self.ask(partial(self.client.delete_async, path), era, deadline)
             except NoNodeError:
@@ -329,10 +328,7 @@ class Session:
         deadline = self.clock.now() + ONE_TRY_SECONDS
         while True:
             self.require_usable()
-            with self.changed:
-                is_due = self.changed.wait_for(
-                    lambda: self.is_connected or self.is_closed, _seconds(deadline - self.clock.now())
-                )
+            is_due = self.wait(lambda: self.is_connected or self.is_closed, deadline)
             self.require_usable()
             if not is_due:
                 raise unanswered(name, ONE_TRY_SECONDS)
@@ -543,11 +539,10 @@ class Attempt:
         try:
             # read it instead of calling `exists`, which would leave a watch behind on a deleted node
             self._ask(partial(session.client.get_async, ahead.path, watch=session.on_event))
-            with session.changed:
-                session.changed.wait_for(
-                    lambda: self.is_called or link != session.link or not session.is_connected or self._is_over(),
-                    _seconds(self._deadline - session.clock.now()),
-                )
+            session.wait(
+                lambda: self.is_called or link != session.link or not session.is_connected or self._is_over(),
+                self._deadline,
+            )
         except (NoNodeError, Unanswered):
             pass
         finally:
@@ -560,9 +555,9 @@ class Attempt:
         """Wait for the connection. Raises StoreUnavailable if the session is over or the deadline has passed."""
         session = self.session
         with session.changed:
-            session.changed.wait_for(
+            session.wait(
                 lambda: session.is_connected or session.is_closed or (self._era >= 0 and self._is_over()),
-                _seconds(self._deadline - session.clock.now()),
+                self._deadline,
             )
             if self._is_given_up:
                 raise GivenUp

@@ -23,8 +23,7 @@ from segmented import Lock, MemoryStore, Order, Pool, protocol as op
 from segmented.clock import Clock, ManualClock
 from segmented.compat import Lock as CompatLock
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.locks import FairLock, FenceGuard, FileDeadLetters, MultiLock, Semaphore
-from segmented.locks.dead_letters import Work
+from segmented.locks import FairLock, FenceGuard, MultiLock, Semaphore
 from segmented.locks.reentrant import task_owner, thread_owner
 from segmented.models import Released
 from segmented.plans import Join, Park, Plan, Try, perform, run_async, run_sync
@@ -348,16 +347,6 @@ def fence(_: pytest.FixtureRequest) -> Callable[[], object]:
     return lambda: guard.check(f"resource-{next(NAMES)}", token=next(tokens))
 
 
-def dead_letters(request: pytest.FixtureRequest) -> Callable[[], object]:
-    letters = FileDeadLetters(request.getfixturevalue("tmp_path") / "letters")
-
-    def use() -> None:
-        letters.record(Work(f"work-{next(NAMES)}", "name", "{}"))
-        assert letters.newest() > 0
-
-    return use
-
-
 def publisher(_: pytest.FixtureRequest) -> Callable[[], object]:
     found = EnvelopePublisher(lambda _sku, _order_ids: None)
     return lambda: found.put("mug", [f"o-{next(NAMES)}"])
@@ -373,7 +362,6 @@ MEMBERS: Final = {
     "a pool on Redis": pool_on_redis,
     "a lock of redis-py's interface": compatible,
     "FenceGuard": fence,
-    "FileDeadLetters": dead_letters,
     "EnvelopePublisher": publisher,
 }
 

@@ -1,17 +1,12 @@
-"""A process that replays dead letters and is to be killed in the middle: `<file> <where its effects go>`."""
+"""A process that replays dead letters and is to be killed in the middle: `<URL> <where its effects go>`."""
 
 import os
 import signal
 import sys
 from pathlib import Path
 
-from segmented.locks.dead_letters import DeadLetter, DeadLetters, replay
-from segmented.locks.dead_letters_file import FileDeadLetters
+from segmented.locks.dead_letters import DeadLetter, replay
 from segmented.locks.dead_letters_sql import SqlDeadLetters
-
-
-def kept_at(place: str) -> DeadLetters:
-    return SqlDeadLetters(place) if "://" in place else FileDeadLetters(place)
 
 
 def main(place: str, effects: str) -> None:
@@ -23,7 +18,7 @@ def main(place: str, effects: str) -> None:
         if letter.work.work_id == "b":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    replay(kept_at(place), handle)
+    replay(SqlDeadLetters(place), handle)
 
 
 if __name__ == "__main__":

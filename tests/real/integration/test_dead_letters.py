@@ -1,6 +1,5 @@
-"""Dead letters in a file and in databases: kept once, handed out once a replay, also by a process that is killed."""
+"""Dead letters in databases: kept once, handed out once a replay, also by a process that is killed."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -14,15 +13,14 @@ import pytest
 
 from segmented.errors import InvalidInput, LockUnreachable, StoreUnavailable
 from segmented.locks.dead_letters import DeadLetter, Replayed, Work, replay
-from segmented.locks.dead_letters_file import FileDeadLetters
 from segmented.locks.dead_letters_sql import SqlDeadLetters
-from tests.fixtures.dead_letters import Kept, ids
+from tests.fixtures.dead_letters import ids
 from tests.support.paths import ROOT
 
 SECONDS: Final = 120.0
 
 
-def test_a_letter_is_kept_once_an_id_and_never_again_when_it_is_done(letters: Kept) -> None:
+def test_a_letter_is_kept_once_an_id_and_never_again_when_it_is_done(letters: SqlDeadLetters) -> None:
     letters.record(Work("ship", {"order": 1}, "one"))
     letters.record(Work("ship", {"order": 2}, "one"))
     letters.record(Work("ship", [1, "ü", None], "One"))
@@ -36,7 +34,7 @@ def test_a_letter_is_kept_once_an_id_and_never_again_when_it_is_done(letters: Ke
 
 
 def test_a_failure_is_kept_with_its_count_and_given_up_at_the_cap(
-    letters: Kept, reopen_letters: Callable[[], Kept]
+    letters: SqlDeadLetters, reopen_letters: Callable[[], SqlDeadLetters]
 ) -> None:
     for work_id in ("a", "b", "c"):
         letters.record(Work("ship", work_id=work_id))
@@ -57,7 +55,7 @@ def test_a_failure_is_kept_with_its_count_and_given_up_at_the_cap(
     assert replay(letters, handle, attempts_max=3) == Replayed(0, 1, 1, 0)
 
 
-def test_a_replay_ends_when_redis_goes_away_again_and_the_attempt_does_not_count(letters: Kept) -> None:
+def test_a_replay_ends_when_redis_goes_away_again_and_the_attempt_does_not_count(letters: SqlDeadLetters) -> None:
     for work_id in ("a", "b", "c"):
         letters.record(Work("ship", work_id=work_id))
     handed: list[str] = []
@@ -75,7 +73,7 @@ def test_a_replay_ends_when_redis_goes_away_again_and_the_attempt_does_not_count
 
 
 def test_a_replay_that_is_killed_in_the_middle_is_at_least_once_with_the_same_id(
-    letter_place: str, letters: Kept, tmp_path: Path
+    letter_place: str, letters: SqlDeadLetters, tmp_path: Path
 ) -> None:
     for work_id in ("a", "b", "c"):
         letters.record(Work("ship", work_id=work_id))
@@ -90,7 +88,9 @@ def test_a_replay_that_is_killed_in_the_middle_is_at_least_once_with_the_same_id
     assert handed == [("b", 2), ("c", 1)]
 
 
-def test_many_threads_and_stores_record_at_once_and_nothing_is_lost(reopen_letters: Callable[[], Kept]) -> None:
+def test_many_threads_and_stores_record_at_once_and_nothing_is_lost(
+    reopen_letters: Callable[[], SqlDeadLetters],
+) -> None:
     stores = [reopen_letters() for _ in range(4)]
     together = threading.Barrier(8)
 
@@ -107,13 +107,13 @@ def test_many_threads_and_stores_record_at_once_and_nothing_is_lost(reopen_lette
     assert set(found) == {f"{who}-{count}" for who in [*range(8), "shared"] for count in range(10)}
 
 
-def test_two_that_replay_at_once_never_take_the_same_attempt(reopen_letters: Callable[[], Kept]) -> None:
+def test_two_that_replay_at_once_never_take_the_same_attempt(reopen_letters: Callable[[], SqlDeadLetters]) -> None:
     one, other = reopen_letters(), reopen_letters()
     for number in range(50):
         one.record(Work("ship", work_id=str(number)))
     taken: list[tuple[str, int]] = []
 
-    def take_all(letters: Kept) -> None:
+    def take_all(letters: SqlDeadLetters) -> None:
         place = 0
         while (letter := letters.take(place, 1)) is not None:
             place = letter.place
@@ -122,22 +122,6 @@ def test_two_that_replay_at_once_never_take_the_same_attempt(reopen_letters: Cal
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(take_all, [one, other]))
     assert sorted(taken) == sorted((str(number), 1) for number in range(50))
-
-
-# --- the file ---
-
-
-def test_half_a_line_that_a_crash_left_hides_nothing_that_came_before_or_after(tmp_path: Path) -> None:
-    path = tmp_path / "letters"
-    letters = FileDeadLetters(path)
-    letters.record(Work("ship", work_id="a"))
-    with path.open("ab") as file:
-        file.write(b'{"recorded": "torn", "name": "sh')
-    letters.record(Work("ship", work_id="b"))
-    assert ids(letters) == ids(FileDeadLetters(path)) == ["a", "b"]
-    assert path.stat().st_mode & 0o777 == 0o600
-    lines = path.read_bytes().splitlines()
-    assert (len(lines), json.loads(lines[2])["recorded"]) == (3, "b")
 
 
 # --- bad input ---
@@ -151,18 +135,10 @@ def test_what_cannot_be_kept_is_refused_in_one_sentence() -> None:
         (lambda: Work("a", {1, 2}), "the payload of 'a' cannot be kept as JSON: Object of type set is not JSON"),
         (lambda: Work("a", float("nan")), "the payload of 'a' cannot be kept as JSON: Out of range float values"),
         (lambda: Work("a", "x" * 1_000_000), "the payload of 'a' has 1,000,002 characters as JSON; 1,000,000 at most"),
-        (
-            lambda: FileDeadLetters("/nowhere/at/all"),
-            "the dead letters at /nowhere/at/all cannot be kept: No such file",
-        ),
         (lambda: SqlDeadLetters("nonsense"), "dead letters need a database URL such as "),
         (
             lambda: SqlDeadLetters("nosuch://host/name"),
             "dead letters cannot be kept there: SQLAlchemy does not know 'nosuch'",
-        ),
-        (
-            lambda: FileDeadLetters("/dev/null"),
-            "the dead letters at /dev/null cannot be kept: it is not a regular file",
         ),
     ):
         with pytest.raises(InvalidInput) as caught:

@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -14,7 +13,7 @@ import valkey
 from redis import asyncio as redis_asyncio
 
 from segmented.errors import InvalidInput, LockUnreachable, StoreBusy, StoreRefused
-from segmented.locks import AsyncLock, FileDeadLetters, Lock, UnreachablePolicy, Work
+from segmented.locks import AsyncLock, Lock, SqlDeadLetters, UnreachablePolicy, Work
 from segmented.locks.lock import LockClaim
 from segmented.protocol.wire import Exchange, Send
 from segmented.servers import ValkeyServer
@@ -136,10 +135,9 @@ def test_idle_connections_are_given_back(private_valkey: ValkeyServer, monkeypat
 
 
 def test_who_gets_no_connection_in_time_is_not_told_that_the_server_is_away(
-    private_valkey: ValkeyServer, tmp_path: Path
+    private_valkey: ValkeyServer, sqlite_letters: SqlDeadLetters
 ) -> None:
-    letters = FileDeadLetters(tmp_path / "letters")
-    policy = UnreachablePolicy(record_to=letters)
+    policy = UnreachablePolicy(record_to=sqlite_letters)
     client = redis.Redis.from_url(private_valkey.url, max_connections=1)
     server = redis.Redis.from_url(private_valkey.url)
     with client, server, RedisStore(client) as store, ThreadPoolExecutor(1) as threads:
@@ -159,7 +157,7 @@ def test_who_gets_no_connection_in_time_is_not_told_that_the_server_is_away(
         let_go(server)
         running.result(SOON)
         Lock(store, "x", ttl=TTL).acquire(timeout=SOON).release()
-    assert letters.pending() == []
+    assert sqlite_letters.pending() == []
 
 
 def test_who_waits_for_a_connection_to_a_silent_server_is_told_of_the_server(private_valkey: ValkeyServer) -> None:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -10,11 +9,11 @@ import pytest
 from segmented.errors import InvalidInput, LockUnreachable, StoreUnavailable
 from segmented.locks import FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, locked
 from segmented.locks.dead_letters import Replayed, Work, replay
-from segmented.locks.dead_letters_file import FileDeadLetters
+from segmented.locks.dead_letters_sql import SqlDeadLetters
 from segmented.locks.unreachable import UnreachablePolicy
 from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
-from tests.fixtures.dead_letters import Kept, ids
+from tests.fixtures.dead_letters import ids
 
 LONG: Final = 60.0
 
@@ -38,7 +37,10 @@ def test_without_a_place_to_record_it_is_raised_at_once_and_the_alarm_is_called(
 
 
 def test_work_is_recorded_while_the_server_is_dead_and_replayed_when_it_is_back(
-    private_valkey: ValkeyServer, store: RedisStore, letters: Kept, reopen_letters: Callable[[], Kept]
+    private_valkey: ValkeyServer,
+    store: RedisStore,
+    letters: SqlDeadLetters,
+    reopen_letters: Callable[[], SqlDeadLetters],
 ) -> None:
     rung: list[str] = []
     policy = UnreachablePolicy(record_to=letters, alarm=lambda _, name: rung.append(name))
@@ -65,7 +67,7 @@ def test_work_is_recorded_while_the_server_is_dead_and_replayed_when_it_is_back(
 
 
 def test_a_store_that_goes_away_in_the_middle_of_the_body_is_raised_and_not_recorded(
-    private_valkey: ValkeyServer, store: RedisStore, letters: Kept
+    private_valkey: ValkeyServer, store: RedisStore, letters: SqlDeadLetters
 ) -> None:
     around = UnreachablePolicy(record_to=letters).around(Work("ship"))
     with pytest.raises(StoreUnavailable) as caught, around as outcome, Lock(store, "order:7", ttl=LONG).acquire():
@@ -76,7 +78,7 @@ def test_a_store_that_goes_away_in_the_middle_of_the_body_is_raised_and_not_reco
 
 @pytest.mark.parametrize("word", ["lock", "fair", "semaphore", "read", "multi", "locked"])
 def test_every_way_to_acquire_is_recorded(
-    private_valkey: ValkeyServer, store: RedisStore, tmp_path: Path, word: str
+    private_valkey: ValkeyServer, store: RedisStore, sqlite_letters: SqlDeadLetters, word: str
 ) -> None:
     @locked("order:{number}", store=store)
     def ship(number: int) -> None:
@@ -90,36 +92,34 @@ def test_every_way_to_acquire_is_recorded(
         "multi": lambda: MultiLock(store, ["a", "b"]).acquire(),
         "locked": lambda: ship(7),
     }
-    letters = FileDeadLetters(tmp_path / "letters")
     private_valkey.kill()
-    with UnreachablePolicy(record_to=letters).around(Work("ship", work_id="one")) as outcome:
+    with UnreachablePolicy(record_to=sqlite_letters).around(Work("ship", work_id="one")) as outcome:
         acquire[word]()
         pytest.fail("it was acquired")
-    assert (outcome.is_recorded, ids(letters)) == (True, ["one"])
+    assert (outcome.is_recorded, ids(sqlite_letters)) == (True, ["one"])
 
 
 def test_an_alarm_that_fails_is_logged_and_hides_nothing(
-    private_valkey: ValkeyServer, store: RedisStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    private_valkey: ValkeyServer, store: RedisStore, sqlite_letters: SqlDeadLetters, caplog: pytest.LogCaptureFixture
 ) -> None:
     def alarm(_: LockUnreachable, __: str) -> None:
         message = "the pager is broken"
         raise RuntimeError(message)
 
-    letters = FileDeadLetters(tmp_path / "letters")
     private_valkey.kill()
     with caplog.at_level(logging.ERROR, logger="segmented.locks"):
-        with UnreachablePolicy(record_to=letters, alarm=alarm).around(Work("ship", work_id="one")):
+        with UnreachablePolicy(record_to=sqlite_letters, alarm=alarm).around(Work("ship", work_id="one")):
             Lock(store, "a").acquire()
         with pytest.raises(LockUnreachable), UnreachablePolicy(alarm=alarm).around(Work("ship")):
             Lock(store, "a").acquire()
-    assert ids(letters) == ["one"]
+    assert ids(sqlite_letters) == ["one"]
     assert [(record.message, vars(record)["lock"]) for record in caplog.records] == [("lock.alarm_failed", "a")] * 2
 
 
-def test_an_alarm_that_must_be_awaited_is_refused_where_nobody_awaits_it(tmp_path: Path) -> None:
+def test_an_alarm_that_must_be_awaited_is_refused_where_nobody_awaits_it(sqlite_letters: SqlDeadLetters) -> None:
     async def alarm(_: LockUnreachable, __: str) -> None:
         """Never called."""
 
-    policy = UnreachablePolicy(record_to=FileDeadLetters(tmp_path / "letters"), alarm=alarm)
+    policy = UnreachablePolicy(record_to=sqlite_letters, alarm=alarm)
     with pytest.raises(InvalidInput, match="only `async with` can await"), policy.around(Work("ship")):
         pytest.fail("the body ran")
