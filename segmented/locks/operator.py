@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 PYTHON_REDIS_LOCK: Final = "lock:"
 """The prefix that python-redis-lock writes before a name."""
-DEFAULT_HOLDERS_MAX: Final = 100
+HOLDERS_MAX: Final = 100
+"""Holders that are shown of one lock, such as permits of a semaphore."""
 DEFAULT_NAMES_MAX: Final = 10_000
 
 
@@ -44,15 +45,15 @@ class LockNames:
     """False if there were more than asked for."""
 
 
-def show_plan(name: str, holders_max: int = DEFAULT_HOLDERS_MAX) -> Plan[LockState | None]:
+def show_plan(name: str) -> Plan[LockState | None]:
     """Return who holds a lock, of ours or another library's."""
-    state = yield from perform(ShowLock(checked_name(name), _checked(holders_max, "holders_max")))
+    state = yield from perform(ShowLock(checked_name(name), HOLDERS_MAX))
     if state is None:
         with suppress(WrongKind, StoreRefused):  # other data has the name, or the account may not read it
-            state = yield from perform(ShowLock(name, holders_max, is_key=True))
+            state = yield from perform(ShowLock(name, HOLDERS_MAX, is_key=True))
     if state is None:
         with suppress(WrongKind, StoreRefused):
-            state = yield from perform(ShowLock(f"{PYTHON_REDIS_LOCK}{name}", holders_max, is_key=True))
+            state = yield from perform(ShowLock(f"{PYTHON_REDIS_LOCK}{name}", HOLDERS_MAX, is_key=True))
             state = None if state is None else replace(state, name=name)
     return state
 
@@ -91,15 +92,15 @@ def list_plan(
     return LockNames(tuple(sorted(found)[:names_max]), is_complete=len(found) <= names_max)
 
 
-async def async_show(store: AsyncStore, name: str, *, holders_max: int = DEFAULT_HOLDERS_MAX) -> LockState | None:
+async def async_show(store: AsyncStore, name: str) -> LockState | None:
     """Return who holds the lock, for how long, and who waits, or None if nothing that was looked for is held.
 
-    Returns up to `holders_max` holders. Looks for locks of every kind of ours, of `segmented.compat`, redis-py,
+    Returns up to 100 holders. Looks for locks of every kind of ours, of `segmented.compat`, redis-py,
     python-redis-lock and Redisson on this server; the state's `kind` says which it is. Their keys have other names than
     ours, and are passed over if the account may not read them. Raises WrongKind if other data has the key of a lock of
     ours, and InvalidInput for an invalid name.
     """
-    return await run_async(show_plan(name, holders_max), store)
+    return await run_async(show_plan(name), store)
 
 
 async def async_revoke(store: AsyncStore, name: str) -> Revoked | None:
@@ -131,15 +132,15 @@ def _checked(number: int, what: str) -> int:
 # --- For threads: written by `make sync` from the classes above. ---
 
 
-def show(store: Store, name: str, *, holders_max: int = DEFAULT_HOLDERS_MAX) -> LockState | None:
+def show(store: Store, name: str) -> LockState | None:
     """Return who holds the lock, for how long, and who waits, or None if nothing that was looked for is held.
 
-    Returns up to `holders_max` holders. Looks for locks of every kind of ours, of `segmented.compat`, redis-py,
+    Returns up to 100 holders. Looks for locks of every kind of ours, of `segmented.compat`, redis-py,
     python-redis-lock and Redisson on this server; the state's `kind` says which it is. Their keys have other names than
     ours, and are passed over if the account may not read them. Raises WrongKind if other data has the key of a lock of
     ours, and InvalidInput for an invalid name.
     """
-    return run_sync(show_plan(name, holders_max), store)
+    return run_sync(show_plan(name), store)
 
 
 def revoke(store: Store, name: str) -> Revoked | None:

@@ -19,8 +19,8 @@ KINDS: Final = uses()
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 
 
-def shown(side: Side, name: str, *, holders_max: int = 100) -> LockState | None:
-    return side.run(show_plan(name, holders_max))
+def shown(side: Side, name: str) -> LockState | None:
+    return side.run(show_plan(name))
 
 
 def revoked(side: Side, name: str) -> Revoked | None:
