@@ -1,4 +1,4 @@
-"""Bodies of the tests' deduplicated tasks. All note when they begin; `once_rules` has the rules of most."""
+"""Bodies of deduplicated tasks, which all note when they begin, and the rules of most."""
 
 import os
 import signal
@@ -12,8 +12,28 @@ from celery import Celery
 from celery.exceptions import Reject
 
 from segmented.dedup import StoreEffect
-from segmented.dedup.celery import OnceRule, unique
-from tests.support.workers.once_rules import RULES
+from segmented.dedup.celery import OnceRule, latest, per, serial, unique
+
+RULES: Final[dict[str, OnceRule]] = {
+    "plain": unique("{key}", ttl=2.0),
+    "kept": unique("{key}", keep=60, keep_failures=60, ttl=1.0),
+    "resent": unique("{key}", resend_after=0.2, keep=60),
+    "lost": unique("{key}", resend_after=0.2, payload=False),
+    "unique": unique("{key}"),
+    "renewed": unique("{key}", ttl=15.0),
+    "daily": per("day", "{key}", tz="Europe/Berlin"),
+    "latest": latest("{key}"),
+    "quiet": latest("{key}", quiet=0.5),
+    "serial": serial("{key}", ttl=5.0),
+    "charged": unique("{key}", keep_failures=60, ttl=5.0, key_space="orders"),
+    "refunded": unique("{key}", ttl=5.0, key_space="orders"),
+    "settled": unique("{key}", keep=60, ttl=5.0, key_space="decisions"),
+    "dropped": unique("{key}", keep=60, payload=False, ttl=5.0, key_space="decisions"),
+    "credited": serial("{key}", ttl=5.0, key_space="accounts"),
+    "debited": serial("{key}", ttl=5.0, key_space="accounts"),
+    "three": serial("{key}", at_once=3, ttl=5.0),
+}
+
 
 Body = Any
 """A bound task: `self` is a `Once` whose app has a `once_setup`."""
