@@ -26,8 +26,8 @@ from bench.engine.checker import broken_promises, summed
 from bench.engine.environment import committed
 from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, PLAN, RESULTS
 from bench.engine.grid import grid_of
-from bench.engine.meters import GENERATOR_FULL, MACHINE_FULL, SERVER_FULL
-from bench.engine.percentiles import BEYOND_MIN, DIGITS, LOWEST_US, decoded, described
+from bench.engine.meters import saturated
+from bench.engine.percentiles import DIGITS, LOWEST_US, decoded, described
 from bench.engine.plan import read_plan
 from bench.engine.record import read_results
 from bench.engine.schedule import stock_of, turns_of, wanted
@@ -68,8 +68,8 @@ SHARE: Final = 0.003
 """Share by which a time of a history, in microseconds, may differ from a histogram of three digits."""
 RANGE_US: Final = 60_000_000
 """A histogram must reach at least a minute, in microseconds."""
-TOLD: Final = {"p90": 10, "p99": 100, "p999": 1_000, "p9999": 10_000}
-"""For each percentile: one sample in this many lies beyond it."""
+STATED: Final = ("n", "p50", "p90", "p99", "p999", "p9999", "max", "mean", "cv")
+"""Figures of a histogram; a percentile with too few samples beyond it is null."""
 TIMES: Final = ("service", "response", "wait", "hold", "lateness")
 SAID_BEFORE: Final = ("hypotheses", "exclusions", "stop")
 """Required parts of a plan beside its sweeps."""
@@ -361,11 +361,7 @@ def _not_whole(told: Percentiles) -> str:
     if found.highest_trackable_value < RANGE_US:
         return "ends below a minute"
     again = described(found)
-    few = [name for name, one_in in TOLD.items() if getattr(told, name) is not None and told.n < BEYOND_MIN * one_in]
-    if few:
-        return f"states {', '.join(few)} without {BEYOND_MIN} samples beyond"
-    stated = ("n", "p50", *TOLD, "max", "mean", "cv")
-    wrong = [name for name in stated if getattr(again, name) != getattr(told, name)]
+    wrong = [name for name in STATED if getattr(again, name) != getattr(told, name)]
     return f"gives another {', '.join(wrong)} than is stated" if wrong else ""
 
 
@@ -380,7 +376,10 @@ def _replayed(subject: Subject) -> Check:
         if run.history is None or run.history_sha256 is None or sums[run.history_sha256] > 1:
             yield f"no history of its own was kept: {_label(run)}"
             continue
-        if (digest := _digest(subject.folder / run.history)) is None:
+        try:
+            with open_plain(subject.folder / run.history) as history:
+                digest = hashlib.file_digest(history, "sha256").hexdigest()
+        except OSError:
             continue
         there.append(run)
         if digest != run.history_sha256:
@@ -473,14 +472,6 @@ def _is_between(
         for one in (inside, answered)
     )
     return len(least) == len(each) and bool(np.all(least <= each) and np.all(each <= most))
-
-
-def _digest(file: Path) -> str | None:
-    try:
-        with open_plain(file) as history:
-            return hashlib.file_digest(history, "sha256").hexdigest()
-    except OSError:
-        return None
 
 
 # The books
@@ -590,7 +581,7 @@ def _conditions(subject: Subject) -> Check:
                 yield f"the guarantees are not those of the strategy: {_label(run)}"
         if run.cpu.generator <= 0 or (run.counts.sold and not without_redis(run) and not _is_counted(run)):
             yield f"CPU time, or what an order cost, is not counted: {_label(run)}"
-        if set(run.saturated) != _used_up(run, cores):
+        if run.saturated != saturated(run.cpu, cores=cores, server_cores=run.server_cores, is_delayed=run.cell.proxied):
             yield f"what is marked as saturated does not follow from the cores used: {_label(run)}"
     hollow = sum(bool(run.saturated) for run in subject.measured)
     marked = f"{hollow} {plural(hollow, 'was')} limited by its cores"
@@ -601,19 +592,6 @@ def _is_counted(run: Run) -> bool:
     work = run.work
     is_locked = run.guarantees.get("section") in {"one at a time", "one a segment"}
     return (work.attempts > 0 or not is_locked) and min(work.commands, work.round_trips, work.bytes, run.cpu.redis) > 0
-
-
-def _used_up(run: Run, cores: int) -> set[str]:
-    cpu, is_delayed = run.cpu, run.cell.rtt_ms > 0 or run.cell.proxied
-    has_shared = run.server_cores is not None and (cpu.database is not None or is_delayed)
-    shared = cpu.redis + (cpu.database or 0.0) + (cpu.others if is_delayed else 0.0)
-    limits = {
-        "generator": cpu.generator >= GENERATOR_FULL,
-        "redis": cpu.redis >= SERVER_FULL,
-        "servers": has_shared and shared >= SERVER_FULL * (run.server_cores or 0),
-        "machine": cpu.machine + cpu.steal >= MACHINE_FULL * cores,
-    }
-    return {name for name, is_full in limits.items() if is_full}
 
 
 CHECKS: Final[dict[str, tuple[str, Callable[[Subject], Check]]]] = {

@@ -1,13 +1,16 @@
-"""The size of a sale, its upper bound, and its time limits. Pure arithmetic."""
+"""The size of a sale, its upper bound, its time limits, and rounds in random order. Pure arithmetic."""
 
 from __future__ import annotations
 
+import random
 from math import ceil
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+ItemT = TypeVar("ItemT")
 
 WARM_UP_SHARE: Final = 0.1
 WARM_UP_MAX: Final = 1.0
@@ -65,3 +68,11 @@ def drain(buyers: int, extra_hold: float) -> float:
 def oversold(sold: int, stock: int) -> int:
     """Units sold beyond the stock."""
     return max(0, sold - stock)
+
+
+def shuffled_rounds(items: Sequence[ItemT], rounds: int, *, seed: int = 1) -> Iterator[tuple[int, ItemT]]:
+    """Yield each item once a round, in random order, with the number of the round: a slow moment meets all alike."""
+    chance = random.Random(seed)
+    for number in range(rounds):
+        for item in chance.sample(items, len(items)):
+            yield number, item

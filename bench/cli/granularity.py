@@ -10,15 +10,14 @@ from typing import Annotated, Final
 import typer
 
 from bench.analysis.measured import broken_promises
-from bench.cli.tools import draw, exits_by_signal
+from bench.cli.tools import DatabaseOption, JsonOption, UrlOption, draw, exits_by_signal
 from bench.engine.folder import RESULTS
 from bench.engine.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_plan
 from bench.engine.record import read_results
-from bench.engine.session import SessionOptions, kept_in, run_session, show_results, view_on
+from bench.engine.session import SessionOptions, SessionView, kept_in, run_session, show_results
 from bench.results import check_writable
 from bench.strategies.own import add_strategy
 from segmented.cli.console import console_beside
-from segmented.cli.output import ELSEWHERE, address
 from segmented.errors import InvalidInput
 from segmented.files import write_whole
 
@@ -46,28 +45,6 @@ ReportOption = Annotated[
         "--report",
         help="Folder for the results; a stopped session continues there. [default: a new one in bench-results]",
         metavar="DIR",
-    ),
-]
-JsonOption = Annotated[
-    Path | None,
-    typer.Option("--json", help="Also write all results to this file; - is standard output.", metavar="FILE"),
-]
-UrlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        parser=address,
-        help=f"Redis or Valkey to use instead of a fresh embedded server per run; {ELSEWHERE}",
-    ),
-]
-DatabaseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--database",
-        metavar="URL",
-        parser=address,
-        help=f"PostgreSQL to use instead of an embedded one; {ELSEWHERE}",
     ),
 ]
 
@@ -127,7 +104,7 @@ def _measure(
     check_writable(json)
     folder = report or FOLDER / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
     console = console_beside(json)
-    view = view_on(console)
+    view = SessionView(console)
     options = SessionOptions(
         loaded=loaded, folder=folder, is_quick=quick, only=only, url=addresses[0], database=addresses[1]
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from bench.cpu import CpuMeter, machine_core_count
+from bench.cpu import CpuMeter
 from bench.engine.record import Cpu, Work
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ def cores_between(before: tuple[CpuReading, float], after: tuple[CpuReading, flo
     )
 
 
-def saturated(cpu: Cpu, *, server_cores: int | None = None, is_delayed: bool = False) -> tuple[str, ...]:
-    """Return what was saturated. `server_cores`: the cores that all servers share; None if nothing is pinned.
+def saturated(cpu: Cpu, *, cores: int, server_cores: int | None = None, is_delayed: bool = False) -> tuple[str, ...]:
+    """Return what was saturated. `cores`: all of the machine; `server_cores`: those that all servers share, if pinned.
 
     A database and the proxy of a network delay share the cores with Redis, so together they can be the bottleneck
     although none of them fills a core. The proxy counts among the others.
@@ -142,6 +142,6 @@ def saturated(cpu: Cpu, *, server_cores: int | None = None, is_delayed: bool = F
         "generator": cpu.generator >= GENERATOR_FULL,
         "redis": cpu.redis >= SERVER_FULL,
         "servers": is_shared and shared >= SERVER_FULL * (server_cores or 1),
-        "machine": cpu.machine + cpu.steal >= MACHINE_FULL * machine_core_count(),
+        "machine": cpu.machine + cpu.steal >= MACHINE_FULL * cores,
     }
     return tuple(name for name, is_full in limits.items() if is_full)

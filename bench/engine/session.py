@@ -1,6 +1,6 @@
 """A session: the runs of a plan, interleaved, each on a fresh server. Each finished run is saved at once, and shown.
 
-On a terminal a bar has the time left; in a pipe there is a line per run. A table follows at the end.
+There is a line per run, and on a terminal the time left. A table follows at the end.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress as RichProgress, SpinnerColumn, TextColumn
-from rich.table import Table
+from rich.markup import escape
 
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.engine.cell import CALIBRATION_STOCK, RunAssignment
@@ -25,13 +25,13 @@ from bench.engine.grid import grid_of
 from bench.engine.record import EndLine, Run, SessionLine
 from bench.engine.schedule import Estimate, lost_run, spoken, stock_of, turns_of, wanted
 from bench.engine.servers import SessionServers
+from bench.results import say, show_rows
 from bench.strategies.own import OWN
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
     from types import FrameType
 
@@ -59,22 +59,6 @@ class Ended(Exception):
         self.number = number
 
 
-class SessionDisplay(Protocol):
-    """Shows the progress of a session."""
-
-    def begun(self, grid: Grid, *, done: int, left: float) -> None:
-        """Show what will be done, and the planned time."""
-
-    def run(self, turn: Turn, left: float | None) -> AbstractContextManager[Progress]:
-        """Show the progress of a run; `left`: estimated seconds left, None before the first run."""
-
-    def finished(self, turn: Turn, run: Run, left: float) -> None:
-        """Show the record of a finished run, and the seconds left."""
-
-    def said(self, sentence: str) -> None:
-        """Show a message."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
     """The measurements to make, the servers to use, and the folder for the results."""
@@ -88,7 +72,7 @@ class SessionOptions:
     database: str | None = None
 
 
-def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
+def run_session(options: SessionOptions, display: SessionView) -> Path:
     """Do the remaining runs of a session; return the results file.
 
     Raises InvalidInput if the plan cannot be measured or a server dies, and passes interrupts on. Finished runs are
@@ -166,7 +150,7 @@ class _Session:
     turns: list[Turn]
     folder: ResultsFolder
     servers: SessionServers
-    display: SessionDisplay
+    display: SessionView
     began: float
     done: dict[int, Run]
     loader: MeasuringProcess | None = None
@@ -335,8 +319,8 @@ def _why(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-class LineView:
-    """Prints one line per run."""
+class SessionView:
+    """Prints one line per run; on a terminal also what is under way, and the estimated time left."""
 
     def __init__(self, console: Console) -> None:
         """Print on `console`."""
@@ -358,65 +342,30 @@ class LineView:
             self.print(f"{counted(done, 'run', 'is')} done already and kept.")
 
     @contextmanager
-    def run(self, turn: Turn, left: float | None) -> Iterator[Progress]:  # noqa: ARG002  # a bar shows them
-        """Print nothing during a run."""
-        yield _nobody
+    def run(self, turn: Turn, left: float | None) -> Iterator[Progress]:
+        """Show the progress of a run; `left`: estimated seconds left, None before the first run. Nothing in a pipe."""
+        remaining = "time left: known after the first run" if left is None else f"about {spoken(left)} left"
+        of = f"{remaining}; run {turn.number} of {self.runs_planned}: {turn.planned.cell.cell_id}"
+        with self.console.status(escape(of)) as status:
+
+            def progress(phase: str, done: int, total: int) -> None:
+                part = f" {100 * done / total:.0f} %" if total > 1 else ""
+                status.update(escape(f"{of}: {phase}{part}"))
+
+            yield progress
 
     def finished(self, turn: Turn, run: Run, left: float) -> None:
-        """Print its line."""
+        """Print its line, and the estimated time left."""
         what = f"run {turn.number} of {self.runs_planned}, round {turn.round}: {run.cell_id}: {result_of(run)}"
         self.print(f"{what}; about {spoken(left)} left" if left else what)
 
     def said(self, sentence: str) -> None:
-        """Print it."""
+        """Print a message."""
         self.print(f"{sentence[:1].upper()}{sentence[1:]}.")
 
     def print(self, line: str) -> None:
         """Print a line without wrapping or highlighting."""
         self.console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-class BarView(LineView):
-    """A bar over all runs; the lines of the runs scroll above it."""
-
-    def __init__(self, console: Console) -> None:
-        """Draw on `console`."""
-        super().__init__(console)
-        self._done = 0
-
-    def begun(self, grid: Grid, *, done: int, left: float) -> None:
-        """Print the plan, and start the count of runs."""
-        super().begun(grid, done=done, left=left)
-        self._done = done
-
-    @contextmanager
-    def run(self, turn: Turn, left: float | None) -> Iterator[Progress]:
-        """Show the run, and the estimated time left."""
-        remaining = "time left: known after the first run" if left is None else f"about {spoken(left)} left"
-        columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-        with RichProgress(*columns, console=self.console, transient=True) as bars:
-            bar = bars.add_task("", total=self.runs_planned, completed=self._done)
-
-            def progress(phase: str, done: int, total: int) -> None:
-                part = f" {100 * done / total:.0f} %" if total > 1 else ""
-                bars.update(bar, description=f"{remaining}; {turn.planned.cell.cell_id}: {phase}{part}")
-
-            progress("starting", 0, 1)
-            yield progress
-
-    def finished(self, turn: Turn, run: Run, left: float) -> None:
-        """Print the run's line, and advance."""
-        self._done += 1
-        super().finished(turn, run, left)
-
-
-def _nobody(_: str, __: int, ___: int) -> None:
-    """Ignore the progress of a run."""
-
-
-def view_on(console: Console) -> SessionDisplay:
-    """Return a bar view for a terminal, else lines."""
-    return BarView(console) if console.is_terminal else LineView(console)
 
 
 def result_of(run: Run) -> str:
@@ -429,26 +378,19 @@ def result_of(run: Run) -> str:
 
 def show_results(found: ResultFile, console: Console) -> None:
     """Print each cell once: medians and extremes over its runs, and why runs are void."""
-    table = Table(title="Orders that hold stock, a second; each cell over its runs", title_justify="left")
-    table.add_column("cell", overflow="fold")
-    for head in ("runs", "void", "least", "median", "most"):
-        table.add_column(head, justify="right")
     cells: dict[tuple[str, str], list[Run]] = {}
     for run in found.runs:
         cells.setdefault((run.cell_id, run.arm), []).append(run)
+    rows = []
     for (cell_id, arm), runs in sorted(cells.items(), key=lambda item: (item[1][0].sweeps, item[0])):
         rates = [run.orders_per_s for run in runs if run.orders_per_s is not None]
         shown = [f"{value:,.1f}" for value in (min(rates), median(rates), max(rates))] if rates else ["-"] * 3
-        table.add_row(cell_id + (" (arm B)" if arm == "B" else ""), str(len(runs)), str(len(runs) - len(rates)), *shown)
-    console.print(table)
-    for reason, count in _reasons(found.runs):
-        console.print(f"Void {count} x: {reason}", highlight=False, soft_wrap=True, markup=False)
+        rows.append([cell_id + (" (arm B)" if arm == "B" else ""), str(len(runs)), str(len(runs) - len(rates)), *shown])
+    say(console, "Orders that hold stock, a second; each cell over its runs:")
+    heads = ("cell", "runs", "void", "least", "median", "most")
+    show_rows(console, heads, rows, "{}: {} runs, {} void; least {}, median {}, most {}".format)
+    say(console, *(f"Void {count} x: {reason}" for reason, count in _reasons(found.runs)))
 
 
 def _reasons(runs: Sequence[Run]) -> list[tuple[str, int]]:
-    counts: dict[str, int] = {}
-    for run in runs:
-        if run.void:
-            reason = f"{run.cell_id}: {run.void[0]}"
-            counts[reason] = counts.get(reason, 0) + 1
-    return list(counts.items())
+    return list(Counter(f"{run.cell_id}: {run.void[0]}" for run in runs if run.void).items())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bench.cpu import machine_core_count
 from bench.engine.cases import case_of
 from bench.engine.checker import broken_promises, check, summed
 from bench.engine.meters import saturated
@@ -117,7 +118,9 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
         window_s=round(measured.window_s, 3),
         drain_s=round(measured.drain_s, 3),
         lanes=sale.lanes,
-        saturated=saturated(measured.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0 or cell.proxied),
+        saturated=saturated(
+            measured.cpu, cores=machine_core_count(), server_cores=server_cores, is_delayed=cell.proxied
+        ),
         counts=counts_of(sale, measured, failed=failed, cancelled=case.cancelled),
         checker=checked,
         skus=tuple(books) if cell.skus > 1 else (),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -61,7 +60,6 @@ def measure_locust(
     """Measure on embedded servers, unless others are named. Raises SegmentedError if a sale could not be run."""
     sizes = sizes or Sizes()
     arms = [Arm(segments, HOLD_MS, commits) for commits in sizes.commits for segments in SEGMENT_COUNTS]
-    shuffle = random.Random(1).shuffle
     with ExitStack() as stack:
         servers = stack.enter_context(running(url, database, buyers=2 * BUYERS))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-locust-")))
@@ -73,13 +71,10 @@ def measure_locust(
             for arm in dict.fromkeys(arm.one_lock for arm in arms)
         }
         sales: dict[Arm, list[dict[str, Any]]] = {arm: [] for arm in arms}
-        for number in range(sizes.rounds):
-            order = list(arms)
-            shuffle(order)
-            for index, arm in enumerate(order):
-                progress("sales", number * len(arms) + index, sizes.rounds * len(arms))
-                sale = run_sale(arm, servers, folder, buyers=BUYERS, seconds=sizes.seconds, warm_up=sizes.warm_up)
-                sales[arm].append(sale)
+        for number, (_, arm) in enumerate(sizing.shuffled_rounds(arms, sizes.rounds)):
+            progress("sales", number, sizes.rounds * len(arms))
+            sale = run_sale(arm, servers, folder, buyers=BUYERS, seconds=sizes.seconds, warm_up=sizes.warm_up)
+            sales[arm].append(sale)
     holds = {arm: times["mean"] / 1_000 for arm, times in lone.items()}
     return FigureResults(NAME, figures_of(sales, holds), found, remarks_of(sales))
 

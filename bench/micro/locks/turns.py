@@ -104,12 +104,8 @@ class Turns:
 
     def described(self) -> str:
         """Return one line."""
-        total = sum(self.counts)
-        waits = ", ".join(f"{name} {self.wait_ms(share):.0f}" for name, share in WAITS)
-        return (
-            f"{total} acquisitions {self.counts}, Jain {self.jain:.2f}, wait in ms: {waits}, "
-            f"{self.scripts / max(1, total):.2f} scripts each, {self.refused} refused"
-        )
+        figures = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.as_json().items())
+        return f"{figures}; of each process {self.counts}"
 
 
 def turn_of(task: Task, store: RedisStore) -> Callable[[], AbstractContextManager[Any]]:

@@ -7,9 +7,8 @@ equally. The interval is a bootstrap over the rounds.
 from __future__ import annotations
 
 import os
-import random
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from bench.children import close_process, start_child, tell_child
 from bench.environments import ROOT
 from bench.figures import Figure
 from bench.micro.locks.cycles import CYCLES, OURS, OURS_ASYNC, PEERS, RAW, REDIS_PY, REDIS_PY_ASYNC
+from bench.sizing import shuffled_rounds
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -77,20 +77,15 @@ def measure_uncontended(
 ) -> list[Figure]:
     """Measure every subject with an environment; `pythons` has the interpreters of the competitors."""
     names = [name for name in CYCLES if name not in PEERS or PEERS[name] in pythons]
-    shuffle = random.Random(seed).shuffle
     seconds: dict[str, list[float]] = {name: [] for name in names}
     with ExitStack() as stack:
         subjects: list[Subject] = []
         for name in names:
             python = str(pythons[PEERS[name]]) if name in PEERS else sys.executable
-            subject = Subject(name, python, url)
-            stack.callback(subject.close)
-            subjects.append(subject)
-        for number in range(rounds):
+            subjects.append(stack.enter_context(closing(Subject(name, python, url))))
+        for number, subject in shuffled_rounds(subjects, rounds, seed=seed):
             progress("uncontended cycles", number, rounds)
-            shuffle(subjects)
-            for subject in subjects:
-                seconds[subject.name].append(subject.seconds(BURST) / BURST)
+            seconds[subject.name].append(subject.seconds(BURST) / BURST)
     times = {name: np.array(found) for name, found in seconds.items()}
     return [*_ratios(times), *_costs(times), _round_trips(url)]
 

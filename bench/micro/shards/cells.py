@@ -87,16 +87,16 @@ async def _run(fleet: Masters, cell: Cell, seconds: float) -> CellRun:
         pool = AsyncShardedPool(store, f"bench-cell-{uuid4().hex[:8]}")
         await pool.open(stock=STOCK, segments=cell.segments * cell.masters, shards=cell.masters)
         begins = time.monotonic() + WARM_UP
-        servers, (orders, ours) = await asyncio.gather(
+        used, orders = await asyncio.gather(
             _used(masters, begins, seconds), _sell(pool, cell, begins=begins, seconds=seconds)
         )
-    return CellRun(orders / seconds, (servers + ours) / seconds)
+    return CellRun(orders / seconds, used / seconds)
 
 
-async def _sell(pool: AsyncShardedPool, cell: Cell, *, begins: float, seconds: float) -> tuple[int, float]:
+async def _sell(pool: AsyncShardedPool, cell: Cell, *, begins: float, seconds: float) -> int:
     """Let the workers order from now on, each from its own loop, and hold a segment while they sleep.
 
-    Returns the orders that ended within the seconds after `begins`, a monotonic time, and the CPU seconds.
+    Returns the orders that ended within the seconds after `begins`, a monotonic time.
     """
     ends, sold = begins + seconds, 0
 
@@ -109,14 +109,8 @@ async def _sell(pool: AsyncShardedPool, cell: Cell, *, begins: float, seconds: f
                 await grant.confirm()
                 sold += begins <= time.monotonic() < ends
 
-    async def used() -> float:
-        await asyncio.sleep(begins - time.monotonic())
-        before = time.process_time()
-        await asyncio.sleep(ends - time.monotonic())
-        return time.process_time() - before
-
-    cpu_seconds, *_ = await asyncio.gather(used(), *(order_again() for _ in range(cell.workers)))
-    return sold, cpu_seconds or 0.0
+    await asyncio.gather(*(order_again() for _ in range(cell.workers)))
+    return sold
 
 
 def order_id() -> str:
@@ -128,11 +122,15 @@ def order_id() -> str:
 
 
 async def _used(masters: list[psutil.Process], begins: float, seconds: float) -> float:
-    """Return the CPU seconds of the masters in the time that counts."""
+    """Return the CPU seconds of the masters and of this process in the time that counts."""
+
+    def read() -> float:
+        return time.process_time() + sum(map(own_seconds, masters))
+
     await asyncio.sleep(begins - time.monotonic())
-    before = sum(map(own_seconds, masters))
+    before = read()
     await asyncio.sleep(begins + seconds - time.monotonic())
-    return sum(map(own_seconds, masters)) - before
+    return read() - before
 
 
 def costs_of(lone: float, lane: float, *, client: float, server: float) -> Costs:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from bench.clusters import Masters
     from bench.display import Display
+    from bench.micro.shards.sale import Part
 
 NAME: Final = "shards"
 ERROR_MAX: Final = 0.1
@@ -50,8 +51,6 @@ WORKERS_A_CORE: Final = 20
 """Workers of the modelled curves that share one core of their machines."""
 CALLS: Final = 2
 """Round trips of an order: its grant and its confirm."""
-SENT: Final = ("evalsha", "eval", "delifeq")
-"""Commands that a client sends; EVAL follows where a master does not have the script yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ def _measure_fleet(found: Measured, fleet: Masters, sizes: ShardSizes, turn: int
     runs: dict[Cell, list[CellRun]] = {}
     for cell in (LONE, LANE, *(one for one in HELD_OUT if one.masters == masters), LONE, LANE):
         runs.setdefault(cell, []).append(run_cell(fleet, cell, seconds=sizes.seconds))
-    client, server = (used / sale.early.orders / MICROSECONDS for used in (sale.early.client_us, sale.early.server_us))
+    client, server = (_an_order([sale.early], what)[0] / MICROSECONDS for what in ("client_us", "server_us"))
     lone, lane = (fmean(run.per_second for run in runs.pop(cell)) for cell in (LONE, LANE))
     costs = costs_of(lone, lane, client=client, server=server)
     found.costs.append(costs)
@@ -151,28 +150,28 @@ def sale_figures(sales: dict[int, list[Sale]], masters: int) -> Iterator[Figure]
         "idle master, us a second": [sale.idle_us for sale in found],
         "masters": masters,
     }
-    yield _estimated(f"{name}: server CPU an order", [one.server_us / one.orders for one in early], "us", detail=detail)
-    most = [max(one.servers_us) / one.orders for one in early]
-    yield _estimated(f"{name}: CPU of the most loaded one an order", most, "us")
-    if masters != min(sales):
-        first = [sale.early.server_us / sale.early.orders for sale in sales[min(sales)]]
-        ratios = [one.server_us / one.orders / base for one, base in zip(early, first, strict=True)]
-        yield _estimated(f"{name}: server CPU an order / with {min(sales)}", ratios, "")
-    yield _estimated(f"{name}: client CPU an order", [one.client_us / one.orders for one in early], "us")
-    for part, of in ((early, "until 90 % is sold"), (late, "of the last 10 %")):
-        commands = [sum(one.commands[name] for name in SENT) / one.orders for one in part]
-        yield _estimated(f"{name}: commands an order, {of}", commands, "")
-        crossing = [one.crossing / one.orders for one in part]
-        yield _estimated(f"{name}: commands for other shards an order, {of}", crossing, "")
-    messages = [one.messages / one.orders for one in early]
-    yield _estimated(f"{name}: messages to other masters an order, until 90 % is sold", messages, "")
-    transfers = [one.transfers / one.orders for one in early]
-    yield replace(
-        _estimated(f"{name}: transfers an order, until 90 % is sold", transfers, ""),
-        at_most=TRANSFERS_MAX,
-        is_promise=True,
+    yield _estimated(f"{name}: server CPU an order", _an_order(early, "server_us"), "us", detail=detail)
+    yield _estimated(
+        f"{name}: CPU of the most loaded one an order", [max(one.servers_us) / one.orders for one in early], "us"
     )
-    yield _estimated(f"{name}: transfers an order, of the last 10 %", [one.transfers / one.orders for one in late], "")
+    if masters != min(sales):
+        first = _an_order([sale.early for sale in sales[min(sales)]], "server_us")
+        ratios = [ours / base for ours, base in zip(_an_order(early, "server_us"), first, strict=True)]
+        yield _estimated(f"{name}: server CPU an order / with {min(sales)}", ratios, "")
+    yield _estimated(f"{name}: client CPU an order", _an_order(early, "client_us"), "us")
+    for part, of in ((early, "until 90 % is sold"), (late, "of the last 10 %")):
+        yield _estimated(f"{name}: commands an order, {of}", _an_order(part, "sent"), "")
+        yield _estimated(f"{name}: commands for other shards an order, {of}", _an_order(part, "crossing"), "")
+    yield _estimated(
+        f"{name}: messages to other masters an order, until 90 % is sold", _an_order(early, "messages"), ""
+    )
+    transfers = _estimated(f"{name}: transfers an order, until 90 % is sold", _an_order(early, "transfers"), "")
+    yield replace(transfers, at_most=TRANSFERS_MAX, is_promise=True)
+    yield _estimated(f"{name}: transfers an order, of the last 10 %", _an_order(late, "transfers"), "")
+
+
+def _an_order(parts: Sequence[Part], what: str) -> list[float]:
+    return [getattr(one, what) / one.orders for one in parts]
 
 
 def cell_figures(found: Measured) -> list[Figure]:
@@ -237,8 +236,9 @@ class WorkByMasters:
 def work_by_masters(sales: dict[int, list[Sale]]) -> WorkByMasters:
     """Return the least squares through the medians of all numbers of masters."""
     early = {masters: [sale.early for sale in found] for masters, found in sales.items()}
-    client = [median_of([one.client_us / one.orders for one in found]).value for found in early.values()]
-    server = [median_of([one.server_us / one.orders for one in found]).value for found in early.values()]
+    client, server = (
+        [median_of(_an_order(found, what)).value for found in early.values()] for what in ("client_us", "server_us")
+    )
     further = [masters - 1 for masters in early]
     each, one_master = linear_regression(further, server) if len(further) > 1 else (0.0, server[0])
     return WorkByMasters(median(client) / MICROSECONDS, one_master / MICROSECONDS, max(0.0, each) / MICROSECONDS)

@@ -36,6 +36,8 @@ IDLE_SECONDS: Final = 1.0
 MICROSECONDS: Final = 1_000_000
 AT_HOME: Final = ("Grant", "Confirm", "ReadNextDue", "NotePool")
 """Operations of every order, at its home shard, and of its process. All others are for units of other shards."""
+SENT: Final = ("evalsha", "eval", "delifeq")
+"""Commands that a client sends; EVAL follows where a master does not have the script yet."""
 PUBLISHED: Final = ("cluster_stats_messages_publish_sent", "cluster_stats_messages_publishshard_sent")
 NO_COMMANDS: Final = ("cluster", "config", "info", "ping", "hello", "client", "script", "command")
 """Commands of connections and of this measurement, not of orders."""
@@ -92,6 +94,11 @@ class Part:
     def server_us(self) -> float:
         """CPU time of all masters together."""
         return sum(self.servers_us)
+
+    @property
+    def sent(self) -> int:
+        """Commands that the client sent."""
+        return sum(self.commands[name] for name in SENT)
 
     @property
     def crossing(self) -> int:

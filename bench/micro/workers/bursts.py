@@ -6,7 +6,6 @@ acknowledged, which is after its effect.
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +14,7 @@ import psutil
 
 from bench.cpu import OtherLoad, own_seconds
 from bench.micro.workers.context import DECIDING, LOADING, PLAIN_QUEUE, QUEUE, faults
+from bench.sizing import shuffled_rounds
 from segmented.errors import SegmentedError
 from segmented.models import Order
 
@@ -91,18 +91,14 @@ class Burst:
 
 def measure_bursts(context: BenchContext) -> tuple[dict[Kind, list[Burst]], float]:
     """Run all kinds in every round, in random order. Return the bursts, and the cores used by other programs."""
-    shuffle = random.Random(1).shuffle
     found: dict[Kind, list[Burst]] = {kind: [] for kind in KINDS}
     for kind in KINDS:
         context.progress("first messages", 0, 1)
         _burst(context, kind, min(WARM_UP, kind.messages(context.sizes)))
     others = OtherLoad()
-    for number in range(context.sizes.rounds):
+    for number, kind in shuffled_rounds(KINDS, context.sizes.rounds):
         context.progress("bursts", number, context.sizes.rounds)
-        order = list(KINDS)
-        shuffle(order)
-        for kind in order:
-            found[kind].append(_burst(context, kind, kind.messages(context.sizes)))
+        found[kind].append(_burst(context, kind, kind.messages(context.sizes)))
     return found, others.cores()
 
 

@@ -11,7 +11,6 @@ envelopes lock the rows of their segments in the order database, and no other lo
 
 from __future__ import annotations
 
-import random
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -29,6 +28,7 @@ from bench.figures import Figure, FigureResults, of_rounds
 from bench.micro.workers.bursts import Burst, empty_burst, load, work_off
 from bench.micro.workers.context import CONNECTIONS, LOADING, PROCESSES, Sizes, faults, started_context
 from bench.proxy.running import delayed
+from bench.sizing import shuffled_rounds
 from segmented import Outbox, Pool, protocol as op
 from segmented.errors import SegmentedError
 from segmented.servers import PostgresServer
@@ -168,24 +168,19 @@ def measure_rounds(
     context: BenchContext, sizes: LaneSizes, lone: Mapping[Arm, float]
 ) -> tuple[dict[Arm, list[Burst]], list[Burst], float]:
     """Run every lane and the empty task once a round, in random order. Return the bursts, and the cores of others."""
-    shuffle = random.Random(1).shuffle
     context.progress("first messages", 0, 1)
     empty_burst(context, WARM_UP)
     _burst(context, LANES[-1], WARM_UP)
     found: dict[Arm, list[Burst]] = {lane: [] for lane in LANES}
     empty: list[Burst] = []
     others = OtherLoad()
-    for number in range(sizes.rounds):
+    for number, lane in shuffled_rounds([*LANES, None], sizes.rounds):
         context.progress("rounds", number, sizes.rounds)
-        order: list[Arm | None] = [*LANES, None]
-        shuffle(order)
-        for lane in order:
-            if lane is None:
-                empty.append(empty_burst(context, sizes.empty))
-            else:
-                found[lane].append(
-                    _burst(context, lane, max(WARM_UP, round(lane.bound_per_s(lone, SLOTS) * sizes.seconds)))
-                )
+        if lane is None:
+            empty.append(empty_burst(context, sizes.empty))
+        else:
+            orders = max(WARM_UP, round(lane.bound_per_s(lone, SLOTS) * sizes.seconds))
+            found[lane].append(_burst(context, lane, orders))
     return found, empty, others.cores()
 
 
@@ -203,15 +198,11 @@ def delayed_context(progress: Callable[[str, int, int], None], sizes: LaneSizes)
 
 def measure_singles(context: BenchContext, sizes: LaneSizes) -> dict[Single, list[Burst]]:
     """Run every number of segments once a round, in random order."""
-    shuffle = random.Random(2).shuffle
     found: dict[Single, list[Burst]] = {single: [] for single in SINGLES}
     _single_burst(context, SINGLES[-1], WARM_UP)
-    for number in range(sizes.rounds):
+    for number, single in shuffled_rounds(SINGLES, sizes.rounds, seed=2):
         context.progress("rounds", number, sizes.rounds)
-        order = list(SINGLES)
-        shuffle(order)
-        for single in order:
-            found[single].append(_single_burst(context, single, sizes.singles))
+        found[single].append(_single_burst(context, single, sizes.singles))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import psutil
 import pytest
 
-from bench.cpu import CpuReading, busy_seconds
+from bench.cpu import CpuReading, busy_seconds, machine_core_count
 from bench.engine.cases import case_of, is_cancelled, refuse_case
 from bench.engine.cell import Cell
 from bench.engine.checker import broken_promises, check, surely_wrong
@@ -255,8 +255,9 @@ def test_a_generator_on_one_core_is_not_taken_for_the_whole_machine(monkeypatch:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1}, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     quiet = Cpu(generator=0.6, redis=0.4, database=None, machine=1.2, others=0.2, steal=0.0)
-    assert saturated(quiet) == ()
-    assert saturated(quiet.model_copy(update={"machine": 1.9})) == ("machine",)
+    assert saturated(quiet, cores=machine_core_count()) == ()
+    busy = quiet.model_copy(update={"machine": 1.9})
+    assert saturated(busy, cores=machine_core_count()) == ("machine",)
 
 
 ONE: Final = Kind("at acceptance")

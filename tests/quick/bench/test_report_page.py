@@ -271,7 +271,7 @@ SABOTAGES: Final[tuple[tuple[str, str, Callable[[Run], Run], str], ...]] = (
         "records",
         "closed",
         lambda run: part(run, "times", service=run.times.service.model_copy(update={"p9999": 3.0})),
-        "the histogram of service states p9999 without 10 samples beyond",
+        "the histogram of service gives another p9999 than is stated",
     ),
     ("books", "closed", lambda run: part(run, "checker", oversold=1), "the reasons for which the run is void do not"),
     ("books", "closed", lambda run: changed(run, void=("a whim",)), "a void run has a throughput, or another has none"),

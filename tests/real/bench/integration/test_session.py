@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 import pytest
+from rich.console import Console
 
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.engine.cell import Cell, RunAssignment
 from bench.engine.record import Run, read_results
-from bench.engine.session import MODULE, SessionOptions, run_session
+from bench.engine.session import MODULE, SessionOptions, SessionView, run_session
 from segmented.errors import InvalidInput
 from segmented.models import Opened
 from segmented.stock import Pool
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
 SECONDS: Final = 200.0
 
 
-class RecordingDisplay:
+class RecordingDisplay(SessionView):
     """A display that records what it is shown, and may act at a phase of a run."""
 
     def __init__(self, at: int = 0, act: Callable[[], None] | None = None) -> None:
+        super().__init__(Console(quiet=True))
         self.at, self.act = at, act
         self.planned: list[str] = []
         self.left_after: list[float] = []
@@ -60,7 +62,7 @@ class RecordingDisplay:
             act, self.act = self.act, None
             act()
 
-    def finished(self, _: Turn, __: Run, left: float) -> None:
+    def finished(self, turn: Turn, run: Run, left: float) -> None:  # noqa: ARG002  # only the time counts
         self.left_after.append(left)
 
     def said(self, sentence: str) -> None:
