@@ -6,6 +6,7 @@ Results are never shown: they may be confidential.
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
@@ -35,6 +36,20 @@ from segmented.stores.redis import RedisStore
 LIST_MAX: Final = 1_000
 EXIT_REFUSED: Final = 1
 dedup = typer.Typer(no_args_is_help=True, help="Inspect deduplication keys on a server; free or settle one.")
+KeysArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY", help="Key as `list` shows it, with --given the caller's, with --task its arguments."),
+]
+TaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--task", metavar="NAME", help="Task whose call with these arguments is meant: JSON, text, NAME=VALUE."
+    ),
+]
+AppOption = Annotated[
+    str | None,
+    typer.Option("--app", "-A", metavar="MODULE", help="With --task: Celery app. [default: the task's module]"),
+]
 KeyArgument = Annotated[
     str, typer.Argument(metavar="KEY", help="Key as `list` shows it, or with --given the caller's idempotency key.")
 ]
@@ -58,6 +73,10 @@ def list_keys(
         Literal["waiting", "running", "unknown", "lapsed", "all"], typer.Option(help="State to list.")
     ] = "all",
     task: Annotated[str | None, typer.Option(metavar="NAME", help="Task or function to list. [default: all]")] = None,
+    app: Annotated[
+        str | None,
+        typer.Option("--app", "-A", metavar="MODULE", help="Celery app whose records to list. [default: --url]"),
+    ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number to list.")] = LIST_MAX,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
@@ -67,7 +86,7 @@ def list_keys(
     Shows the age of the run or message, and only the start of a holder's id. May miss keys that change hands meanwhile.
     """
     wanted = None if state == "all" else state
-    with RedisStore.from_url(url) as store:
+    with RedisStore.from_url(url) if app is None else _store_of_app(app) as store:
         found = operator.list_keys(store, namespace, state=wanted, task=task, limit=limit)
     if write_json(json_file, {"keys": [asdict(held) for held in found.keys], "is_complete": found.is_complete}):
         return
@@ -77,9 +96,11 @@ def list_keys(
 
 
 @dedup.command()
-def explain(  # each is an option of its own
-    key: KeyArgument,
+def explain(  # noqa: PLR0913  # each is an option of its own
+    keys: KeysArgument = None,
     *,
+    task: TaskOption = None,
+    app: AppOption = None,
     namespace: NamespaceOption = None,
     given: GivenOption = False,
     scope: ScopeOption = None,
@@ -88,8 +109,8 @@ def explain(  # each is an option of its own
     json_file: JsonOption = None,
 ) -> None:
     """Show everything known about a key, and what a repeat would get now. Results are not shown."""
-    with RedisStore.from_url(url) as store:
-        record = operator.find(store, key, namespace=namespace, is_given=given, scope=scope)
+    with _store(url, task, app) as store:
+        record = _record(store, keys, task, app, message=message, namespace=namespace, given=given, scope=scope)
         state = operator.read(store, record, message=message)
     if state is None:
         what = f"message {message!r} of key {record.key!r}" if message else f"key {record.key!r}"
@@ -100,9 +121,11 @@ def explain(  # each is an option of its own
 
 
 @dedup.command()
-def free(  # each is an option of its own
-    key: KeyArgument,
+def free(  # noqa: PLR0913  # each is an option of its own
+    keys: KeysArgument = None,
     *,
+    task: TaskOption = None,
+    app: AppOption = None,
     namespace: NamespaceOption = None,
     given: GivenOption = False,
     scope: ScopeOption = None,
@@ -117,8 +140,8 @@ def free(  # each is an option of its own
     next one runs: make sure that it is dead.
     """
     is_asked = require_somebody("free", yes=yes)
-    with RedisStore.from_url(url) as store:
-        record = operator.find(store, key, namespace=namespace, is_given=given, scope=scope)
+    with _store(url, task, app) as store:
+        record = _record(store, keys, task, app, message=message, namespace=namespace, given=given, scope=scope)
         if is_asked and not _is_wanted(store, record, message, "Free it, so that a repeat runs?"):
             raise typer.Exit(EXIT_REFUSED)
         freed = operator.free(store, record, message=message)
@@ -165,6 +188,41 @@ def settle(  # noqa: PLR0913  # each is an option of its own
         raise typer.Exit(EXIT_REFUSED)
     if json_file != STDOUT:
         typer.echo(f"settled as {'not done: the next repeat runs' if not_done else 'done: repeats get this result'}")
+
+
+def _store(url: str, task: str | None, app: str | None) -> AbstractContextManager[Store]:
+    if task is None:
+        return RedisStore.from_url(url)
+    from segmented.dedup.celery.by_name import task_named  # noqa: PLC0415  # Celery is an extra
+
+    return nullcontext(task_named(task, app).once_plan.store)
+
+
+def _store_of_app(app: str) -> AbstractContextManager[Store]:
+    from segmented.dedup.celery.by_name import store_of_app  # noqa: PLC0415  # Celery is an extra
+
+    return nullcontext(store_of_app(app))
+
+
+def _record(  # each is an option of its own
+    store: Store,
+    keys: list[str] | None,
+    task: str | None,
+    app: str | None,
+    *,
+    message: str,
+    namespace: str | None,
+    given: bool,
+    scope: str | None,
+) -> RecordName:
+    if task is not None:
+        from segmented.dedup.celery.by_name import record_of_call, task_named  # noqa: PLC0415  # Celery is an extra
+
+        return record_of_call(task_named(task, app), keys or (), message=message)
+    if keys is None or len(keys) != 1:
+        text = f"{len(keys or ())} keys were given: give one, or --task NAME with the arguments of a call"
+        raise InvalidInput(text)
+    return operator.find(store, keys[0], namespace=namespace, is_given=given, scope=scope)
 
 
 def _result(done: str | None, *, not_done: bool) -> Any:  # noqa: ANN401  # any JSON

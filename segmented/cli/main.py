@@ -15,6 +15,7 @@ number of a signal that ended a command after it had cleaned up, such as 143 for
 from __future__ import annotations
 
 import os
+import re
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -49,6 +50,35 @@ MEASURING: Final = {"bench": "bench.cli.bench", "demo": "bench.cli.demo", "tortu
 """Commands of the checkout, which are not installed with the library, by the module that has them."""
 MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
 
+SHOW: Final = "segmented pool show SKU"
+GUESSES: Final = {
+    **dict.fromkeys(("pool watch", "pool monitor", "pool top", "top", "monitor"), "segmented watch SKU"),
+    **dict.fromkeys(("pool status", "pool info", "pool state", "pool get", "pool stats", "status"), SHOW),
+    **dict.fromkeys(("pool ls", "pools"), "segmented pool list"),
+    **dict.fromkeys(
+        ("pool rm", "pool remove", "pool delete", "pool drop", "pool destroy"),
+        "segmented pool close SKU, then segmented pool archive SKU --to FILE, which removes its keys",
+    ),
+    **dict.fromkeys(("pool create", "pool new", "pool add"), "segmented pool open SKU --stock N --segments K"),
+    **dict.fromkeys(
+        ("orders refund", "orders return", "pool return", "refund"),
+        "segmented pool refund SKU ORDER --return-id ID, which gives the units of a sold order back",
+    ),
+    **dict.fromkeys(
+        ("pool repair --from-database", "pool repair --database"),
+        "segmented pool rebuild SKU --database URL --selling",
+    ),
+    **dict.fromkeys(("orders status", "orders get", "orders info"), "segmented orders show SKU ORDER_ID"),
+    **dict.fromkeys(("orders retry", "orders requeue"), "segmented orders replay SKU"),
+    **dict.fromkeys(("lock status", "lock info", "lock get"), "segmented lock show NAME"),
+    **dict.fromkeys(("lock ls", "locks"), "segmented lock list"),
+    **dict.fromkeys(
+        ("lock release", "lock unlock", "lock rm", "lock delete", "lock break", "unlock"), "segmented lock revoke NAME"
+    ),
+    **dict.fromkeys(("worker", "workers"), "celery -A segmented.celery.app worker -B"),
+    **dict.fromkeys(("start", "serve", "run", "up"), "segmented server"),
+}
+"""Commands that users guess -> the one to use."""
 HELP: Final = ("--help", "-h")
 COMPLETION: Final = "_SEGMENTED_COMPLETE"
 """The variable in which a shell asks for completions."""
@@ -139,6 +169,8 @@ def _check_known(name: str) -> None:
             f"{NAME} {name} measures the library, and comes with its checkout, not with the installed package: "
             "clone the repository, run `make setup` there, and use .venv/bin/segmented"
         )
+    if name in GUESSES:
+        raise InvalidInput(f"there is no command {name!r}: use {GUESSES[name]}")
     near = get_close_matches(name, known, n=1)
     meant = f"; did you mean {near[0]!r}?" if near else f": see {NAME} --help"
     raise InvalidInput(f"there is no command {name!r}{meant}")
@@ -185,6 +217,10 @@ def _sentence(error: TyperException) -> str:
     if wrong:
         message = message.replace(NOT_PARSED, f": {shortened(wrong[0]['input'])} should be ").partition(PARSING)[0]
     context = getattr(error, "ctx", None)
+    guess = re.match(r"No such (?:command '|option: )([^' ]+[^' .])", message)
+    path = "" if context is None or guess is None else f"{context.command_path} {guess[1]}".removeprefix(f"{NAME} ")
+    if path in GUESSES:
+        return f"there is no command {path!r}: use {GUESSES[path]}"
     message = message.replace("%Y-%m-%d", "YYYY-MM-DD").replace("%H:%M", "HH:MM")
     is_guessed = "Did you mean" in message or "Possible option" in message
     if context is None or is_guessed or not message.startswith(("No such ", "Missing ")):

@@ -102,9 +102,9 @@ class OncePlan:
         """Return the record of a key."""
         return RecordName(self.settings.namespace, key)
 
-    def record_to_show(self, key: str) -> RecordName:
-        """Return the record of a key for an operator. Raises InvalidInput for `serial`: its messages have the runs."""
-        if self.rule.kind == "serial":
+    def record_to_show(self, key: str, message: str = "") -> RecordName:
+        """Return the record of a key for an operator. Raises InvalidInput for `serial` without a message."""
+        if self.rule.kind == "serial" and not message:
             text = (
                 f"task {self.name!r} is serial: each message has a run of its own, and none holds the key. Find the "
                 f"message with segmented dedup list, and use segmented dedup explain {key} --message ID, or free"

@@ -36,6 +36,13 @@ def test_a_group_alone_is_its_help_also_in_a_pipe(group: str) -> None:
     [
         (["poll"], "there is no command 'poll'; did you mean 'pool'?"),
         (["nonsense"], "there is no command 'nonsense': see segmented --help"),
+        (["top"], "there is no command 'top': use segmented watch SKU"),
+        (["pool", "status"], "there is no command 'pool status': use segmented pool show SKU"),
+        (
+            ["pool", "repair", "mug", "--database", "x"],
+            "there is no command 'pool repair --database': use segmented pool rebuild SKU --database URL --selling",
+        ),
+        (["lock", "unlock"], "there is no command 'lock unlock': use segmented lock revoke NAME"),
         (["reference"], "there is no command 'reference': see segmented --help"),
         (["pool", "shwo"], "No such command 'shwo'. Did you mean 'show'?"),
         (["pool", "nonsense"], "No such command 'nonsense': see segmented pool --help"),

@@ -4,12 +4,15 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from segmented import protocol as op
 from segmented.dedup import Dedup
+from segmented.dedup.celery.settings import close_stores
 from segmented.dedup.identity import explicit_key
 from segmented.dedup.outcomes import OutcomeForm
 from segmented.models.dedup import RecordName
@@ -297,3 +300,75 @@ def test_the_keys_of_every_master_of_a_cluster_are_listed_and_explained(cluster:
         for key in (*keys, "dead"):
             commands.ran("free", key, "--namespace", "clustered", "--yes")
         assert commands.ran("list", "--namespace", "clustered").out == ""
+
+
+# --- calls of a task ---
+
+
+APP: Final = """
+from celery import Celery
+from segmented.dedup.celery import Once, unique
+
+app = Celery("shop_of_this_test")
+app.conf.update(once_url={url!r}, once_namespace="shop", task_always_eager=True)
+
+
+@app.task(shared=False, base=Once, once=unique("{{order_id}}:{{size}}", keep="1d"))
+def charge(order_id, size=1):
+    return order_id
+
+
+@app.task(shared=False, base=Once, once=None)
+def plain(order_id):
+    return order_id
+"""
+
+
+@pytest.fixture
+def module(commands: DedupCommands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Return the name of a module with an app whose records are on the server."""
+    name = f"shop_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(APP.format(url=commands.url))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    close_stores()
+
+
+def test_a_call_of_a_task_is_explained_and_freed_by_its_arguments(commands: DedupCommands, module: str) -> None:
+    shop = import_module(module)
+    first = shop.charge.delay("o-7", 2)
+    task = ("--task", f"{module}.charge")
+    said = commands.ran("explain", *task, "o-7", "size=2")
+    assert f"done: message {first.id} ended" in said.out, said
+    assert commands.ran("explain", *task, "o-7").code == 2
+    assert commands.ran("free", "--yes", "--app", module, *task, "o-7", "2").out == (
+        f"freed: it was done, message {first.id}\n"
+    )
+    assert not shop.charge.delay("o-7", 2).is_repeat
+
+
+def test_the_keys_of_an_app_are_listed_wherever_its_records_are(commands: DedupCommands, module: str) -> None:
+    commands.begin("k1")
+    elsewhere = DedupCommands(commands.store, "redis://127.0.0.1:1/0")
+    assert [row[-1] for row in elsewhere.ran("list", "--app", module).rows] == ["k1"]
+    refused = elsewhere.ran("list", "--app", "no_such_shop", "--task", "shop.send")
+    assert (refused.code, refused.out) == (2, "")
+    assert "there is no Celery app in 'no_such_shop': give its module with --app" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--task", "charge", "o-7"), "task 'charge' does not name its module: give the module of its Celery app"),
+        (("--task", "no_such_shop.charge", "o-7"), "there is no Celery app in 'no_such_shop': give its module with"),
+        (("--task", "MODULE.plain", "o-7"), "has no task 'MODULE.plain' with base=Once; it has: MODULE.charge"),
+        (("--task", "MODULE.charge"), "task 'MODULE.charge' cannot be called with these arguments: missing"),
+        (("o-7", "o-8"), "2 keys were given: give one, or --task NAME with the arguments of a call"),
+    ],
+)
+def test_a_call_that_cannot_be_found_is_one_sentence(
+    commands: DedupCommands, module: str, words: tuple[str, ...], sentence: str
+) -> None:
+    done = commands.ran("explain", *(word.replace("MODULE", module) for word in words))
+    assert (done.code, done.out) == (2, "")
+    assert sentence.replace("MODULE", module) in done.err
