@@ -22,6 +22,7 @@ from tests.support.paths import TESTS
 from tests.support.quick_folder import quick_folder
 from tests.support.rings import COMMANDS, IN_TURN, RINGS, outermost, ring_of, ring_of_side, side_of_turn
 from tests.support.sim.seeds import VARIABLE, seed_of_run
+from tests.support.warm import start_warm
 
 pytest_plugins = [
     *(f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__)),
@@ -47,6 +48,9 @@ settings.register_profile(
     "new", deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("new")
+
+# Python programs of tests fork from one that has imported what they use.
+start_warm()
 
 # A job that a shell started in the background ignores Ctrl-C, and so would every process that a test starts; a handler
 # here is the default again in whatever is run from here.

@@ -13,7 +13,19 @@ from tests.support.rings import ring_of
 
 SECONDS_A_TEST: Final = {"quick": 0.03, "real": 0.5, "long": 1.0}
 """About, for files that are not named below. A wrong number costs some seconds at the end, and nothing else."""
-SECONDS: Final[dict[str, float]] = {}
+SECONDS: Final[dict[str, float]] = {
+    f"real/{file}.py": seconds
+    for seconds, files in {
+        60.0: ("faults/test_killed_steps", "faults/test_within_kills", "integration/test_testing_plugin"),
+        40.0: ("bench/integration/test_stock", "faults/test_sell_faults", "integration/test_sell"),
+        30.0: (
+            *("bench/integration/test_locks", "bench/integration/test_own_strategies", "faults/test_orders_forged"),
+            *("faults/test_orders_frozen_and_stopped", "faults/test_orders_kills", "integration/test_django_app"),
+            *("integration/test_late_patch", "integration/test_watch", "integration/test_worker_tasks"),
+        ),
+    }.items()
+    for file in files
+}
 """File -> seconds, of those that take far longer than their number of tests says."""
 
 
