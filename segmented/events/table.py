@@ -78,22 +78,6 @@ def prometheus_name(name: str) -> str:
     return name.replace(".", "_") + unit + kind
 
 
-LEASE_KINDS: Final = {
-    "AcquireLock": "lock",
-    "AdoptLock": "lock",
-    "AcquireReentrant": "reentrant",
-    "AcquireFair": "fair",
-    "AcquireRead": "read_write",
-    "AcquireWrite": "read_write",
-    "AcquirePermit": "semaphore",
-    "AcquireVote": "quorum",
-    "ReadOrAcquire": "cache",
-    "Grant": "segment",
-    "TakeOrders": "segment",
-}
-"""The kind of lease that an operation of this name acquires."""
-
-
 class Bounded(dict[str, str]):
     """The values of a label that come from outside: up to `VALUES_MAX` are themselves, further ones are `OTHER`."""
 

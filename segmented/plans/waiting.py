@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmented import events
 from segmented.errors import SegmentedError, StockError, StoreUnavailable
-from segmented.events.table import LEASE_KINDS
 from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
 from segmented.plans.line import AT_ONCE, Offer, Place
 from segmented.protocol.lock import NEWCOMER
@@ -144,8 +143,7 @@ def wait_in_line(  # noqa: PLR0913  # each is a way of its own to wait, by name
 
 def _observe_wait(operation: Operation[object], waited: float, outcome: str) -> None:
     """Report how long a wait took, in seconds, and how it ended."""
-    kind = LEASE_KINDS.get(type(operation).__name__, "other")
-    events.observe("segmented.lock.wait.duration", waited, (kind, outcome))
+    events.observe("segmented.lock.wait.duration", waited, (operation.lease_kind or "other", outcome))
 
 
 def _leave_line(place: Place, *, if_so: bool) -> Plan[None]:

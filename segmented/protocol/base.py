@@ -7,7 +7,7 @@ reply. The other methods have defaults; few operations need one of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from segmented.errors import SegmentedError
 from segmented.models.locks import Lost, Released, Renewed
@@ -26,6 +26,8 @@ class Operation(Effect[AnswerT_co]):
     """An effect that a store executes in one step."""
 
     __slots__ = ()
+    lease_kind: ClassVar[str] = ""
+    """The kind of lease that it acquires, for metrics; empty if it acquires none."""
 
     def call(self) -> Call:
         """Return the script or the command that performs it."""

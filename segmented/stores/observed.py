@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.events.hub import HUB
-from segmented.events.table import LEASE_KINDS, TASKS, sku_label
+from segmented.events.table import TASKS, sku_label
 from segmented.models import (
     Acquired,
     Busy,
@@ -42,6 +42,7 @@ from segmented.models.dedup import (
 from segmented.models.locks import MayLoad
 from segmented.models.orders import Returned
 from segmented.models.submitted import BegunOrder, Dead, Queued, Swept
+from segmented.protocol.base import LeaseRelease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,24 +83,6 @@ DECISIONS: Final = {
     PayloadDiffers: "differs",
     RunOvertaken: "overtaken",
 }
-ACQUIRING: Final = (
-    op.AcquireLock,
-    op.AdoptLock,
-    op.AcquireReentrant,
-    op.AcquireFair,
-    op.AcquireRead,
-    op.AcquireWrite,
-    op.AcquirePermit,
-    op.ReadOrAcquire,
-)
-ENDINGS: Final = (
-    op.ReleaseLock,
-    op.ReleaseReentrant,
-    op.ReleaseFair,
-    op.ReleaseReadWrite,
-    op.ReleasePermit,
-    op.ReleaseGrant,
-)
 
 
 class Tally:
@@ -113,8 +96,6 @@ class Tally:
             **dict.fromkeys(orders, self._order),
             **dict.fromkeys((op.Confirm, op.Cancel), self._ending),
             **dict.fromkeys(many, self._orders),
-            **dict.fromkeys(ACQUIRING, self._acquired),
-            **dict.fromkeys(ENDINGS, self._released),
             **dict.fromkeys((op.ClaimKey, op.BeginRun), self._once),
             op.Grant: self._granted,
             op.ExpireDue: self._expired,
@@ -122,6 +103,7 @@ class Tally:
             op.PutOff: self._put_off,
             op.SweepOutbox: self._swept,
             op.KeepMessage: self._kept,
+            op.AcquireVote: _ignored,
         }
 
     def answered(self, operation: Operation[Any], answer: object, at: float) -> None:
@@ -129,6 +111,10 @@ class Tally:
         note = self._noting.get(type(operation))
         if note is not None:
             note(operation, answer, at)
+        elif operation.lease_kind:
+            self._acquired(operation, answer, at)
+        elif isinstance(operation, LeaseRelease):
+            self._released(operation, answer, at)
 
     def failed(self, operation: Operation[Any], error: str) -> None:
         """Count an operation that has no answer but an error of this name."""
@@ -176,12 +162,12 @@ class Tally:
         if type(answer) is not Busy or not operation.party:  # a caller that waits tries again
             self._order(operation, answer, at)
         if type(answer) is Granted:
-            self._began(operation.holder_id, "segment", at)
+            self._began(operation.holder_id, operation.lease_kind, at)
 
     def _taken(self, operation: op.TakeOrders, answer: Any, at: float) -> None:  # noqa: ANN401  # any of its operations
         self._many(operation.sku, [one for one in answer.orders if type(one) is not Busy])
         if answer.lease() is not None:
-            self._began(operation.holder_id, "segment", at)
+            self._began(operation.holder_id, operation.lease_kind, at)
 
     def _expired(self, operation: op.ExpireDue, answer: tuple[tuple[Settled, ...], bool], _: float) -> None:
         self._many(operation.sku, answer[0])
@@ -214,7 +200,7 @@ class Tally:
 
     def _acquired(self, operation: Any, answer: Any, at: float) -> None:  # noqa: ANN401  # any of its operations
         if isinstance(answer, (Acquired, MayLoad)):
-            self._began(operation.holder_id, LEASE_KINDS[type(operation).__name__], at)
+            self._began(operation.holder_id, operation.lease_kind, at)
 
     def _released(self, operation: Any, answer: object, at: float) -> None:  # noqa: ANN401  # any of its operations
         if isinstance(answer, (Released, Lost)):
@@ -230,6 +216,10 @@ class Tally:
         began = self._held.pop(holder_id, None)
         if began is not None:
             HUB.count("segmented.lock.held", max(0.0, at - began[0]), (began[1],))
+
+
+def _ignored(_: object, __: object, ___: float) -> None:
+    """Count nothing: the votes of several servers are one lease."""
 
 
 def _known(answer: Any) -> tuple[str, str] | None:  # noqa: ANN401  # any answer to an order

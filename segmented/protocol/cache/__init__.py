@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 from segmented.keys import cache_keys
 from segmented.models import Acquired, Cached, CachedKind, Forgotten, Held, MayLoad, Outpaced, Uncached, Written
@@ -36,6 +36,7 @@ class ReadOrAcquire(Operation[Cached | Held | MayLoad]):
     if a value has been written since.
     """
 
+    lease_kind: ClassVar = "cache"
     name: str
     holder_id: str
     ttl_ms: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from segmented.keys import fair_keys
 from segmented.models import Acquired, Held
@@ -31,6 +32,7 @@ class AcquireFair(Operation[Acquired | Held]):
     says when to check again.
     """
 
+    lease_kind: ClassVar = "fair"
     name: str
     holder_id: str
     process: str

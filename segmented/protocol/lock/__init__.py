@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from segmented.errors import WrongKind
 from segmented.keys import KEPT_MAX, LockKeys, lock_keys, named_lock_keys
@@ -68,6 +68,7 @@ class AcquireLock(Operation[Acquired | Held | Unreplicated]):
     all turns for `PASSED_MS`.
     """
 
+    lease_kind: ClassVar = "lock"
     name: str
     holder_id: str
     ttl_ms: int
@@ -150,6 +151,7 @@ class AdoptLock(Operation[Acquired | Lost]):
     A key without expiry, which only another program can write, counts as one of `ttl_ms`.
     """
 
+    lease_kind: ClassVar = "lock"
     name: str
     holder_id: str
     ttl_ms: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from segmented.errors import OrderUnknown, PoolDrifted, SegmentedError
 from segmented.keys import OUTBOXES, message_keys, shard_keys
@@ -83,6 +83,7 @@ class TakeOrders(Operation[TakenOrders]):
     One step for 200 orders, or for fewer if they have many parts.
     """
 
+    lease_kind: ClassVar = "segment"
     sku: str
     order_ids: tuple[str, ...]
     holder_id: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from segmented.errors import (
     EpochEnded,
@@ -130,6 +130,7 @@ class Grant(Operation[Granted | Refusal]):
     waited longest, one to each.
     """
 
+    lease_kind: ClassVar = "segment"
     sku: str
     order: Order
     holder_id: str

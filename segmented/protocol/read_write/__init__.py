@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from segmented.keys import lock_keys, read_write_keys
 from segmented.models import Acquired, Held
@@ -15,6 +16,7 @@ from segmented.protocol.wire import Call, Reply, script_call
 class AcquireRead(Operation[Acquired | Held]):
     """Read for `ttl_ms`, unless a writer holds the lock or waits for it. Readers of one phase share a token."""
 
+    lease_kind: ClassVar = "read_write"
     name: str
     holder_id: str
     ttl_ms: int
@@ -36,6 +38,7 @@ class AcquireWrite(Operation[Acquired | Held]):
     the caller obeys the line of processes of writers and has a place in it, as with AcquireLock.
     """
 
+    lease_kind: ClassVar = "read_write"
     name: str
     holder_id: str
     ttl_ms: int

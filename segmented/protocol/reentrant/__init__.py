@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from segmented.keys import lock_keys, reentrant_keys
 from segmented.models import Acquired, Held
@@ -23,6 +23,7 @@ class AcquireReentrant(Operation[Acquired | Held]):
     caller obeys the line of processes and has a place in it, as with AcquireLock.
     """
 
+    lease_kind: ClassVar = "reentrant"
     name: str
     owner: str
     holder_id: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from segmented.errors import PermitsMismatch
 from segmented.keys import lock_keys
@@ -20,6 +21,7 @@ class AcquirePermit(Operation[Acquired | Held]):
     the caller obeys the line of processes and has a place in it, as with AcquireLock.
     """
 
+    lease_kind: ClassVar = "semaphore"
     name: str
     holder_id: str
     ttl_ms: int

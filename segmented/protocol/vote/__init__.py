@@ -7,7 +7,7 @@ must not remove the vote of a later one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
@@ -30,6 +30,7 @@ class AcquireVote(Operation[Acquired | Held]):
     There is no fencing token: independent servers cannot agree on one.
     """
 
+    lease_kind: ClassVar = "quorum"
     name: str
     holder_id: str
     ttl_ms: int
