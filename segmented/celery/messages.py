@@ -1,4 +1,4 @@
-"""The message that carries submitted orders. Publishers write it; workers validate and read it.
+"""The message with the ids of submitted orders. Publishers write it; workers validate and read it.
 
 Messages that no worker can read are kept for `segmented orders dead`, instead of lost with a line in a log.
 """

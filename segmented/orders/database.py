@@ -167,7 +167,11 @@ class OrderDatabase(NotPickled):
         the quantity it asked for: the stored quantity may then be any up to that. `sequence` is the pool's
         change that took the units, by which a later loss is noticed. Raises OrderMismatch.
         """
-        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked, sequence)
+        order = Order(order_id, quantity, customer_id)
+        return self.confirm_claim(Claim(order, sku, segment, epoch, fence, asked, sequence))
+
+    def confirm_claim(self, claim: Claim) -> ConfirmAnswer:
+        """Do what `confirm` does, for an order with all its fields."""
         return self._run(lambda connection: self.confirming.confirm(connection, claim))
 
     def confirm_many(

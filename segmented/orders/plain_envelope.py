@@ -25,7 +25,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sqlalchemy import BigInteger, Integer
+
 from segmented.orders.answers import Confirmed
+from segmented.orders.statements import CLAIMED
+from segmented.orders.tables import orders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +38,15 @@ if TYPE_CHECKING:
 
     from segmented.orders.standing import Claim
 
-STORE_PLAIN: Final = """
+_TYPES: Final = {
+    name: "bigint" if isinstance(kind, BigInteger) else "integer" if isinstance(kind, Integer) else "text"
+    for name, kind in ((name, orders.c[name].type) for name in CLAIMED)
+}
+"""PostgreSQL's types of the columns whose values a claim has."""
+_COLUMNS: Final = ", ".join(_TYPES)
+_ARRAYS: Final = ", ".join(f"%(each_{name})s::{kind}[]" for name, kind in _TYPES.items())
+
+STORE_PLAIN: Final = f"""
 WITH given AS MATERIALIZED (
     SELECT %(sku)s::text AS sku, given.* FROM unnest(
         %(segments)s::integer[], %(epochs)s::integer[], %(fences)s::bigint[], %(units)s::bigint[],
@@ -58,13 +70,9 @@ WITH given AS MATERIALIZED (
         AND (SELECT count(*) FROM locked WHERE fits) = %(segment_count)s
     RETURNING stock.segment
 ), stored AS (
-    INSERT INTO segmented_orders (sku, order_id, state, quantity, customer_id, segment, epoch, fence)
-    SELECT %(sku)s::text, each.order_id, 'confirmed', each.quantity, each.customer_id,
-        each.segment, each.epoch, each.fence
-    FROM unnest(
-        %(order_ids)s::text[], %(quantities)s::bigint[], %(customer_ids)s::text[], %(order_segments)s::integer[],
-        %(order_epochs)s::integer[], %(order_fences)s::bigint[]
-    ) AS each (order_id, quantity, customer_id, segment, epoch, fence)
+    INSERT INTO segmented_orders (sku, state, {_COLUMNS})
+    SELECT %(sku)s::text, 'confirmed', each.*
+    FROM unnest({_ARRAYS}) AS each ({_COLUMNS})
     WHERE (SELECT count(*) FROM moved) = %(segment_count)s
     ORDER BY each.order_id COLLATE "C"
     RETURNING 1
@@ -77,7 +85,7 @@ SELECT CASE
     WHEN segments > 0 OR orders > 0
         THEN CAST('only ' || segments || ' segments and ' || orders || ' orders were written' AS bigint[])
 END FROM written
-"""
+"""  # noqa: S608  # names of columns
 """Answers with the sequences that the segments' rows had, ascending; NULL: nothing changed."""
 
 
@@ -133,12 +141,10 @@ def _values(claims: Sequence[Claim], segments: dict[int, _Segment]) -> dict[str,
         "fences": _numbers(one.fence for one in segments.values()),
         "units": _numbers(one.units for one in segments.values()),
         "sequences": _numbers(one.sequence for one in segments.values()),
-        "order_ids": _texts(claim.order.order_id for claim in claims),
-        "quantities": _numbers(claim.order.quantity for claim in claims),
-        "customer_ids": _texts(claim.order.customer_id for claim in claims),
-        "order_segments": _numbers(claim.segment for claim in claims),
-        "order_epochs": _numbers(claim.epoch for claim in claims),
-        "order_fences": _numbers(claim.fence for claim in claims),
+        **{
+            f"each_{name}": (_texts if _TYPES[name] == "text" else _numbers)(map(read, claims))
+            for name, read in CLAIMED.items()
+        },
     }
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from segmented.orders.plain_envelope import confirm_plain
 from segmented.orders.reading import find_orders, lock_these, read_standing
 from segmented.orders.statements import (
+    CLAIMED,
     ORDER_COLUMNS,
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
@@ -130,12 +131,7 @@ class PostgresStatements:
             "new_sold": [row.sold for row in after],
             "new_fence": [row.fence for row in after],
             "new_sequence": [row.sequence for row in after],
-            "each_order_id": [claim.order.order_id for claim in claims],
-            "each_quantity": [claim.order.quantity for claim in claims],
-            "each_customer_id": [claim.order.customer_id for claim in claims],
-            "each_segment": [claim.segment for claim in claims],
-            "each_epoch": [claim.epoch for claim in claims],
-            "each_fence": [claim.fence for claim in claims],
+            **{f"each_{name}": [read(claim) for claim in claims] for name, read in CLAIMED.items()},
         }
         return connection.exec_driver_sql(self._store_many, values).rowcount == len(claims)
 
@@ -221,8 +217,7 @@ def _store_many() -> Insert:
         .returning(segments.c.segment)
         .cte("changed")
     )
-    each = [at for at in ORDER_COLUMNS if at is not orders.c.sku and at is not orders.c.state]
-    new = given_rows("confirmed", *(("each", at) for at in each))
+    new = given_rows("confirmed", *(("each", orders.c[name]) for name in CLAIMED))
     replaced = {orders.c.state: STATE_CONFIRMED, orders.c.sku: given(orders.c.sku)}
     columns = [replaced[at] if at in replaced else new.c[f"each_{at.name}"] for at in ORDER_COLUMNS]
     change_count = select(func.count()).select_from(changed).scalar_subquery()

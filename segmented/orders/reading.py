@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,18 +21,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Select
 
-_SELECT_ORDERS: Final = select(
-    orders.c.sku,
-    orders.c.order_id,
-    orders.c.state,
-    orders.c.quantity,
-    orders.c.segment,
-    orders.c.fence,
-    orders.c.epoch,
-    orders.c.customer_id,
-    orders.c.created_at,
-    orders.c.reason,
-).where(orders.c.sku == given(orders.c.sku))
+_COLUMNS: Final = tuple(field.name for field in fields(OrderRow))
+_SELECT_ORDERS: Final = select(*(orders.c[name] for name in _COLUMNS)).where(orders.c.sku == given(orders.c.sku))
 
 _SELECT_ONE: Final = _SELECT_ORDERS.where(orders.c.order_id == given(orders.c.order_id))
 """A list of parameters is expanded at each execution; one parameter is not."""
@@ -150,9 +141,8 @@ def read_confirmed_after(connection: Connection, *, sku: str, order_id: str, pag
 
 
 def _order_row(row: Sequence[Any]) -> OrderRow:
-    sku, order_id, state, quantity, segment, fence, epoch, customer_id, created_at, reason = row
-    moment = in_utc(created_at)
-    return OrderRow(sku, order_id, state, quantity, segment, fence, epoch, customer_id, moment, reason)
+    found = dict(zip(_COLUMNS, row, strict=True))
+    return OrderRow(**found | {"created_at": in_utc(found["created_at"])})
 
 
 def in_utc(moment: datetime) -> datetime:

@@ -40,6 +40,7 @@ from segmented.models.orders import decided_as, fate_of
 from segmented.orders import answers
 from segmented.orders.decided import decided_before, ended_before
 from segmented.orders.forgetting import may_have_forgotten
+from segmented.orders.standing import Claim, in_part
 from segmented.orders.tables import CONFIRMED
 from segmented.orders.verifying import compare_once, freeze_if_behind, when_verified
 from segmented.plans import run_sync
@@ -175,18 +176,10 @@ def stored(
     """
     quantity = taken.quantity
     while True:
+        part, asked = in_part(order, quantity)
+        claim = Claim(part, pool.sku, taken.segment, taken.epoch, fence, asked, taken.sequence)
         try:
-            answer = gate.confirm(
-                order_id=order.order_id,
-                sku=pool.sku,
-                segment=taken.segment,
-                quantity=quantity,
-                epoch=taken.epoch,
-                fence=fence,
-                customer_id=order.customer_id,
-                asked=_asked(order, quantity),
-                sequence=taken.sequence,
-            )
+            answer = gate.confirm_claim(claim)
             if not isinstance(answer, answers.SoldOut) or not lower_changed(pool, gate, taken.epoch):
                 return answer
         except OrderMismatch as error:
@@ -419,11 +412,6 @@ def _settled(pool: Pool, order: Order, answer: object, *, expected: str | None =
     if isinstance(answer, Settled) and (expected is None or answer.state == expected):
         return answer
     raise PoolDiverged(pool.sku, order.order_id, f"the database has decided, the pool says {answer}")
-
-
-def _asked(order: Order, taken: int) -> int | None:
-    """Return the asked quantity for the database to compare: None if all of it was taken."""
-    return order.quantity if taken != order.quantity else None
 
 
 def gated(pool: Pool, gate: OrderDatabase) -> Pool:

@@ -42,18 +42,20 @@ class Claim:
     """The pool's change that took the units: a pool that is behind it has lost changes. 0: unknown."""
 
 
+def in_part(order: Order, quantity: int) -> tuple[Order, int | None]:
+    """Return the order with the units that it took, and how many it asked for if it took fewer."""
+    return (order, None) if order.quantity == quantity else (replace(order, quantity=quantity), order.quantity)
+
+
 def claim_of(sku: str, begun: BegunOrder) -> Claim:
     """Return the claim of a worker that has begun an order."""
-    order, asked = begun.order, None
-    if order.quantity != begun.quantity:
-        order, asked = replace(order, quantity=begun.quantity), order.quantity
+    order, asked = in_part(begun.order, begun.quantity)
     return Claim(order, sku, begun.segment, begun.epoch, begun.fencing_token, asked, begun.sequence)
 
 
 def claim_of_record(sku: str, record: OrderRecord, epoch: int) -> Claim:
     """Return the claim to an order that a pool of this epoch has reserved, or sold."""
-    asked = record.asked if record.asked != record.quantity else None
-    order = replace(record.order, quantity=record.quantity)
+    order, asked = in_part(record.order, record.quantity)
     return Claim(order, sku, record.segment, epoch, None, asked, record.sequence)
 
 

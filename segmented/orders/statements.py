@@ -7,23 +7,34 @@ the order is decided, which a grant asks under its segment's lock.
 
 from __future__ import annotations
 
+from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sqlalchemy import BigInteger, bindparam, case, cast, func, insert, literal_column, select, true, update
 
+from segmented.models import Order
 from segmented.models.ids import plain_text
 from segmented.orders.tables import CONFIRMED, VOID, orders, sales, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Insert, Row, Select, Update
 
-    from segmented.models import Order
     from segmented.orders.answers import Confirmed, SegmentRow
     from segmented.orders.deciding import Decision, StoredOrder
     from segmented.orders.standing import Claim, Standing
+
+
+CLAIMED: Final[dict[str, Callable[[Claim], Any]]] = {
+    **{field.name: attrgetter(f"order.{field.name}") for field in fields(Order)},
+    **{name: attrgetter(name) for name in ("segment", "epoch", "fence")},
+}
+"""The columns whose values a claim has, and how each is read. An order's fields have columns of their names."""
+ORDER_COLUMNS: Final = [orders.c.sku, orders.c.state, *(orders.c[name] for name in CLAIMED)]
+"""The columns of a confirmed order."""
 
 
 class Statements(Protocol):
@@ -131,16 +142,8 @@ def order_values(sku: str, order: Order, reason: str | None = None) -> dict[str,
 
 def given_values(claim: Claim) -> dict[str, Any]:
     """Return the parameters of a claim."""
-    return {
-        "given_sku": plain_text(claim.sku),
-        "given_order_id": claim.order.order_id,
-        "given_quantity": claim.order.quantity,
-        "given_customer_id": claim.order.customer_id,
-        "given_segment": claim.segment,
-        "given_epoch": claim.epoch,
-        "given_fence": claim.fence,
-        "given_sequence": claim.sequence,
-    }
+    found = {f"given_{name}": read(claim) for name, read in CLAIMED.items()}
+    return found | {"given_sku": plain_text(claim.sku), "given_sequence": claim.sequence}
 
 
 def take_units(*, fenced: bool) -> Update:
@@ -207,17 +210,6 @@ def changed_values(decision: Decision) -> list[dict[str, Any]]:
 
 STATE_CONFIRMED: Final = literal_column(f"'{CONFIRMED}'", orders.c.state.type)
 STATE_VOID: Final = literal_column(f"'{VOID}'", orders.c.state.type)
-
-ORDER_COLUMNS: Final = [
-    orders.c.sku,
-    orders.c.order_id,
-    orders.c.state,
-    orders.c.quantity,
-    orders.c.customer_id,
-    orders.c.segment,
-    orders.c.epoch,
-    orders.c.fence,
-]
 
 
 def insert_confirmed() -> Insert:

@@ -163,9 +163,7 @@ class AsyncPool:
         that answer and no units.
         """
         operation = self._settings.grant(
-            order,
-            quantity,
-            customer_id,
+            as_order(order, quantity, customer_id),
             holder_id=holder_id,
             keep_refusal=keep_refusal,
             partial=partial,

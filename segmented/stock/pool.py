@@ -149,9 +149,7 @@ class Pool:
         that answer and no units.
         """
         operation = self._settings.grant(
-            order,
-            quantity,
-            customer_id,
+            as_order(order, quantity, customer_id),
             holder_id=holder_id,
             keep_refusal=keep_refusal,
             partial=partial,

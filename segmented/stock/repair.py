@@ -5,7 +5,7 @@ The ledger is the truth. Errors in the ledger itself cannot be repaired from it;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented import protocol as op
@@ -261,21 +261,29 @@ def _mend_order_plan(
 
 def _record(order_id: str, expected: FoldedOrder, found: OrderRecord | None) -> OrderRecord:
     """Build the record that the ledger implies; what the ledger lacks comes from `found`, if that matches."""
-    asked = expected.quantity
-    if found is not None and found.asked > found.quantity:
-        asked = max(found.asked, asked)
-    is_same_grant = found is not None and found.fencing_token == expected.fencing_token is not None
-    return OrderRecord(
+    known = found or OrderRecord(
         order_id=order_id,
+        state=expected.state,
+        quantity=expected.quantity,
+        segment=-1,
+        parts=(),
+        holder_id=None,
+        fencing_token=None,
+        hold_until_ms=None,
+        customer_id=None,
+        sequence=0,
+        asked=expected.quantity,
+    )
+    is_same_grant = known.fencing_token == expected.fencing_token is not None
+    return replace(
+        known,
         state=expected.state,
         quantity=expected.quantity,
         segment=-1 if expected.segment is None else expected.segment,
         parts=expected.parts,
-        holder_id=found.holder_id if found is not None and is_same_grant else None,
+        holder_id=known.holder_id if is_same_grant else None,
         fencing_token=expected.fencing_token,
-        hold_until_ms=None,
         customer_id=expected.customer_id,
         sequence=expected.sequence,
-        asked=asked,
-        cart_home=found.cart_home if found is not None else None,
+        asked=max(known.asked, expected.quantity) if known.asked > known.quantity else expected.quantity,
     )

@@ -120,11 +120,9 @@ class PoolSettings:
     def _check_number(self, value: int, what: str, least: int, most: int) -> None:
         _check_number_of(self.sku, value, what, least, most)
 
-    def grant(  # the arguments of `Pool.grant`
+    def grant(
         self,
-        order: Order | str,
-        quantity: int = 1,
-        customer_id: str | None = None,
+        order: Order,
         *,
         holder_id: str | None,
         keep_refusal: bool,
@@ -133,15 +131,14 @@ class PoolSettings:
         keep_on: KeepOn,
     ) -> op.Grant:
         """Build a grant of units and a segment; a caller's holder id counts for this order only, and is reusable."""
-        wanted = as_order(order, quantity, customer_id)
         _check_keep_on(keep_on)
         checked_flag(fair, "fair")
         checked_flag(keep_refusal, "keep_refusal")
         checked_flag(partial, "partial")
-        own = uuid4().hex if holder_id is None else f"{checked_id(holder_id, 'holder id')}/{wanted.order_id}"
+        own = uuid4().hex if holder_id is None else f"{checked_id(holder_id, 'holder id')}/{order.order_id}"
         return op.Grant(
             self.sku,
-            wanted,
+            order,
             own,
             self.ttl_ms,
             self.hold_ms,

@@ -16,7 +16,7 @@ def shown(name: str, key: str) -> migrations.CreateModel:
 
 
 class Migration(migrations.Migration):
-    """A later revision of the tables comes with a migration of its own: `GateTables("0002", "0001")`."""
+    """A later revision of the tables comes with a migration of its own: `GateTables(that_revision, the_one_before)`."""
 
     initial = True
     operations = (

@@ -24,9 +24,9 @@ local changed, dead_changed = {}, {}
 for index, id in ipairs(kind == 'orders' and ids or {}) do
   local raw = raws(index)
   local record = raw and readable(raw)
-  local _, queued_by = read_queued(id)
+  local queued = read_queued(id)
   local note = redis.call('HGET', DEAD, id)
-  if queued_by == customer or record and record.customer == customer and record.state == 'r' then
+  if queued and queued.customer == customer or record and record.customer == customer and record.state == 'r' then
     undecided = undecided + 1
   elseif record and record.customer == customer and record.sequence >= start then
     recent = recent + 1

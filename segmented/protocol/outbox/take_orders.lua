@@ -95,8 +95,8 @@ do -- for Lua allows 200 local variables at once
   end
 
   local function refuse(id, entry, note)
-    local record = { state = 'f', quantity = entry.quantity, parts = '', customer = entry.customer, asked = '', holder = '',
-      fence = '', id = id, note = note }
+    local record = new_record('f', entry)
+    record.id, record.note = id, note
     refused[#refused + 1] = record
     return record
   end
@@ -130,8 +130,8 @@ do -- for Lua allows 200 local variables at once
     end
     pool.available, pool.reserved = pool.available - quantity, pool.reserved + quantity
     add_bought(pool, entry.customer, quantity)
-    local record = { state = 'r', quantity = quantity, segment = segment, parts = parts, customer = entry.customer,
-      asked = '', holder = holder_id, fence = fence, id = id }
+    local record = new_record('r', entry)
+    record.segment, record.parts, record.holder, record.fence, record.id = segment, parts, holder_id, fence, id
     taken[#taken + 1] = record
     return record
   end

@@ -14,8 +14,9 @@
 --          {"busy", sequence, free_in_ms, ahead}   no segment is free, or only for the processes ahead in the line
 --          {"in_hand", sequence, free_in_ms}   another holder's lease on this order is alive
 --          {"granted", epoch, segment, quantity, parts, fence, sequence, free_in_ms, replay}
-local id, quantity, customer, is_partial, holder_id =
-  ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1', ARGV[5]
+local id, is_partial, holder_id = ARGV[1], ARGV[4] == '1', ARGV[5]
+local request = { quantity = tonumber(ARGV[2]), customer = ARGV[3] }
+local quantity, customer = request.quantity, request.customer
 local ttl_ms, hold_ms, keeps_refusal = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
 local above = tonumber(ARGV[9])
 local line = segment_line(ARGV[10] or '*')
@@ -83,7 +84,7 @@ else
   count, refused = allowed(pool, quantity, customer, is_partial)
   local may_come_back = pool.is_gated and refused == 'sold_out' and first_end() == '0' -- once the database has decided
   if refused == 'sold_out' and keeps_refusal and not may_come_back then
-    record = { state = 'f', quantity = quantity, parts = '', customer = customer, asked = '', holder = '', fence = '' }
+    record = new_record('f', request)
     append(pool, 'refused', line_of(id, record))
     record.sequence = pool.sequence
     redis.call('HSET', ORDERS, id, packed(record))
@@ -132,8 +133,9 @@ else
   if parts == '' and first ~= segment then
     parts = digits(first) .. ':' .. digits(count)
   end
-  record = { state = 'r', quantity = count, segment = segment, parts = parts, customer = customer,
-    asked = count < quantity and digits(quantity) or '', holder = holder_id, fence = fence }
+  record = new_record('r', request)
+  record.quantity, record.asked = count, count < quantity and digits(quantity) or ''
+  record.segment, record.parts, record.holder, record.fence = segment, parts, holder_id, fence
   pool.available, pool.reserved = pool.available - count, pool.reserved + count
   add_bought(pool, customer, count)
   append(pool, 'reserved', line_of(id, record))

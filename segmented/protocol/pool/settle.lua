@@ -119,9 +119,13 @@ end
 
 -- The record of a queued order: it has no units yet, and may be cancelled before a worker decides it.
 local function queued_record(id)
-  local quantity, customer = read_queued(id)
-  return quantity and { state = 'r', quantity = 0, parts = '', customer = customer, asked = digits(quantity), holder = '',
-    fence = '' }
+  local queued = read_queued(id)
+  if not queued then
+    return nil
+  end
+  local record = new_record('r', queued)
+  record.quantity, record.asked = 0, digits(queued.quantity)
+  return record
 end
 
 for index, id in ipairs(ids) do

@@ -18,7 +18,7 @@
 -- all units asked for were taken.
 -- An entry is begun, published, quantity, customer, reason, until, worker in the same format: how often a worker began
 -- the order without finishing it, how often it was published again since, units and customer of a queued order, why it
--- was put off last, and which worker has it until which ms. Behind them is the call that submitted it.
+-- was put off last, and which worker has it until which ms. Behind them are the call that submitted it, and its trace.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, separated by tabs.
 -- A pool that is behind what the caller's process has seen (shared/seen.lua) has lost changes: it is frozen at once (meta:
 -- frozen is the epoch and sequence that were seen), and the script fails with FROZEN. So is a pool that lacks one of its
@@ -586,13 +586,13 @@ local function read_order(id)
   return raw and parsed(raw)
 end
 
--- The quantity and customer of an order that no worker has decided yet, or nil.
+-- What an order that no worker has decided yet asks for: quantity and customer; nil if there is none.
 local function read_queued(id)
   local entry = has_entries and redis.call('HGET', ENTRIES, id)
   if entry then
     local quantity, customer = string.match(entry, '^%d+\t%d+\t(%d+)\t?([^\t]*)')
     if quantity then
-      return tonumber(quantity), customer
+      return { quantity = tonumber(quantity), customer = customer }
     end
   end
 end
@@ -618,9 +618,14 @@ end
 
 -- The same for an undecided order that was submitted under this id; nil if there is none.
 local function queued_mismatch(id, quantity, customer)
-  local queued_quantity, queued_customer = read_queued(id)
-  return queued_quantity
-    and mismatch_of({ quantity = queued_quantity, customer = queued_customer }, quantity, customer)
+  local queued = read_queued(id)
+  return queued and mismatch_of(queued, quantity, customer)
+end
+
+-- The record of an order that has no units yet. `request` has what the order asks for, such as an entry of the outbox.
+local function new_record(state, request)
+  return { state = state, quantity = request.quantity, parts = '', customer = request.customer, asked = '', holder = '',
+    fence = '' }
 end
 
 -- Most records and lines have only their first fields, and are joined without the rest.

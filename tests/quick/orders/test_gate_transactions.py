@@ -22,6 +22,7 @@ from segmented.models.submitted import Deciding
 from segmented.orders import Claim, Gate, confirming, connect
 from segmented.orders.answers import EpochChanged, Missing, SegmentRow, SoldOut, Voided
 from segmented.orders.envelopes import take_envelope
+from segmented.orders.versions import HEAD
 from segmented.servers import ValkeyServer
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran
@@ -169,7 +170,7 @@ def test_missing_tables_are_a_refusal_not_an_outage(sqlite_url: str) -> None:
 
 
 LATER: Final = (
-    r"^the order database \S+ has tables of revision 0007, and this release of segmented knows revision 0001 only: "
+    rf"^the order database \S+ has tables of revision 9999, and this release of segmented knows revision {HEAD} only: "
     r"upgrade segmented, or name another database$"
 )
 
@@ -203,7 +204,7 @@ def test_tables_of_a_later_release_are_refused_before_anything_is_read_or_create
 ) -> None:
     with Gate(connect(own_database)) as gate:
         gate.create()
-        execute(engine, "UPDATE segmented_alembic_version SET version_num = '0007'")
+        execute(engine, "UPDATE segmented_alembic_version SET version_num = '9999'")
         execute(engine, "DROP TABLE segmented_changes")
         with pytest.raises(InvalidInput, match=LATER):
             Gate(connect(own_database))
@@ -212,9 +213,9 @@ def test_tables_of_a_later_release_are_refused_before_anything_is_read_or_create
     opening = ("pool", "open", "mug", "--stock", "1", "--segments", "1", "--gated", "--create-tables")
     for command in (opening, ("orders", "migrate")):
         said = ran(*command, "--database", own_database, url=valkey.url)
-        assert (said.returncode, "tables of revision 0007" in said.stderr, said.stdout) == (2, True, "")
+        assert (said.returncode, "tables of revision 9999" in said.stderr, said.stdout) == (2, True, "")
     assert not inspect(engine).has_table("segmented_changes")
-    assert stored(engine) == ["0007"]
+    assert stored(engine) == ["9999"]
 
 
 WITHOUT = "the pool is gated, and this worker has no order database"

@@ -191,11 +191,11 @@ def narrow(store: RedisStore, gate: Gate) -> Pool:
 def test_a_database_that_fails_at_the_end_of_a_body_leaves_the_segment_free(
     narrow: Pool, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(**_: object) -> None:
+    def away(*_: object, **__: object) -> None:
         raise DatabaseUnavailable
 
     with monkeypatch.context() as patched:
-        patched.setattr(gate, "confirm", away)
+        patched.setattr(gate, "confirm_claim", away)
         with pytest.raises(DatabaseUnavailable), narrow.grant("a", timeout=60):
             pass
         patched.setattr(gate, "void", away)

@@ -1,5 +1,6 @@
 """Migrations bring the tables of an order database to the newest revision, beside another program's migrations."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -114,8 +115,8 @@ def test_tables_of_another_revision_are_refused_by_the_gate(engine: Engine) -> N
 
 
 def test_mariadb_gets_the_tables_of_a_gate(mariadb: Engine) -> None:
-    assert migrate(mariadb) == Migrated(None, "0001")
-    assert migrate(mariadb) == Migrated("0001", "0001")
+    assert migrate(mariadb) == Migrated(None, versions.HEAD)
+    assert migrate(mariadb) == Migrated(versions.HEAD, versions.HEAD)
     with mariadb.connect() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": versions.VERSION_TABLE, "include_name": _is_ours}
@@ -140,7 +141,7 @@ def test_a_migration_that_fails_leaves_nothing(engine: Engine, monkeypatch: pyte
             migrate(engine)
     assert not inspect(engine).has_table("segmented_ledger")
     assert not inspect(engine).has_table(versions.VERSION_TABLE)
-    assert migrate(engine) == Migrated(None, "0001")
+    assert migrate(engine) == Migrated(None, versions.HEAD)
 
 
 def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str) -> None:
@@ -156,8 +157,8 @@ def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str)
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(one.before or "" for one in done) == ["", *["0001"] * 7]
-    assert {one.after for one in done} == {"0001"}
+    assert sorted(one.before or "" for one in done) == ["", *[versions.HEAD] * 7]
+    assert {one.after for one in done} == {versions.HEAD}
 
 
 def test_the_command_says_what_it_changed(order_database: str) -> None:
@@ -166,9 +167,12 @@ def test_the_command_says_what_it_changed(order_database: str) -> None:
         said = ran("orders", "migrate", "--database", order_database, url=None)
         assert (said.returncode, said.stderr) == (0, "")
         outputs.append(said.stdout)
-    assert outputs == ["tables created at 0001\n", "tables at revision 0001 before: nothing is changed\n"]
+    assert outputs == [
+        f"tables created at {versions.HEAD}\n",
+        f"tables at revision {versions.HEAD} before: nothing is changed\n",
+    ]
     said = ran("orders", "migrate", "--database", order_database, "--json", "-", url=None)
-    assert said.stdout.split() == ["{", '"before":', '"0001",', '"after":', '"0001",', '"is_changed":', "false", "}"]
+    assert json.loads(said.stdout) == {"before": versions.HEAD, "after": versions.HEAD, "is_changed": False}
 
 
 ENVIRONMENT: Final = """
@@ -214,8 +218,8 @@ def test_the_migrations_of_another_program_stand_beside_ours(
     config.set_main_option("path_separator", "os")
     config.set_main_option("url", order_database.replace("%", "%%"))
     command.upgrade(config, "head")
-    assert migrate(engine) == Migrated(None, "0001")
+    assert migrate(engine) == Migrated(None, versions.HEAD)
     assert execute(engine, "SELECT version_num FROM alembic_version") == [("a1",)]
-    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [("0001",)]
+    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [(versions.HEAD,)]
     command.check(config)  # raises if it would drop our tables
     assert set(inspect(engine).get_table_names()) == TABLES | {"invoices", "alembic_version", versions.VERSION_TABLE}

@@ -66,7 +66,7 @@ def test_a_plain_envelope_is_one_statement_and_its_rows_are_those_of_its_orders(
     assert said == ["WITH"]
     totals, rows = stored(gate, "mug")
     assert totals.segments == (SegmentRow(0, 9, 1, 0, 1, 7), SegmentRow(1, 9, 0, 0, 1, 0), SegmentRow(2, 9, 5, 5, 1, 7))
-    assert rows == [
+    assert [row[:7] for row in rows] == [
         ('"\\,{NULL} é', "confirmed", 1, 2, 5, 1, 'by "\\,{NULL} é'),
         ("a", "confirmed", 1, 0, None, 1, "by a"),
         ("b", "confirmed", 1, 2, 5, 1, "by b"),

@@ -1,6 +1,7 @@
 """Shorthand of the gate's tests."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 import pytest
@@ -10,7 +11,7 @@ from sqlalchemy.engine import ExceptionContext
 from segmented.errors import SegmentedError
 from segmented.models import Order
 from segmented.orders import Claim, Gate
-from segmented.orders.answers import ConfirmAnswer, Confirmed, SegmentTotals
+from segmented.orders.answers import ConfirmAnswer, Confirmed, OrderRow, SegmentTotals
 from tests.support.pools.engines import engine_of
 
 NEW: Final = Confirmed(replay=False)
@@ -52,18 +53,7 @@ def one_by_one(gate: Gate, claims: Iterable[Claim]) -> list[ConfirmAnswer | Segm
     answers: list[ConfirmAnswer | SegmentedError] = []
     for one in claims:
         try:
-            answers.append(
-                gate.confirm(
-                    order_id=one.order.order_id,
-                    sku=one.sku,
-                    segment=one.segment,
-                    quantity=one.order.quantity,
-                    epoch=one.epoch,
-                    fence=one.fence,
-                    customer_id=one.order.customer_id,
-                    asked=one.asked,
-                )
-            )
+            answers.append(gate.confirm_claim(one))
         except SegmentedError as error:
             answers.append(error)
     return answers
@@ -85,8 +75,5 @@ def hundred() -> list[Claim]:
 
 def stored(gate: Gate, sku: str) -> tuple[SegmentTotals, Sequence[tuple[object, ...]]]:
     """All that the database has of a sku, but the times."""
-    rows = [
-        (row.order_id, row.state, row.quantity, row.segment, row.fence, row.epoch, row.customer_id)
-        for row in gate.each_order(sku)
-    ]
-    return gate.totals(sku), rows
+    columns = [field.name for field in fields(OrderRow) if field.name not in {"sku", "created_at"}]
+    return gate.totals(sku), [tuple(getattr(row, name) for name in columns) for row in gate.each_order(sku)]
