@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special  # `scipy.stats` takes seconds to import
 
 from segmented.models.ids import counted
 
@@ -95,7 +95,7 @@ def median_of(values: Sequence[float]) -> Estimate:
     """
     found = np.sort(_numbers(values))
     value, n = float(np.median(found)), len(found)
-    below = int(stats.binom.ppf((1 - LEVEL) / 2, n, 0.5))
+    below = next(k for k in range(n + 1) if special.bdtr(k, n, 0.5) >= (1 - LEVEL) / 2)
     if not below:
         return Estimate(value, None, None, n, "none")
     return Estimate(value, float(found[below - 1]), float(found[n - below]), n, "order")
@@ -154,7 +154,7 @@ def _interval(values: Numbers, family: int) -> Estimate:
 
 @lru_cache(maxsize=1_024)
 def _quantile(free: float, family: int) -> float:
-    return float(stats.t.ppf(1 - (1 - LEVEL) / (2 * max(1, family)), free))
+    return float(special.stdtrit(free, 1 - (1 - LEVEL) / (2 * max(1, family))))
 
 
 def _from_logs(found: Estimate) -> Estimate:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from bench.demo.results import DemoRun
 from bench.engine.cell import Cell
@@ -56,7 +56,7 @@ def quantiles(mean_ms: float, *, cv: float, n: int) -> NDArray[np.float64]:
         return np.full(n, mean_ms)
     points = (np.arange(QUANTILES) + 0.5) / QUANTILES
     shape = 1 / cv**2
-    return np.resize(stats.gamma.ppf(points, shape, scale=mean_ms / shape), n)
+    return np.resize(special.gammaincinv(shape, points) * mean_ms / shape, n)
 
 
 def lanes_of(cell: Cell) -> int:
