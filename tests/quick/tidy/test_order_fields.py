@@ -16,6 +16,7 @@ OF_RECORD: Final = {"quantity": "asked"}
 """Names of a record's fields that differ from the order's."""
 PLACES: Final = (
     "ledger_lines.py",
+    "protocol/archive/erase_customer.lua",
     "protocol/outbox/__init__.py",
     "protocol/outbox/queue_orders.lua",
     "protocol/outbox/replay_dead.lua",
