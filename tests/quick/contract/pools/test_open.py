@@ -350,7 +350,6 @@ FLAGS: dict[str, Callable[[Any, object], object]] = {
     "fair": lambda pool, flag: pool.grant("a", timeout=0, fair=flag),
 }
 IN_ONE_SLOT: dict[str, Callable[[Any, object], object]] = {
-    "stored of restock": lambda pool, flag: pool.restock(1, restock_id="r", stored=flag),
     "yes": lambda pool, flag: pool.repair(pool.audit(), yes=flag),
 }
 LISTS: dict[str, Callable[[Any], object]] = {
