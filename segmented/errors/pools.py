@@ -24,7 +24,7 @@ class PoolMissing(StockError):
 
     def __init__(self, sku: str) -> None:
         super().__init__(
-            f"pool {sku!r} is not open: it was never opened here, or its keys vanished; if they are gone for good, "
+            f"pool {sku!r} is not open: `segmented pool list` shows those that are; if its keys are gone for good, "
             f"'segmented pool reopen {sku} --database URL' opens it with what an order database has not sold"
         )
         self.sku = sku

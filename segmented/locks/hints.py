@@ -17,7 +17,7 @@ def _each(names: str, hint: str) -> dict[str, str]:
 
 
 _TTL: Final = "the time to live is ttl=seconds, for a kind of lock that has one"
-_WAIT: Final = "acquire(timeout=seconds) says how long to wait, and a pool's grant(timeout=seconds)"
+_WAIT: Final = "acquire(timeout=seconds) says how long to wait, as does grant(timeout=seconds) of a pool"
 _TRY: Final = "use try_acquire() to try without waiting, or acquire(timeout=seconds) to wait"
 OPTIONS: Final = {
     "timeout": f"{_TTL}; {_WAIT}",
@@ -46,8 +46,10 @@ METHODS: Final = {
 
 
 def answered(call: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Wrap a call: an argument of another library raises InvalidInput, with ours."""
-    known = inspect.signature(call).parameters
+    """Wrap a function, unless it takes any argument: one of another library raises InvalidInput, with ours."""
+    known = inspect.signature(call).parameters if inspect.isfunction(call) else {}
+    if not known or any(one.kind in {one.VAR_POSITIONAL, one.VAR_KEYWORD} for one in known.values()):
+        return call
     own = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in known.values())
 
     @wraps(call)

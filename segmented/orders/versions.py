@@ -15,7 +15,7 @@ from segmented.orders.tables import metadata
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-HEAD: Final = "0001"
+HEAD: Final = "r1"
 """The revision of the tables that this release reads and writes."""
 VERSION_TABLE: Final = "segmented_alembic_version"
 """Of a name of its own, because the database may have another program's table of this form."""
@@ -34,7 +34,7 @@ def known_revision(connection: Connection, where: str) -> str | None:
     if found not in {None, HEAD}:
         message = (
             f"{where} has tables of revision {found}, and this release of segmented knows revision {HEAD} only: "
-            "upgrade segmented, or name another database"
+            "use the release that made them, or name another database"
         )
         raise InvalidInput(message)
     return found

@@ -10,6 +10,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -42,7 +43,7 @@ def prepare_folder(folder: Path, owners: frozenset[int]) -> None:
 
 
 def _make(folder: Path, mode: int) -> None:
-    if not folder.exists():
+    with suppress(FileExistsError):  # also of another start at the same moment
         folder.mkdir(mode=mode)
         folder.chmod(mode)  # the umask may have taken rights away, and an access control list given some
 

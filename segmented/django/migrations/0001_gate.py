@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
 
     initial = True
     operations = (
-        GateTables("0001"),
+        GateTables("r1"),
         OnceTables(),
         shown("Pool", "sku"),
         shown("Order", "order_id"),

@@ -80,8 +80,16 @@ class FileArchive:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise InvalidInput(f"another process is writing the archive {self._file}: let it finish") from None
+                if not self._is_beside(descriptor):  # it was renamed before this process had its lock: it is complete
+                    raise InvalidInput(f"another process has just written the archive {self._file}")
             os.ftruncate(descriptor, 0)
             yield raw
+
+    def _is_beside(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._beside.lstat())
+        except FileNotFoundError:
+            return False
 
 
 def names_customer(line: str, customer_id: str) -> bool:

@@ -1,5 +1,6 @@
 """Where an archive goes: a file, whole or not at all; and what its check finds."""
 
+import fcntl
 import gzip
 import hashlib
 import json
@@ -95,6 +96,23 @@ def test_the_archive_of_another_pool_is_not_overwritten(pool: Pool, store: Redis
     with pytest.raises(InvalidInput, match="has the archive of another pool, or of another state: name another place"):
         archive(pool, tmp_path / "sold.jsonl")
     assert is_whole(pool)
+
+
+def test_an_archive_that_was_finished_before_the_file_was_locked_stays_whole(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process renames the file beside it between this one's open and its lock."""
+    file, lock = tmp_path / "sold.jsonl", fcntl.flock
+
+    def late(descriptor: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        archive(pool, file)
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(InvalidInput, match="another process has just written the archive"):
+        archive(pool, file)
+    assert check_archive(lines_of(file), "here").confirmed == 25
 
 
 def test_an_archive_that_another_process_writes_is_left_to_it(pool: Pool, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_missing_tables_are_a_refusal_not_an_outage(sqlite_url: str) -> None:
 
 LATER: Final = (
     rf"^the order database \S+ has tables of revision 9999, and this release of segmented knows revision {HEAD} only: "
-    r"upgrade segmented, or name another database$"
+    r"use the release that made them, or name another database$"
 )
 
 

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Any, Final
 
 import pytest
@@ -71,6 +72,19 @@ def test_a_method_or_its_argument_of_another_library_is_answered(kind: Any) -> N
             getattr(lock, name)
     with pytest.raises(AttributeError, match="object has no attribute 'nonsense'"):
         _ = lock.nonsense
+
+
+def test_a_subclass_may_pass_on_any_argument_and_name_its_acquire_otherwise() -> None:
+    class Logged(Lock):
+        def acquire(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401  # whatever Lock's takes
+            return super().acquire(*args, **named)
+
+    class Brief(Lock):
+        acquire = partialmethod(Lock.acquire, timeout=0)
+
+    for kind in (Logged, Brief):
+        lock: Any = kind(MemoryStore(), "a", ttl=3)
+        assert lock.acquire().is_trusted
 
 
 def test_a_lease_answers_a_method_of_another_library() -> None:

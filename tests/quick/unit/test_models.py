@@ -90,7 +90,7 @@ ERRORS = [
     (
         PoolMissing("x"),
         (
-            "pool 'x' is not open: it was never opened here, or its keys vanished; if they are gone for good, "
+            "pool 'x' is not open: `segmented pool list` shows those that are; if its keys are gone for good, "
             "'segmented pool reopen x --database URL' opens it with what an order database has not sold"
         ),
     ),

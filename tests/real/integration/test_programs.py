@@ -174,7 +174,7 @@ def test_a_sale_is_set_up_and_taken_down(private_valkey: ValkeyServer, tmp_path:
         done = run("sale.py", *words, folder=tmp_path, SHOP_REDIS=private_valkey.url)
         return done.stdout + done.stderr
 
-    assert sale("end").startswith("pool 'poster' is not open: it was never opened here")
+    assert sale("end").startswith("pool 'poster' is not open: `segmented pool list` shows")
     assert sale("open") == sale("open") == "open: 500 free, 0 reserved, 0 sold\n"
     assert re.match(r"Restocked\(.*units=20.*replay=False", sale("restock", "d-1", "20"))
     assert re.match(r"Restocked\(.*units=20.*replay=True", sale("restock", "d-1", "20"))

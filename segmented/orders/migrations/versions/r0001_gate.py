@@ -7,7 +7,7 @@ from alembic.operations.ops import CreateIndexOp, CreateTableOp
 
 from segmented.orders.tables import FILL, metadata
 
-revision = "0001"
+revision = "r1"
 down_revision = None
 
 
