@@ -43,7 +43,6 @@ SAMPLES: Final = {
     "SCARD": "",
     "SET": "1",
     "SISMEMBER": "m",
-    "SMEMBERS": "",
     "SREM": "m",
     "TYPE": "",
     "XADD": "* f 1",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from argparse import ArgumentParser
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -14,17 +13,14 @@ from bench.engine.percentiles import percentiles_of
 from bench.engine.sale import Recorder
 from bench.load.coordinator import Result, Servers
 from bench.load.delay import too_late
-from bench.load.plan import Plan, add_options, cell_of
+from bench.load.plan import Plan, cell_of
 from bench.load.results import as_json, as_text, sale_rows
 from bench.load.tally import Counter, Tally, Window, call_log_of, merged
 from bench.strategies.base import Refused, Sold
 from segmented.errors import InvalidInput
 from segmented.masking import masked
-from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from locust.argument_parser import LocustArgumentParser
-
     from bench.engine.cell import Cell
     from bench.engine.record import Checker
     from bench.strategies.base import Answer
@@ -218,18 +214,6 @@ class Parser(ArgumentParser):
 
     def add_argument(self, *names: Any, **options: Any) -> Any:  # noqa: ANN401  # as its parent
         return super().add_argument(*names, **{key: one for key, one in options.items() if key != "include_in_web_ui"})
-
-
-def test_the_page_names_every_option_with_its_default() -> None:
-    parser = Parser()
-    add_options(cast("LocustArgumentParser", parser), is_open=True)
-    page = (ROOT / "docs" / "how-to" / "load-test-with-locust.md").read_text(encoding="utf-8")
-    said: dict[str, str] = {}
-    for names, _, default in re.findall(r"^\| (`--.*?`) \| (.*) \| (.*) \|$", page, re.MULTILINE):
-        values = default.replace("`", "").replace("none", "").split(", ")
-        said |= dict(zip(re.findall(r"--[a-z-]+", names), values, strict=True))
-    real = {f"--{name.replace('_', '-')}": value for name, value in vars(parser.parse_args([])).items()}
-    assert said == {name: value if isinstance(value, str) else f"{value:,.10g}" for name, value in real.items()}
 
 
 def test_more_users_than_a_cell_has_buyers_are_refused() -> None:

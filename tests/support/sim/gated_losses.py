@@ -27,7 +27,7 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.models import Busy, Decided, Granted, Order, Reserved, Settled, SoldOut, Thawed
-from segmented.orders import Gate, answers, rebuild
+from segmented.orders import Claim, Gate, answers, rebuild
 from segmented.orders.changing import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.orders.stocking import Change
@@ -94,22 +94,13 @@ class GateModel:
     def sold(self) -> int:
         return sum(row.sold for row in self.rows)
 
-    def confirm(
-        self,
-        *,
-        order_id: str,
-        segment: int,
-        quantity: int,
-        epoch: int,
-        fence: int | None = None,
-        sequence: int = 0,
-        **_: object,
-    ) -> answers.ConfirmAnswer:
+    def confirm_claim(self, claim: Claim) -> answers.ConfirmAnswer:
+        order_id, quantity, segment, fence = claim.order.order_id, claim.order.quantity, claim.segment, claim.fence
         known = self.stored.get(order_id)
         if known is not None:
             return answers.Voided(replay=True) if known.state == "void" else answers.Confirmed(replay=True)
         row = self.rows[segment]
-        if row.epoch != epoch:
+        if row.epoch != claim.epoch:
             return answers.EpochChanged(row.epoch)
         if fence is not None and fence < row.fence:
             self.superseded += 1
@@ -121,8 +112,8 @@ class GateModel:
             if giver is not row:
                 giver.quota, row.quota = giver.quota - moved, row.quota + moved
         row.sold += quantity
-        row.fence, row.sequence = max(row.fence, fence or 0), max(row.sequence, sequence)
-        self.stored[order_id] = StoredOrder("confirmed", quantity, segment, fence, epoch)
+        row.fence, row.sequence = max(row.fence, fence or 0), max(row.sequence, claim.sequence)
+        self.stored[order_id] = StoredOrder("confirmed", quantity, segment, fence, claim.epoch)
         return answers.Confirmed(replay=False)
 
     def void(self, *, order_id: str, quantity: int, **_: object) -> answers.VoidAnswer:
