@@ -34,6 +34,7 @@ from segmented.process import THIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from kazoo.client import KazooClient
 
@@ -79,6 +80,7 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped):
         self._is_gone = False
         self._is_lost = False
         self._is_releasing = False
+        self._release: Future[bool] | None = None
         self._on_lost: list[Callable[[], None]] = []
         self.has_ended = False
         self._session.look_after(self)
@@ -86,9 +88,10 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped):
     @property
     def is_lost(self) -> bool:
         """Return whether the holder knows, from ZooKeeper or its own clock, that it no longer holds the lock."""
-        if self.is_lost_untold():
+        is_untold = self.is_lost_untold()
+        if is_untold and self._is_in_its_process():  # a forked child does not run its parent's callbacks
             self._lose()
-        return self._is_lost
+        return self._is_lost or is_untold
 
     @property
     def is_trusted(self) -> bool:
@@ -162,7 +165,7 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped):
                 _log.exception("lease.callback_failed", extra={"lock": self.name})
 
     def _is_to_be_released(self) -> bool:
-        """Begin a release and return True; return False if already released. Raises LeaseLost if the lease is lost."""
+        """Return whether it is still to be released. Raises LeaseLost if the lease is lost."""
         self._require_own_process()
         if self.has_ended:
             return False
@@ -170,6 +173,14 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped):
             self.has_ended = True
             raise LeaseLost(self.name, self.holder_id)
         return True
+
+    def _begun_release(self) -> Future[bool]:
+        """Return the release that runs, or begin one: of two at once, one would find the node deleted by the other."""
+        with self._guard:
+            if self._release is None:
+                was_tried, self._is_releasing = self._is_releasing, True
+                self._release = self._session.release(self.path, self.seen.era, was_tried=was_tried)
+            return self._release
 
     def _abandon(self) -> None:
         self._session.abandon(self._parent, self.holder_id, self.seen.era)
@@ -182,10 +193,11 @@ class ZooKeeperLeaseState(Hinted, StaysInItsProcess, WarnsWhenDropped):
 
     def _note_release(self, *, is_released: bool) -> None:
         self.has_ended = True
-        if not is_released:
+        if not is_released and self._release is not None:  # None: another caller was cancelled, which deletes the node
             raise LeaseLost(self.name, self.holder_id)
 
     def _note_failed_release(self, failure: BaseException) -> None:
+        self._release = None  # the next call begins another
         self._abandon()
         if not isinstance(failure, StoreUnavailable):
             return
@@ -236,11 +248,9 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
         """
         if not self._is_to_be_released():
             return
-        was_tried, self._is_releasing = self._is_releasing, True
         try:
-            release = self._session.release(self.path, self.seen.era, was_tried=was_tried)
-            is_released = await asyncio.wrap_future(release)  # asyncio only
-            # threads: is_released = release.result()
+            is_released = await asyncio.wrap_future(self._begun_release())  # asyncio only
+            # threads: is_released = self._begun_release().result()
         except BaseException as failure:
             self._note_failed_release(failure)
             raise
@@ -341,10 +351,8 @@ class ZooKeeperLease(EndsWithItsBlock, ZooKeeperLeaseState):
         """
         if not self._is_to_be_released():
             return
-        was_tried, self._is_releasing = self._is_releasing, True
         try:
-            release = self._session.release(self.path, self.seen.era, was_tried=was_tried)
-            is_released = release.result()
+            is_released = self._begun_release().result()
         except BaseException as failure:
             self._note_failed_release(failure)
             raise

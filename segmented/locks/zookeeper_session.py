@@ -224,7 +224,7 @@ class Session:
 
     def answer(self, result: Any, deadline: float) -> Any:  # noqa: ANN401  # kazoo's, untyped
         """Wait for the answer to a request; translate the driver's errors into ours."""
-        result.wait(None if deadline == inf else max(0.0, deadline - self.clock.now()))
+        result.wait(_seconds(deadline - self.clock.now()))
         if not result.ready():
             message = f"ZooKeeper at {self.where} did not answer in time; whether the operation ran is unknown"
             raise Unanswered(message)
@@ -291,9 +291,13 @@ class Session:
         return True
 
     def abandon(self, parent: str, holder_id: str, era: int) -> None:
-        """Delete a holder's nodes in the background."""
-        if era == self.era and not self.is_closed:
+        """Delete a holder's nodes in the background, or here within half a second if no thread can be started."""
+        if era != self.era or self.is_closed:
+            return
+        try:
             in_thread(partial(self.remove, parent, holder_id, era, inf))
+        except RuntimeError:
+            self.remove(parent, holder_id, era, self.clock.now() + WITHDRAW_SECONDS)
 
     # --- what a lock asks for ---
 
@@ -338,13 +342,13 @@ class Session:
     # --- the leases: one thread watches over all of them ---
 
     def look_after(self, lease: Held) -> None:
-        """Confirm a lease eight times a session, and notify its holder of its loss, until it is over."""
+        """Confirm a lease eight times a session until it is over, and notify its holder once of its loss."""
         with self.changed:
+            if not self._is_watching:
+                threading.Thread(target=self._watch_over, name="segmented-zookeeper", daemon=True).start()
+                self._is_watching = True  # only now: if no thread can be started, the next lease tries it again
             self._leases.add(lease)
             self.changed.notify_all()
-            if not self._is_watching:
-                self._is_watching = True
-                threading.Thread(target=self._watch_over, name="segmented-zookeeper", daemon=True).start()
 
     def _watch_over(self) -> None:
         while self._rested():
@@ -397,8 +401,13 @@ class Session:
                     pass
                 lease.note_gone()
         for lease in leases:
-            if lease.is_lost_untold():  # in a thread: the user's code may block, and the others must be confirmed
-                threading.Thread(target=lease.tell, name="segmented-zookeeper-lost", daemon=True).start()
+            if lease.is_lost_untold():
+                with self.changed:
+                    self._leases.discard(lease)  # an event loop that is blocked or closed does not run what it is told
+                try:  # in a thread: the user's code may block, and the others must be confirmed
+                    threading.Thread(target=lease.tell, name="segmented-zookeeper-lost", daemon=True).start()
+                except RuntimeError:  # no thread can be started
+                    lease.tell()
 
 
 def _seconds(seconds: float) -> float | None:

@@ -1,16 +1,22 @@
 """Locks in ZooKeeper without a server: paths, the order of a queue, bad input, how long a session is trusted."""
 
+import asyncio
 import random
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from math import inf
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput
 from segmented.locks import ZooKeeperLock
+from segmented.locks.zookeeper import AsyncZooKeeperLease, ZooKeeperLease
 from segmented.locks.zookeeper_paths import Contender, checked_root, contender, in_order, lock_path
+from segmented.process import THIS
 from tests.support.rings import require_module
 
 ROOT = "/segmented/locks"
@@ -131,3 +137,128 @@ def test_what_is_left_with_a_closed_client_needs_no_thread() -> None:
     session.client.client_state = "CLOSED"
     session.abandon("/locks/job", "somebody", session.era)
     assert set(threading.enumerate()) == before
+
+
+# --- leases, while the client has no connection, so that nothing is asked ---
+
+SOON: Final = 20.0
+
+
+def attempt_of(clock: ManualClock | None = None) -> Any:  # noqa: ANN401  # as above
+    """What a lease knows of the acquire that it comes from."""
+    session = trusting(clock or ManualClock())
+    session.client.client_state = "CONNECTING"
+    names = {"name": "job", "holder_id": "ab", "parent": "/locks/job", "fencing_token": 7}
+    return SimpleNamespace(
+        session=session, seen=seen_now(session), contender=Contender("ab", 0, "/locks/job/ab"), **names
+    )
+
+
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+
+def in_loop(body: Callable[[Any, AsyncZooKeeperLease], Any]) -> None:
+    """Run the body with a session and its lease; the session ends with it."""
+
+    async def whole() -> None:
+        attempt = attempt_of()
+        await body(attempt.session, AsyncZooKeeperLease(attempt))
+        attempt.session.on_state("LOST")
+
+    asyncio.run(whole())
+
+
+def test_a_lease_whose_event_loop_is_blocked_is_told_once_and_watched_no_more() -> None:
+    before = set(threading.enumerate())
+
+    async def body(session: Any, lease: AsyncZooKeeperLease) -> None:  # noqa: ANN401  # as above
+        (watcher,) = set(threading.enumerate()) - before
+        session.on_state("LOST")
+        watcher.join(SOON)  # in the loop, on purpose
+        is_watched = watcher.is_alive()
+        await lease.lost.wait()
+        assert not is_watched
+
+    in_loop(body)
+
+
+def test_the_lease_after_one_that_no_thread_could_watch_is_told_of_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = attempt_of()
+    with monkeypatch.context() as full:
+        no_threads(full)
+        with pytest.raises(RuntimeError):
+            ZooKeeperLease(attempt)
+    lease = ZooKeeperLease(attempt)
+    attempt.session.on_state("LOST")
+    assert lease.lost.wait(SOON)
+
+
+def test_a_holder_is_told_of_its_loss_also_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the thread that tells it nor the one that deletes its node."""
+    clock = ManualClock()
+    attempt = attempt_of(clock)
+    lease = ZooKeeperLease(attempt)
+    no_threads(monkeypatch)
+    clock.advance(SESSION_SECONDS)
+    attempt.session.on_state("SUSPENDED")  # wakes the thread that watches
+    assert lease.lost.wait(SOON)
+
+
+def test_two_releases_at_once_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two deletes, the first may find that the second has deleted the node, which is no loss."""
+    releases: list[Future[bool]] = []
+
+    def release(*_: object, **__: object) -> Future[bool]:
+        releases.append(Future())
+        return releases[-1]
+
+    async def body(session: Any, lease: AsyncZooKeeperLease) -> None:  # noqa: ANN401  # as above
+        monkeypatch.setattr(session, "release", release)
+        both = asyncio.gather(lease.release(), lease.release())
+        await asyncio.sleep(0)
+        for number, one in enumerate(reversed(releases)):
+            one.set_result(number == 0)
+        await both
+
+    in_loop(body)
+
+
+def test_a_release_is_no_loss_if_one_beside_it_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the cancelled call leaves to the background may delete the node before the release does."""
+    deletion: Future[bool] = Future()
+    deletion.set_running_or_notify_cancel()
+
+    async def body(session: Any, lease: AsyncZooKeeperLease) -> None:  # noqa: ANN401  # as above
+        monkeypatch.setattr(session, "release", lambda *_, **__: deletion)
+        cancelled, waiting = asyncio.ensure_future(lease.release()), asyncio.ensure_future(lease.release())
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        deletion.set_result(False)
+        await waiting
+
+    in_loop(body)
+
+
+def test_the_longest_wait_for_an_answer_is_one_that_the_system_can_count() -> None:
+    def wait(seconds: float) -> None:
+        threading.Lock().acquire(timeout=seconds)
+
+    answered = SimpleNamespace(wait=wait, ready=lambda: True, exception=None, value="here")
+    assert trusting(ManualClock()).answer(answered, 1e10) == "here"
+
+
+def test_a_forked_child_sees_a_loss_but_does_not_run_its_parents_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    attempt = attempt_of(clock)
+    lease = ZooKeeperLease(attempt)
+    clock.advance(SESSION_SECONDS)
+    with monkeypatch.context() as child:
+        child.setattr(THIS, "process_id", 0)
+        assert (lease.is_lost, lease.lost.is_set()) == (True, False)
+    assert (lease.is_lost, lease.lost.is_set()) == (True, True)
+    attempt.session.on_state("LOST")

@@ -163,6 +163,30 @@ def test_a_holder_that_the_network_cut_off_is_told_before_another_gets_the_lock(
     successor.release()
 
 
+# --- threads ---
+
+
+def test_an_acquire_whose_lease_no_thread_can_watch_fails_and_leaves_no_contender(
+    kazoo_client: KazooClient, zookeeper_side: ZooKeeperSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = new_name()
+    lock = zookeeper_side.lock(kazoo_client, name)
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def start_one(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", start_one)
+        with pytest.raises(RuntimeError):
+            lock.acquire(timeout=SOON)
+    assert line(kazoo_client, name) == []
+    lock.acquire(timeout=SOON).release()
+
+
 # --- sessions ---
 
 
