@@ -167,7 +167,7 @@ def is_password_refused(error: StoreError) -> bool:
 def _first_contact(server: str, error: Exception) -> str:
     match error:
         case AuthenticationError():
-            if "@" not in server:
+            if "***" not in server:
                 return f"{server} asks for a password, and the URL has none: use one as `segmented server` prints it"
             return f"{server} refused the password or account of the URL"
         case NoPermissionError():

@@ -73,10 +73,12 @@ def locked_valkey(start_valkey: Callable[..., ValkeyServer]) -> str:
 
 
 @both_colours
-@pytest.mark.parametrize("option", ["&password=sesame", ""])
-def test_a_wrong_password(connect: Callable[[str], None], locked_valkey: str, option: str) -> None:
-    url = locked_valkey + option
+def test_a_wrong_password_and_none(connect: Callable[[str], None], locked_valkey: str) -> None:
+    url = f"{locked_valkey}&password=sesame"
     assert sentence_of(connect, url) == f"{masked(url)} refused the password or account of the URL"
+    assert sentence_of(connect, locked_valkey).startswith(
+        f"{locked_valkey} asks for a password, and the URL has none: "
+    )
 
 
 def test_a_store_names_its_server_without_the_password(locked_valkey: str) -> None:
