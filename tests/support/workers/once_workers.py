@@ -1,5 +1,7 @@
 """Real Celery workers for the tests of deduplication: started, frozen, killed, and what they did, in a file."""
 
+from __future__ import annotations
+
 import gc
 import os
 import signal
