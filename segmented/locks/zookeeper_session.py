@@ -403,7 +403,7 @@ class Session:
         for lease in leases:
             if lease.is_lost_untold():
                 with self.changed:
-                    self._leases.discard(lease)  # an event loop that is blocked or closed does not run what it is told
+                    self._leases.discard(lease)  # a blocked or closed event loop never runs `tell`: call it once
                 try:  # in a thread: the user's code may block, and the others must be confirmed
                     threading.Thread(target=lease.tell, name="segmented-zookeeper-lost", daemon=True).start()
                 except RuntimeError:  # no thread can be started

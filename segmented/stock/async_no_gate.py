@@ -1,4 +1,4 @@
-"""What decides a pool's orders, for asyncio: the pool itself, or the gate of an order database."""
+"""Decisions about a pool's orders, for asyncio: by the pool itself, or by the gate of an order database."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # Written by `make sync` from async_no_gate.py: change that module.
-"""What decides a pool's orders, for threads: the pool itself, or the gate of an order database."""
+"""Decisions about a pool's orders, for threads: by the pool itself, or by the gate of an order database."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ MODULES: Final = (
     *("segmented.cli.dedup", "segmented.cli.lock", "segmented.orders", "segmented.servers"),
     *("django.core.management", "django.db"),
 )
-"""What most programs of tests import."""
+"""Modules that most programs of tests import."""
 SUBREAPER: Final = 36
 """PR_SET_CHILD_SUBREAPER of Linux."""
 HIGH: Final = 700

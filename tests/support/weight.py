@@ -1,4 +1,4 @@
-"""What a reader has to carry, counted: `make weight` prints it, and the quick ring keeps it from growing past `MOST`.
+"""Counts the lines, files and words of the repository: `make weight` prints them, and none may grow past `MOST`.
 
 Blank lines and comments count. What another command writes is left out:
 modules for threads, reference pages, results.

@@ -586,7 +586,7 @@ local function read_order(id)
   return raw and parsed(raw)
 end
 
--- What an order that no worker has decided yet asks for: quantity and customer; nil if there is none.
+-- Returns quantity and customer of an order that no worker has decided yet; nil if there is no such order.
 local function read_queued(id)
   local entry = has_entries and redis.call('HGET', ENTRIES, id)
   if entry then

@@ -145,7 +145,7 @@ SOON: Final = 20.0
 
 
 def attempt_of(clock: ManualClock | None = None) -> Any:  # noqa: ANN401  # as above
-    """What a lease knows of the acquire that it comes from."""
+    """Return a stand-in for the finished acquire of a lease, without a connection."""
     session = trusting(clock or ManualClock())
     session.client.client_state = "CONNECTING"
     names = {"name": "job", "holder_id": "ab", "parent": "/locks/job", "fencing_token": 7}
@@ -228,7 +228,7 @@ def test_two_releases_at_once_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_release_is_no_loss_if_one_beside_it_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the cancelled call leaves to the background may delete the node before the release does."""
+    """The cancelled call deletes the node in the background, perhaps before the release does."""
     deletion: Future[bool] = Future()
     deletion.set_running_or_notify_cancel()
 

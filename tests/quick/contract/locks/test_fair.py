@@ -17,7 +17,7 @@ LONG_MS: Final = 60_000
 TIMES: Final = op.FairTimes(presence_ms=100_000, look_ms=36_000, claim_ms=20_000)
 """Longer than a busy machine stands still, apart from each other, and shorter than LONG_MS."""
 HASTY: Final = op.FairTimes(presence_ms=100_000, look_ms=36_000, claim_ms=300)
-"""What is handed over and not claimed lapses soon."""
+"""A lock that was handed over and is not claimed lapses soon."""
 DYING_MS: Final = 300
 LAPSED: Final = 0.35
 """Seconds after which what lives for 300 ms has lapsed."""
