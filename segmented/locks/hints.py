@@ -54,7 +54,7 @@ def answered(call: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     @wraps(call)
     def checked(*args: object, **named: object) -> object:
-        if (named or len(args) > own) and (len(args) > own or not named.keys() <= known.keys()):
+        if len(args) > own or not named.keys() <= known.keys():
             where = f"{type(args[0]).__name__}{name}"
             refused = min(named.keys() & OPTIONS.keys() - known.keys(), default=None)
             if refused is not None:

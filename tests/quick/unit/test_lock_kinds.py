@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+from tests.support.contract.locks.kinds import uses
 from tests.support.lock_kinds import LOCK_KINDS, page
 from tests.support.paths import ROOT
 
@@ -19,3 +20,8 @@ def test_every_kind_that_an_operator_may_see_has_one_record() -> None:
 def test_the_reference_page_is_what_the_records_say() -> None:
     written = (ROOT / "docs" / "reference" / "lock-kinds.md").read_text(encoding="utf-8")
     assert written == page(), "make docs"
+
+
+def test_metrics_count_the_leases_of_each_kind_by_its_name() -> None:
+    assert [use.acquire("a", "holder").lease_kind for use in uses()] == [use.kind for use in uses()]
+    assert {use.kind for use in uses()} == NAMES - {"get_set"}, "whose lock is no operation"
