@@ -8,6 +8,5 @@ local found = redis.call('HMGET', META, 'queue', 'step', 'assigned_by')
 if (found[1] or '') == ARGV[1] and (found[2] or '') == ARGV[2] then
   return { 'assigned', pool_state(), is_further and found[3] == this_call and '0' or '1' }
 end
-redis.call('HSET', META, 'layout', layout_with(ARGV[1], ARGV[2]), 'queue', ARGV[1], 'step', ARGV[2],
-  'assigned_by', this_call)
+redis.call('HSET', META, 'queue', ARGV[1], 'step', ARGV[2], 'assigned_by', this_call)
 return { 'assigned', pool_state(), '0' }

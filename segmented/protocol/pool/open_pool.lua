@@ -41,8 +41,8 @@ if tombstone then
   redis.call('DEL', META)
 end
 local base, extra = math.floor(stock / segment_count), stock % segment_count
-redis.call('HSET', META, 'layout', layout_with(ARGV[8], ARGV[9]), 'epoch', ARGV[4], 'segment_count', ARGV[2], 'gated', ARGV[3], 'sequence', '0', 'fence', '0',
-  'opened', ARGV[1], 'available', ARGV[1], 'reserved', '0', 'confirmed', '0', 'restocked', '0', 'withdrawn', '0',
+redis.call('HSET', META, 'layout', LAYOUT, 'epoch', ARGV[4], 'segment_count', ARGV[2], 'gated', ARGV[3],
+  'sequence', '0', 'fence', '0', 'opened', ARGV[1], 'available', ARGV[1], 'reserved', '0', 'confirmed', '0', 'restocked', '0', 'withdrawn', '0',
   'sent', '0', 'received', '0', 'cursor', '0', 'chain', NO_DIGEST, 'customer_limit', ARGV[5], 'closed', '0',
   'profile', ARGV[6], 'servers', this_server ~= '?' and this_server .. ':0' or '')
 if ARGV[3] == '1' then

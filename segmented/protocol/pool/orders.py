@@ -517,7 +517,7 @@ def _not_granted(operation: Grant, reply: Reply) -> SoldOut | Busy | Decided | C
     return answer
 
 
-def _flags(  # one letter each, by name
+def _flags(
     epoch: int | None = None,
     *,
     decided: bool,
@@ -526,8 +526,9 @@ def _flags(  # one letter each, by name
     sold_before: bool = False,
     quiet: bool = False,
 ) -> str:
-    stored = "" if not decided else "d" if epoch is None else f"d{epoch}"
-    return stored + "i" * idle + "u" * unheard + "s" * sold_before + "q" * quiet or "0"
+    stored = "decided" if epoch is None else f"decided:{epoch}"
+    asked = {stored: decided, "idle": idle, "unheard": unheard, "sold": sold_before, "quiet": quiet}
+    return " ".join(word for word, is_asked in asked.items() if is_asked)
 
 
 def _ended(

@@ -8,10 +8,13 @@
 -- "cancelled" gives the units back on purpose. With a holder id, only while the order is still that holder's: a holder
 -- whose lease has expired must not cancel its successor's order.
 -- "expired" gives them back if the hold has expired and no lease is alive.
--- ARGV     1 state   2 flags ("0" for none): d(ecided): the order database of this pool has stored, or voided, these
---            orders, with the epoch in which it has stored them, if it is known ("d2"); i(dle): only submitted
---            orders that no worker has in hand; u(nheard): cancelled for a caller that is gone, so that the id can be used again;
---            s(old): cancelled because the order database sold them in an earlier epoch; q(uiet): wake no waiter
+-- ARGV     1 state   2 words, separated by spaces:
+--            decided   the order database of this pool has stored, or voided, these orders; "decided:2" if it is known
+--                      that it stored them in epoch 2
+--            idle      only submitted orders that no worker has in hand
+--            unheard   cancelled for a caller that is gone, so that the id can be used again
+--            sold      cancelled because the order database sold them in an earlier epoch
+--            quiet     wake no waiter
 --          3 order ids, a JSON list of at most 1,000
 --          4 queue and 5 step of the worker ("" for none): with idle alone
 --          then the holder_id of all of them ("" or absent: any holder)
@@ -29,16 +32,19 @@
 --            late         confirmed: stored in an earlier epoch than the pool is in, whose numbers count it already
 --            drifted      its segment's units cannot be read: written to from outside
 --            done, quantity, segment, fence   ended now, at the answer's sequence
-local state, is_decided = ARGV[1], string.find(ARGV[2], 'd', 1, true)
-local noted = string.find(ARGV[2], 'u', 1, true) and 'v' or string.find(ARGV[2], 's', 1, true) and 's' or nil
-local is_idle = string.find(ARGV[2], 'i', 1, true)
-is_quiet = string.find(ARGV[2], 'q', 1, true)
+local state, asked = ARGV[1], {} -- word -> what follows its colon
+for word, detail in string.gmatch(ARGV[2], '(%a+):?(%d*)') do
+  asked[word] = detail
+end
+local is_decided, is_idle = asked.decided, asked.idle
+local noted = asked.unheard and 'v' or asked.sold and 's' or nil
+is_quiet = asked.quiet
 local refusal = is_idle and assigned_elsewhere(ARGV[4], ARGV[5])
 if refusal then
   return refusal
 end
 local pool = read_pool()
-local is_late = state == 'confirmed' and tonumber(string.match(ARGV[2], 'd(%d+)') or pool.epoch) < tonumber(pool.epoch)
+local is_late = state == 'confirmed' and (tonumber(asked.decided) or tonumber(pool.epoch)) < tonumber(pool.epoch)
 local ids, holder_id = texts_in(ARGV[3]), ARGV[is_idle and 6 or 4] or ''
 check_one_of(noted and { cancelled = true } or { confirmed = true, cancelled = true, expired = true }, state)
 local raws = raws_of(ids)

@@ -149,20 +149,15 @@ local function each_chunk(count, size, act)
   end
 end
 
--- How the keys are laid out, which `layout` of meta says. A pool without it is of layout 1, from before the field. What
--- this release would read wrongly, it does not touch: the caller must be upgraded. A field that guards money raises the
--- number of the pools that have it, so that a release that would pass it over does not touch them: since 2, `queue` and
--- `step`. A pool without any keeps the number before, which the last release reads too.
-local LAYOUT = '2'
+-- How the keys are laid out, which `layout` of meta says. A pool of another layout is not touched: this release would
+-- read it wrongly, so the caller must be upgraded. A later release raises the number for each pool with a field that
+-- guards money and that this release would ignore.
+local LAYOUT = '1'
 
 local function check_layout(found)
-  if found and found ~= LAYOUT and found ~= '1' then
+  if found and found ~= LAYOUT then
     error({ err = 'LAYOUT ' .. (string.match(found, '^%w+$') or '?') .. ' ' .. LAYOUT })
   end
-end
-
-local function layout_with(queue, step)
-  return queue == '' and step == '' and '1' or LAYOUT
 end
 
 local MISSING = { err = 'MISSING' } -- the pool is not open
