@@ -21,7 +21,7 @@ from bench.sections import Section
 from bench.strategies.base import WAIT_SECONDS, GaveUp, Refused, Sold
 from bench.strategies.pooled import PooledStrategy
 from segmented.celery.messages import TASK, Envelope
-from segmented.celery.settings_rules import kombu_url
+from segmented.celery.settings import kombu_url
 from segmented.models import Decided, Settled, SoldOut
 from segmented.servers import ValkeyServer
 from segmented.stock import EnvelopePublisher, Outbox

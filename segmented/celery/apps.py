@@ -1,20 +1,28 @@
-"""Celery apps that process submitted orders: the user's own app with these tasks added, or a ready-made one."""
+"""Celery apps that process submitted orders: the user's own app with these tasks added, or a ready-made one.
+
+The ready-made one touches a file whose time says that its worker goes on, for a liveness probe.
+"""
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any, Final
 
-from celery import Celery
+from celery import Celery, bootsteps
+from celery.worker import state
 
 from segmented.celery import current
 from segmented.celery.celery_settings import celery_settings, schedule
 from segmented.celery.current import ending_a_command
-from segmented.celery.health import HealthFile
 from segmented.celery.settings import WorkerSettings, check_apart
 from segmented.errors import InvalidInput
+from segmented.files import check_writable
 
 TASK_MODULES: Final = ("segmented.celery.tasks", "segmented.celery.chores")
 LIFETIME: Final = "segmented.celery.lifetime"
+EVERY: Final = 1.0
+"""Seconds between two touches of the health file."""
 
 
 def add_tasks(app: Celery, settings: WorkerSettings | None = None) -> None:
@@ -65,3 +73,43 @@ def _add(source: Any, **_: object) -> None:  # noqa: ANN401  # Celery's settings
     source.beat_schedule = {**schedule(current.settings()), **source.beat_schedule}
     with ending_a_command():
         check_broker(source)
+
+
+def check_health_file(said: WorkerSettings) -> None:
+    """Raise InvalidInput if the health file cannot be written."""
+    if said.health_path is not None:
+        check_writable(Path(said.health_path), "SEGMENTED_HEALTH_PATH")
+
+
+class HealthFile(bootsteps.StartStopStep):
+    """The step of Celery's worker that touches the file of `SEGMENTED_HEALTH_PATH` every second.
+
+    It stops doing so while a message has been in the worker's hands for longer than the visibility timeout: then its
+    step hangs, or the process of the pool that has it does not run. If the main process itself stands still, nobody
+    touches the file either.
+    """
+
+    requires = ("celery.worker.components:Timer",)
+
+    _repeated: Any = None
+
+    def start(self, parent: Any) -> None:  # noqa: ANN401  # Celery's worker, untyped
+        """Touch the file from now on, if the settings name one."""
+        said = current.settings()
+        self._since: dict[str, float] = {}
+        if said.health_path is not None:
+            file, longest = Path(said.health_path), said.visibility_timeout
+            self._look(file, longest)
+            self._repeated = parent.timer.call_repeatedly(EVERY, self._look, (file, longest))
+
+    def stop(self, _: Any) -> None:  # noqa: ANN401  # as above
+        """Let the file age while the messages in hand are finished."""
+        if self._repeated is not None:
+            self._repeated.cancel()
+
+    def _look(self, file: Path, longest: float) -> None:
+        """Touch the file unless a message has been here too long. Messages with a time in the future do not count."""
+        now = time.monotonic()
+        self._since = {request.id: self._since.get(request.id, now) for request in tuple(state.reserved_requests)}
+        if all(now - since <= longest for since in self._since.values()):
+            file.touch()

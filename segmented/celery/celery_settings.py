@@ -26,7 +26,7 @@ PROCESS_START_SECONDS: Final = 20.0
 """More than the time-outs of a first contact with the stock and with the database together."""
 INTERRUPTING_POOLS: Final = frozenset({"prefork", "gevent"})
 """Pools that can end a task from outside; with the others an attempt only logs a warning."""
-STRATEGY: Final = "segmented.celery.readable:strategy"
+STRATEGY: Final = "segmented.celery.consumer:strategy"
 """The function that checks a message before Celery begins its task."""
 ACKS_ON_TIMEOUT: Final = "acks_on_timeout" if hasattr(Task, "acks_on_timeout") else "acks_on_failure_or_timeout"
 DELIVERY: Final[dict[str, Any]] = {

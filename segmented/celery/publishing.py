@@ -1,5 +1,8 @@
 """Publishes envelopes through Celery: for the sweep, and for programs that submit orders.
 
+A worker sweeps and takes the submitted orders of pools that name its queue and its step, or name none. A pool of other
+workers is left alone: its orders stay in its outbox, for their own sweep.
+
 from segmented import Outbox, Pool, RedisStore
 from segmented.celery import publisher
 
@@ -9,28 +12,47 @@ pool = Pool(RedisStore.from_url(...), "poster", outbox=Outbox(publisher()))
 from __future__ import annotations
 
 import atexit
-from functools import cache
+import logging
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 from celery.exceptions import OperationalError as CeleryOperationalError
 from kombu.exceptions import OperationalError
 
+from segmented import protocol as op
 from segmented.celery.apps import check_broker
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK, Envelope
 from segmented.errors import StoreUnavailable
 from segmented.events.traces import CURRENT
+from segmented.models.assignments import Assignment
+from segmented.models.shards import SHARD_MARK
+from segmented.orders.verifying import when_verified
 from segmented.stock import EnvelopePublisher
+from segmented.stock.outbox import Sender, SweepReport, SweepTerms, sweep as sweep_outbox
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from celery import Celery
 
+    from segmented.celery.settings import WorkerSettings
+    from segmented.errors import AssignedElsewhere
+    from segmented.models.submitted import SweepSuperseded, Swept
+    from segmented.orders import Gate
+    from segmented.protocol import SweepOutbox
+    from segmented.stock import Pool
+
+log = logging.getLogger(__name__)
 BACKLOG_MAX: Final = 50
 """Queue length from which the sweep adds only one message at a time: waiting messages are not lost, and publishing them
 again would only make the queue longer."""
+SAID_MAX: Final = 10_000
+APPS_MAX: Final = 16
+_said: Final[set[tuple[str, str, str]]] = set()
 AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
+RETRY_MOST: Final = 12
+"""The time until an order is published again doubles, up to this many times the first."""
 
 
 @cache
@@ -86,3 +108,54 @@ def waiting(app: Celery, task: str) -> int:
         except (*AWAY, *connection.connection_errors) as error:
             raise StoreUnavailable(f"the broker did not say how many messages wait: {error}") from error
     return int(count or 0)
+
+
+def assignment_of(app: Celery) -> Assignment:
+    """Return the queue that the app sends orders to, and the step of this worker."""
+    return _assignment(app, settings().step)
+
+
+@lru_cache(APPS_MAX)
+def _assignment(app: Celery, step: str | None) -> Assignment:
+    """Return the same, remembered: each message asks, and the routes of a running app do not change."""
+    return Assignment(queue_of(app, TASK), step)
+
+
+def refuse(error: AssignedElsewhere) -> None:
+    """Log that a pool's orders are left to other workers: once for each pool, and again after a change of its names."""
+    pool = (error.sku.partition(SHARD_MARK)[0], error.queue, error.step)
+    if pool in _said:
+        return
+    if len(_said) >= SAID_MAX:
+        _said.clear()
+    _said.add(pool)
+    log.error("%s", error)
+
+
+def sweep_pool(
+    pool: Pool,
+    gate: Gate,
+    sender: Sender,
+    settings: WorkerSettings,
+    *,
+    assignment: Assignment,
+    fencing_token: int | None = None,
+) -> SweepReport:
+    """Publish a pool's due orders again; a gated pool is first compared with its order database.
+
+    Raises AssignedElsewhere for a pool that leaves its orders to workers of another `assignment`, before anything else,
+    and what `when_verified` raises: PoolFrozen, PoolUnverified, DatabaseUnavailable, StoreUnavailable.
+    """
+    pool.store.execute(op.CheckAssignment(pool.sku, assignment))
+
+    def execute(operation: SweepOutbox) -> Swept | SweepSuperseded:
+        return when_verified(pool, gate, lambda: pool.store.execute(operation))
+
+    terms = SweepTerms(
+        base=settings.publish_after,
+        most=RETRY_MOST * settings.publish_after,
+        hold=settings.hold,
+        begun_max=settings.attempts_max,
+        assignment=assignment,
+    )
+    return sweep_outbox(execute, pool.sku, sender, terms=terms, fencing_token=fencing_token)

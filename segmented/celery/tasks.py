@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from celery import Celery, Task, shared_task
 
 from segmented import protocol as op
-from segmented.celery.assignments import APPS_MAX, assignment_of, refuse
 from segmented.celery.celery_settings import TASK_OPTIONS
 from segmented.celery.connections import connections
 from segmented.celery.current import settings
 from segmented.celery.messages import TASK, Envelope, keep, read_envelope, text_of
+from segmented.celery.publishing import APPS_MAX, assignment_of, refuse
 from segmented.errors import (
     AnotherDatabase,
     AssignedElsewhere,

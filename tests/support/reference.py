@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from pydantic.fields import FieldInfo
 
-from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
-from segmented.celery.settings_rules import PREFIX
+from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, PREFIX, WorkerSettings
 from segmented.cli.main import NAME, build, run
 from segmented.events.table import METRICS, OTHER, VALUES_MAX, prometheus_name
 

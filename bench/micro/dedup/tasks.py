@@ -18,7 +18,7 @@ import redis
 from celery import Celery
 
 from bench.micro.dedup.context import BROKER, RECORDS, at_database
-from segmented.celery.settings_rules import kombu_url
+from segmented.celery.settings import kombu_url
 from segmented.dedup import StoreEffect
 from segmented.dedup.celery import Once, serial, unique
 

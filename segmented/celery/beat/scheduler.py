@@ -25,9 +25,8 @@ from uuid import UUID, uuid5
 
 from celery import Celery, beat
 
-from segmented.celery.beat import slots
-from segmented.celery.beat.entries import EntryState, print_of, read_entry, read_state
-from segmented.celery.beat.settings import BeatSettings, open_store, settings_of
+from segmented.celery.beat.entries import EntryState, following, is_known, latest, print_of, read_entry, read_state
+from segmented.celery.beat.schedule import BeatSettings, open_store, settings_of
 from segmented.clock import Clock, checked_clock
 from segmented.errors import AcquireTimeout, InvalidInput, SegmentedError
 from segmented.errors.base import FOREIGN
@@ -264,18 +263,17 @@ class Scheduler(beat.Scheduler):
 
     def _next_ms(self, job: Job, state: EntryState) -> int:
         found = job.entry.schedule
-        if slots.is_known(found):
-            return slots.following(found, state.slot)
+        if is_known(found):
+            return following(found, state.slot)
         is_due, seconds = job.entry.is_due()
         return self._now_ms() + (0 if is_due else max(1, round(float(seconds) * 1_000)))
 
     def _owed(self, job: Job, state: EntryState) -> int | None:
         """Return the slot to send now: the latest one that was missed, or None."""
         found, now_ms = job.entry.schedule, self._now_ms()
-        if slots.is_known(found):
-            slot_ms = slots.latest(found, state.slot, now_ms)
-        else:
-            slot_ms = now_ms if job.entry.is_due()[0] else None
+        slot_ms = latest(found, state.slot, now_ms) if is_known(found) else None
+        if not is_known(found) and job.entry.is_due()[0]:
+            slot_ms = now_ms
         if slot_ms is None:
             return None if state.is_sent else state.slot
         return slot_ms

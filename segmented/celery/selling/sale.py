@@ -2,21 +2,36 @@
 
 The gate's rows are opened first, then the pools. If another sale is already there, nothing is opened. Earlier decisions
 are read from the records, new ones from the ledger.
+
+Each worker process runs in its own session, so that Ctrl-C reaches only the command, which shuts down in order. Each
+also holds the reading end of a pipe that closes when the command ends, however it ends. Their output goes to unnamed
+files, which nobody has to remove.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 import time
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Final
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Final, Self
+
+from amqp.exceptions import AccessRefused
+from celery import Celery
+from kombu.exceptions import KombuError
+from redis.exceptions import AuthenticationError
 
 from segmented import protocol as op
-from segmented.celery.selling.book import Book, Outcome
-from segmented.celery.selling.fleet import Fleet
-from segmented.celery.selling.publisher import Publisher
-from segmented.celery.selling.report import SaleReport, Screen, settle_accounts
-from segmented.celery.sweeping import sweep_pool
-from segmented.errors import InvalidInput, SegmentedError, StoreError
+from segmented.celery.celery_settings import celery_settings
+from segmented.celery.messages import TASK, Envelope
+from segmented.celery.publishing import BACKLOG_MAX, sweep_pool, waiting
+from segmented.celery.selling.report import Book, Outcome, SaleReport, Screen, settle_accounts
+from segmented.errors import InvalidInput, SegmentedError, StoreError, StoreUnavailable
+from segmented.masking import masked
 from segmented.models import Assignment, Decided, LedgerEntry, OrderRecord, OrderState, PoolState, Settled
 from segmented.models.ids import plural
 from segmented.orders import Gate, connect
@@ -28,7 +43,8 @@ from segmented.stock.outbox import dead_plan
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
 
     from rich.console import Console
 
@@ -44,6 +60,29 @@ DECIDED: Final[Mapping[str, OrderState]] = {
     "refused": "refused",
 }
 """Ledger entry -> the final state. Other entries, such as `reserved`, leave the order undecided."""
+WINDOW: Final = 8_000
+"""Maximum orders in progress: enough to keep every worker busy between two reads, few enough to be decided soon."""
+BATCH: Final = 1_000
+"""Orders submitted between two reads of the ledger."""
+PAUSE_SECONDS: Final = 0.01
+SWEEP_SECONDS: Final = 1.0
+STUCK_AFTER: Final = 5
+"""The sale ends with undecided orders if none was decided for this many times `--republish-after`."""
+STUCK_SECONDS_MIN: Final = 20.0
+"""And for this long: the workers have to start, on a slow machine too."""
+PAGE: Final = 1_000
+DEATHS_MAX: Final = 5
+"""Maximum deaths in a row without an order decided in between."""
+STOP_SECONDS: Final = 8.0
+TAIL_LINES: Final = 12
+TAIL_BYTES: Final = 16_384
+COMMAND: Final = (
+    *(sys.executable, "-P", "-m", "segmented.celery", "--loglevel", "WARNING"),
+    *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+)
+CONNECT_SECONDS: Final = 5
+ORDERS_PER_TASK: Final = 250
+"""Orders per message: its transaction is short, and a message's own cost is small beside that of its orders."""
 
 
 class Desk:
@@ -105,19 +144,6 @@ class Desk:
         dead = [one.order_id for one in run_sync(dead_plan(sku), self._store)]
         self._dead[sku] = len(dead)
         book.give_up(sku, dead)
-
-
-WINDOW: Final = 8_000
-"""Maximum orders in progress: enough to keep every worker busy between two reads, few enough to be decided soon."""
-BATCH: Final = 1_000
-"""Orders submitted between two reads of the ledger."""
-PAUSE_SECONDS: Final = 0.01
-SWEEP_SECONDS: Final = 1.0
-STUCK_AFTER: Final = 5
-"""The sale ends with undecided orders if none was decided for this many times `--republish-after`."""
-STUCK_SECONDS_MIN: Final = 20.0
-"""And for this long: the workers have to start, on a slow machine too."""
-PAGE: Final = 1_000
 
 
 class Sale:
@@ -342,3 +368,171 @@ def _check_same(file: OrdersFile, line: FileOrder, record: OrderRecord) -> None:
         order_id = line.order.order_id
         message = f"{file.path}, line {line.line}: order_id {order_id!r} has {here}, but the pool knows it with {there}"
         raise InvalidInput(message)
+
+
+@dataclass(slots=True)
+class _Worker:
+    name: str
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+
+    def tail(self) -> str:
+        """Return the last lines that it wrote."""
+        self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - TAIL_BYTES))
+        lines = [line.rstrip() for line in self.log.read().decode(errors="replace").splitlines()]
+        return "\n".join([line for line in lines if line][-TAIL_LINES:])
+
+
+class Fleet:
+    """A number of workers that run from `start` to the end of the `with` statement."""
+
+    def __init__(self, settings: WorkerSettings, count: int) -> None:
+        self.restarted = 0
+        self._environment = {**os.environ, **settings.environment()}
+        self._count = count
+        self._workers: list[_Worker] = []
+        self._deaths = 0
+        self._has_decided = False
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids, in the order of the workers' numbers."""
+        return [worker.process.pid for worker in self._workers]
+
+    def start(self) -> None:
+        """Start all workers."""
+        for number in range(1, self._count + 1):
+            self._workers.append(self._start(f"worker {number}"))
+
+    def note_decided(self) -> None:
+        """Reset the count of deaths, since the workers make progress."""
+        self._has_decided = True
+        self._deaths = 0
+
+    def look(self) -> None:
+        """Restart dead workers. Raises SegmentedError, with their last words, if they die too often."""
+        for index, worker in enumerate(self._workers):
+            code = worker.process.poll()
+            if code is None:
+                continue
+            self._deaths += 1
+            if (code >= 0 and not self._has_decided) or self._deaths > DEATHS_MAX:
+                raise SegmentedError(f"{worker.name} {_ended(code)}; its last output:\n{worker.tail()}")
+            self._bury(worker)
+            self._workers[index] = self._start(worker.name)
+            self.restarted += 1
+
+    def tail(self) -> str:
+        """Return the last words of the workers that wrote anything."""
+        return "\n".join(f"{worker.name}:\n{words}" for worker in self._workers if (words := worker.tail()))
+
+    def stop(self) -> None:
+        """Let each worker finish its current order, then end it, within a time limit. A second call does nothing."""
+        deadline = time.monotonic() + STOP_SECONDS
+        for worker in self._workers:
+            _signal(worker.process, signal.SIGTERM)
+        for worker in self._workers:
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(max(0.0, deadline - time.monotonic()))
+        for worker in self._workers:
+            self._bury(worker)
+        self._workers.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self, name: str) -> _Worker:
+        log = tempfile.TemporaryFile()  # noqa: SIM115  # stays open as long as its worker
+        process = subprocess.Popen(  # noqa: S603  # our own module, run by our own interpreter
+            [*COMMAND, "--hostname", f"{name.replace(' ', '-')}.{os.getpid()}@%h"],
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        return _Worker(name, process, log)
+
+    def _bury(self, worker: _Worker) -> None:
+        """End the remaining processes, including children, and close their files and pipes."""
+        with suppress(ProcessLookupError):
+            os.killpg(worker.process.pid, signal.SIGKILL)
+        worker.process.wait()
+        if worker.process.stdin is not None:
+            worker.process.stdin.close()
+        worker.log.close()
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        process.send_signal(number)
+
+
+def _ended(code: int) -> str:
+    return f"ended with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+
+
+class Publisher:
+    """One connection to the broker."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        """Connect. Raises StoreUnavailable if no broker answers, InvalidInput for one that refuses the account."""
+        self._where = masked(settings.broker_url)
+        self._queue = settings.queue
+        self._app = Celery("segmented-sell", set_as_current=False)
+        self._app.conf.update(celery_settings(settings))
+        try:
+            self._connection = self._app.connection_for_write()
+            self._connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+            self._producer = self._app.amqp.Producer(self._connection)
+        except KeyError as error:
+            raise InvalidInput(f"{self._where} is not a broker that Celery knows") from error
+        except Exception as error:  # each transport has its own errors
+            message = f"no broker answers at {self._where}: {error}"
+            is_refused = isinstance(error.__cause__, (AuthenticationError, AccessRefused))
+            raise (InvalidInput if is_refused else StoreUnavailable)(message) from error
+        self._errors: tuple[type[BaseException], ...] = (
+            *(KombuError, OSError),
+            *self._connection.connection_errors,
+            *self._connection.channel_errors,
+        )
+
+    def send(self, sku: str, order_ids: Sequence[str]) -> None:
+        """Publish before returning, in as many envelopes as needed. Raises StoreUnavailable; sent ones stay sent."""
+        with self._translated():
+            for first in range(0, len(order_ids), ORDERS_PER_TASK):
+                body = Envelope(sku, tuple(order_ids[first : first + ORDERS_PER_TASK])).body()
+                self._app.send_task(
+                    TASK, (body,), producer=self._producer, queue=self._queue, argsrepr=sku, kwargsrepr=""
+                )
+
+    def room(self) -> int:
+        """Return how many more envelopes the broker should get from the sweep. Raises StoreUnavailable."""
+        return max(1, BACKLOG_MAX - waiting(self._app, TASK))
+
+    def empty(self) -> None:
+        """Delete the rest of the queue: repeats of decided orders, or orders that a second run publishes."""
+        with self._translated():
+            self._app.amqp.queues[self._queue](self._connection.default_channel).purge()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._connection.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors as error:
+            raise StoreUnavailable(f"the broker at {self._where} did not answer: {error}") from error

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.environments import ROOT, Environment, last_line
-from segmented.celery.settings_rules import kombu_url
+from segmented.celery.settings import kombu_url
 from segmented.errors import SegmentedError
 from segmented.servers import ValkeyServer
 from tests.conformance.common import conditions

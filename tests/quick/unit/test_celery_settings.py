@@ -12,9 +12,9 @@ from celery.app.defaults import SETTING_KEYS
 from pydantic import SecretStr
 
 from segmented.celery import current
-from segmented.celery.assignments import assignment_of
 from segmented.celery.celery_settings import celery_settings, schedule
 from segmented.celery.messages import TASK
+from segmented.celery.publishing import assignment_of
 from segmented.celery.settings import WorkerSettings, check_settings
 from segmented.errors import InvalidInput
 from segmented.models.assignments import Assignment

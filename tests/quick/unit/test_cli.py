@@ -13,10 +13,9 @@ import pytest
 import typer
 from rich.table import Table
 
-from segmented.celery.selling.book import Book, Outcome
 from segmented.celery.selling.order_formats import Reading
 from segmented.celery.selling.orders_file import FileOrder
-from segmented.celery.selling.report import write_results
+from segmented.celery.selling.report import Book, Outcome, write_results
 from segmented.celery.selling.servers import Choices
 from segmented.cli.console import Console
 from segmented.cli.main import build, run

@@ -31,7 +31,7 @@ from segmented import (
     protocol as op,
 )
 from segmented.celery.apps import TASK_MODULES
-from segmented.celery.readable import Unreadable, check_message
+from segmented.celery.consumer import Unreadable, check_message
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, LockUnreachable, SegmentedError, WrongKind
 from segmented.keys import segment_of

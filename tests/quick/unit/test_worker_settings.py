@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from segmented.celery.selling.servers import queue_name
-from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
-from segmented.celery.settings_rules import broker_beside, kombu_url
+from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings, broker_beside, kombu_url
 from segmented.errors import InvalidInput
 from segmented.servers.announcement import announcement_file, announcing
 from tests.support.paths import ROOT

@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from segmented import Order, Outbox, Pool, protocol as op
-from segmented.celery import chores, connections as opening, current, due
+from segmented.celery import chores, connections as opening, current
 from segmented.celery.settings import WorkerSettings
 from segmented.keys import due_key, shard_keys
 from segmented.models import Cart
@@ -23,8 +23,8 @@ def store(valkey: ValkeyServer, order_database: str) -> Iterator[RedisStore]:
     """A stock server that the workers of this process are told of."""
     said = WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(order_database), broker_on_stock_server=True)
     current.use(said)
-    due.adopted_until.clear()  # as in a process that has just started
-    due.idle_until.clear()
+    chores.adopted_until.clear()  # as in a process that has just started
+    chores.idle_until.clear()
     with RedisStore.from_url(valkey.url) as made:
         yield made
     opening.disconnect()
@@ -44,7 +44,7 @@ def looked_at(duty: str) -> list[str]:
 
         return None, None
 
-    due.work_on_due(duty, 1.0, work, goes_on=lambda: True)  # type: ignore[arg-type]  # a duty
+    chores.work_on_due(duty, 1.0, work, goes_on=lambda: True)  # type: ignore[arg-type]  # a duty
     return seen
 
 
@@ -149,7 +149,7 @@ def test_a_hold_that_its_process_did_not_note_is_found_although_a_look_found_not
     pool.reserve("b")
     assert sent(store) - before == 1
     store.client.zadd(due_key("expire"), {"mug": 1})
-    due.work_on_due("expire", 1.0, chores.expired, goes_on=lambda: True)
+    chores.work_on_due("expire", 1.0, chores.expired, goes_on=lambda: True)
     now_ms = float(store.client.time()[0]) * 1_000
     assert (store.client.zscore(due_key("expire"), "mug") or FAR) <= now_ms + 62_000
 

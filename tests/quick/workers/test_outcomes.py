@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from segmented import Order, Outbox, Pool
-from segmented.celery import chores, connections as opening, current, due, tasks
+from segmented.celery import chores, connections as opening, current, tasks
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.keys import due_key
@@ -69,7 +69,7 @@ def worker(pool: Pool, order_database: str, valkey: ValkeyServer) -> Iterator[Po
     """The pool, in a process with a worker's settings."""
     named: dict[str, Any] = {"url": valkey.url, "database": order_database, "broker_on_stock_server": True}
     current.use(WorkerSettings(**named, on_outcome=f"{__name__}:hear"))
-    due.adopted_until.clear()
+    chores.adopted_until.clear()
     tasks.on_outcome.cache_clear()
     yield pool
     opening.disconnect()

@@ -9,7 +9,7 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from segmented.celery.selling.fleet import Fleet
+from segmented.celery.selling.sale import Fleet
 from segmented.celery.selling.servers import Servers, queue_name
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import SegmentedError

@@ -8,7 +8,7 @@ from pathlib import Path
 import redis
 import sqlalchemy
 
-from segmented.celery.selling.publisher import ORDERS_PER_TASK
+from segmented.celery.selling.sale import ORDERS_PER_TASK
 from segmented.keys import shard_keys
 from segmented.models import Order
 from segmented.orders import Gate, connect

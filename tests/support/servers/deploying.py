@@ -9,8 +9,7 @@ from typing import Final
 from celery import Celery
 from celery.app.utils import find_app
 
-from segmented.celery.settings import WorkerSettings
-from segmented.celery.settings_rules import PREFIX, SECRET
+from segmented.celery.settings import PREFIX, SECRET, WorkerSettings
 from segmented.files import SUFFIX
 from tests.support.paths import ROOT
 

@@ -14,7 +14,7 @@ import redis
 from celery.schedules import schedule
 
 from segmented.celery.beat.entries import EntryState, print_of
-from segmented.celery.settings_rules import kombu_url
+from segmented.celery.settings import kombu_url
 from segmented.keys import beat_keys
 from segmented.servers import ValkeyServer
 from tests.support.paths import ROOT

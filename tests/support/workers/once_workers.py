@@ -19,7 +19,7 @@ import redis
 from celery import Celery
 from celery.result import AsyncResult
 
-from segmented.celery.settings_rules import kombu_url
+from segmented.celery.settings import kombu_url
 from segmented.dedup.celery.settings import close_stores
 from segmented.servers import ValkeyServer
 from tests.support.paths import ROOT
