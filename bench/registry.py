@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from bench.demo.measure import NAME as DEMO, DemoOptions, measure_demo
 from bench.load.measure import NAME as LOCUST, Sizes as LocustSizes, measure_locust
-from bench.micro.dedup.context import Sizes as DedupSizes
-from bench.micro.dedup.measure import NAME as DEDUP, measure_dedup
+from bench.micro.dedup.measure import NAME as DEDUP, Sizes as DedupSizes, measure_dedup
 from bench.micro.locks.measure import NAME as LOCKS, measure_locks
 from bench.micro.shards.measure import NAME as SHARDS, ShardSizes, measure_masters
 from bench.micro.stock.context import Sizes as StockSizes

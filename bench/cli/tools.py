@@ -129,7 +129,7 @@ def counts(
     if write and check:
         message = "--check compares and --write replaces the baseline: give one of them"
         raise InvalidInput(message)
-    _exit(_part("bench.micro.counts.command", "count")(Console(), writes=write))
+    _exit(_part("bench.micro.counts", "count")(Console(), writes=write))
 
 
 def finish(results: Findings, console: Console, json: Path | None) -> None:

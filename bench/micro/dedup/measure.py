@@ -1,5 +1,6 @@
-"""The whole benchmark `dedup`, on one server, and its measurements of records.
+"""The whole benchmark `dedup`, on one server: bursts of trivial tasks in a worker, and its measurements of records.
 
+The driver of the worker starts it, sends it bursts of tasks, reads how long they took, and counts round trips.
 Records by number: keys and ids are as long as those of real tasks. The server's time for a claim among few and among
 many live keys, in alternating batches on one server. Memory per record in each of its states: the server's used memory
 before and after, with index and overhead.
@@ -7,38 +8,195 @@ before and after, with index and overhead.
 
 from __future__ import annotations
 
+import json
 import random
 import statistics
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+import redis
+
+from bench.children import close_process, start_child
 from bench.conditions import server_conditions
 from bench.cpu import OtherLoad
 from bench.figures import Figure, FigureResults, of_rounds
-from bench.micro.dedup.context import FEW, MANY, MEMORY, NAMESPACE, BenchContext, Sizes, emptied, server_of
-from bench.micro.dedup.tasks import EXACTLY_ONCE, ONCE, PLAIN, PLAIN_EFFECT
-from bench.micro.dedup.worker_driver import running_worker
-from bench.micro.stock.context import Counter, pinned
+from bench.micro.dedup.tasks import (
+    BROKER,
+    EXACTLY_ONCE,
+    GO,
+    NAMESPACE,
+    ONCE,
+    PLAIN,
+    PLAIN_EFFECT,
+    SAID,
+    WAIT_SECONDS,
+    at_database,
+    make_app,
+)
+from bench.micro.stock.context import ScriptCounter, emptied, pinned
+from segmented import RedisStore
+from segmented.errors import SegmentedError
 from segmented.models.dedup import RecordName, RunBegun
 from segmented.once_keys import once_keys
 from segmented.protocol import BeginRun, ClaimKey, FinishRun
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import redis
+    from celery import Celery
 
-    from bench.micro.dedup.worker_driver import Burst
-
-    Bursts = Mapping[str, Sequence[Burst]]
-
-    from bench.display import Display
-    from segmented import RedisStore
+    from bench.display import Display, Progress
     from segmented.protocol import Operation
+
+    Bursts = Mapping[str, Sequence["Burst"]]
+
+
+MEMORY: Final = 2
+FEW: Final = 3
+MANY: Final = 4
+"""Databases of the records that are measured by number."""
+LEAVE_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many of everything is measured."""
+
+    rounds: int = 30
+    """Rounds, if there is time; each runs every kind of task once, in random order."""
+    tasks: int = 50
+    """Tasks per kind and round."""
+    records: int = 5_000
+    """Records whose memory is measured."""
+    live_keys: tuple[int, int] = (2_000, 1_000_000)
+    """Numbers of live keys, between which the server's time for a claim is compared; of the second, as many as there is
+    time for."""
+    claims: int = 20_000
+    """Claims at each of the two numbers, if there is time."""
+    seconds: float = 15.0
+    """Maximum seconds of the rounds, of filling the server, and of the claims: each ends with what it has by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchContext:
+    """The server, the sizes and the progress callback."""
+
+    url: str
+    sizes: Sizes
+    progress: Progress
+
+
+@contextmanager
+def server_of(context: BenchContext, number: int) -> Iterator[tuple[RedisStore, redis.Redis]]:
+    """Connect a store and a plain client to a database; the database is emptied at the end."""
+    url = at_database(context.url, number)
+    with RedisStore.from_url(url) as store, redis.Redis.from_url(url) as client:
+        try:
+            yield store, client
+        finally:
+            client.flushdb()
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """The cost of tasks of one kind, per task. Times are in microseconds."""
+
+    published: float
+    published_cpu: float
+    """CPU time of this process."""
+    published_trips: float
+    """Scripts that the server ran for the publisher."""
+    worked: float
+    """From the first start to the last end, by the worker's clock."""
+    worked_cpu: float
+    """CPU time of the worker's process."""
+    worked_trips: float
+    """Scripts that the server ran for the worker."""
+    server: float
+    """The server's time in the worker's scripts."""
+
+
+class WorkerDriver:
+    """Sends tasks to a running worker."""
+
+    def __init__(self, url: str, app: Celery, worker: subprocess.Popen[str]) -> None:
+        """Drive `worker`, and publish with `app`."""
+        self._app = app
+        self._worker = worker
+        self._client = redis.Redis.from_url(at_database(url, BROKER))
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._worker.pid
+
+    def burst(self, kind: str, items: list[str]) -> Burst:
+        """Hold the worker, publish one task per item, and release the worker. Each item is used only once."""
+        task, count = self._app.tasks[kind], len(items)
+        self._app.tasks["hold"].apply_async()
+        self._next_message()
+        counter = ScriptCounter(self._client)
+        began, began_cpu = time.perf_counter(), time.process_time()
+        for item in items:
+            task.apply_async((item,))
+        published, published_cpu = time.perf_counter() - began, time.process_time() - began_cpu
+        published_trips, _ = counter.of()
+        self._app.tasks["mark"].apply_async()
+        counter = ScriptCounter(self._client)
+        self._client.lpush(GO, "go")
+        worked, cpu = json.loads(self._next_message())
+        trips, server = counter.of()
+        each = 1e6 / count
+        return Burst(
+            published * each,
+            published_cpu * each,
+            published_trips / count,
+            worked * each,
+            cpu * each,
+            trips / count,
+            server / count,
+        )
+
+    def _next_message(self) -> str:
+        """Wait for the worker's next message. Raises SegmentedError if there is none in time."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline and self._worker.poll() is None:
+            said: Any = self._client.blpop([SAID], 1)
+            if said is not None:
+                return str(said[1].decode())
+        message = f"the worker of the benchmark said nothing for {WAIT_SECONDS} s, or ended"
+        raise SegmentedError(message)
+
+    def close(self) -> None:
+        """Close the connection to the server."""
+        self._client.close()
+
+
+@contextmanager
+def running_worker(url: str) -> Iterator[WorkerDriver]:
+    """Start a worker, yield its driver, and end the worker."""
+    app = make_app(url)
+    with tempfile.TemporaryFile() as errors:
+        worker = start_child(("-m", "bench.micro.dedup.tasks", url), errors=errors, output=errors)
+        driver = WorkerDriver(url, app, worker)
+        try:
+            yield driver
+        except SegmentedError as error:
+            errors.seek(0)
+            error.add_note(errors.read()[-1_000:].decode(errors="replace"))
+            raise
+        finally:
+            driver.close()
+            close_process(worker, seconds=LEAVE_SECONDS)
+            app.close()
+
 
 BESIDE: Final[dict[str, str]] = {**dict.fromkeys(ONCE, PLAIN), EXACTLY_ONCE: PLAIN_EFFECT}
 """The plain task with which a level is compared: one that does the same."""
@@ -245,7 +403,7 @@ def _claimed_in_time(context: BenchContext, store: RedisStore, count: int, until
 def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:
     """Return the server's microseconds per claim of a batch, and remove its keys."""
     claims = [claiming("probe", index) for index in batch]
-    counter = Counter(client)
+    counter = ScriptCounter(client)
     store.execute_many(claims)
     calls, used = counter.of()
     pipe = client.pipeline(transaction=False)

@@ -13,11 +13,11 @@ import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import redis
 from celery import Celery
 
-from bench.micro.dedup.context import BROKER, RECORDS, at_database
 from segmented.celery.settings import kombu_url
 from segmented.dedup import StoreEffect
 from segmented.dedup.celery import Once, serial, unique
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
     from segmented.dedup.celery import OnceRule
 
+BROKER: Final = 0
+RECORDS: Final = 1
+"""Databases of the worker part: broker and records are separate, as the settings of `Once` require."""
+NAMESPACE: Final = "bench"
 QUEUE: Final = "bench"
 SAID: Final = "bench:said"
 """List of messages from the worker."""
@@ -44,6 +48,15 @@ ONCE: Final = ("unique", "serial")
 OPTIONS = ("--pool=solo", "--loglevel=WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat")
 
 
+def at_database(url: str, number: int) -> str:
+    """Return the URL of another database of the server."""
+    parts = urlsplit(url)
+    query = [(key, value) for key, value in parse_qsl(parts.query) if key != "db"]
+    if parts.scheme == "unix":
+        return f"unix://{parts.netloc}{parts.path}?{urlencode([*query, ('db', number)])}"
+    return urlunsplit((parts.scheme, parts.netloc, f"/{number}", urlencode(query), ""))
+
+
 def make_app(url: str) -> Celery:
     """Create the app for the publisher or the worker."""
     app = Celery("bench-dedup", broker=kombu_url(at_database(url, BROKER)), set_as_current=False)
@@ -54,7 +67,7 @@ def make_app(url: str) -> Celery:
         task_ignore_result=True,
         broker_connection_retry_on_startup=True,
         once_url=at_database(url, RECORDS),
-        once_namespace="bench",
+        once_namespace=NAMESPACE,
     )
     _add_marks(app, url)
     _add_trivial(app, url)

@@ -14,7 +14,7 @@ import redis
 
 from bench.clusters import PASSWORD
 from bench.cpu import own_seconds
-from bench.micro.stock.shards import EARLY, transfers_of
+from bench.micro.stock.measure import EARLY, transfers_of
 from segmented import RedisStore
 from segmented.errors import SegmentedError
 from segmented.stock import Grant, ShardedPool

@@ -13,6 +13,7 @@ from uuid import uuid4
 import redis
 
 from segmented import RedisStore, protocol as op
+from segmented.errors import InvalidInput
 from segmented.keys import shard_keys
 from segmented.models import SEGMENT_COUNT_MAX, Order
 
@@ -82,7 +83,7 @@ class BenchContext:
         return found
 
 
-class Counter:
+class ScriptCounter:
     """The server's own counts of scripts, read by a separate client."""
 
     def __init__(self, client: redis.Redis) -> None:
@@ -119,6 +120,21 @@ def server_of(context: BenchContext) -> Iterator[tuple[RedisStore, redis.Redis]]
                 found = NAME.search(key)
                 if found is not None and found[0].decode() in names:
                     client.unlink(key)
+
+
+@contextmanager
+def emptied(url: str) -> Iterator[None]:
+    """Check that the server is usable and empty; it is emptied at the end. Raises InvalidInput."""
+    with RedisStore.from_url(url):
+        pass  # raises a clear error for an unusable server
+    with redis.Redis.from_url(url) as client:
+        if client.info("keyspace"):
+            message = "the server of the benchmark holds keys: name an empty one, since it is emptied in the end"
+            raise InvalidInput(message)
+        try:
+            yield
+        finally:
+            client.flushall()
 
 
 def open_pool(store: RedisStore, sku: str, segments: int, stock: int = STOCK) -> None:

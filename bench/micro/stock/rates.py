@@ -1,5 +1,9 @@
 """The cost of an order, measured twice: compared with the bare decrement, and by the server's own counts.
 
+The bare conditional decrement is a script of one read and one write, run by the server's benchmark program or ours.
+`redis-benchmark` and `valkey-benchmark` are in no wheel; if neither is installed, our own client is used. It is written
+in Python and slower, so ratios to it are too good; the figures say which program it was.
+
 Orders per second: calls awaited one by one, and batches of a thousand. The server's cost: time with few and many
 segments and orders, memory, and commands when sold out.
 """
@@ -7,18 +11,22 @@ segments and orders, memory, and commands when sold out.
 from __future__ import annotations
 
 import asyncio
+import re
+import shutil
+import socket
 import statistics
+import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from bench.figures import Figure, of_rounds
-from bench.micro.stock.bare import measure_bare, program
 from bench.micro.stock.context import (
     BATCH,
     HOLD_MS,
     STOCK,
-    Counter,
+    ScriptCounter,
     batches_of,
     cpu_ms,
     event_loops,
@@ -26,6 +34,7 @@ from bench.micro.stock.context import (
     server_of,
 )
 from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore, protocol as op
+from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
 from segmented.models import Order
 
@@ -35,6 +44,97 @@ if TYPE_CHECKING:
     import redis
 
     from bench.micro.stock.context import BenchContext
+
+
+SCRIPT: Final = (
+    "local n = tonumber(redis.call('GET', KEYS[1])) "
+    "if n >= tonumber(ARGV[1]) then redis.call('DECRBY', KEYS[1], ARGV[1]) return 1 end return 0"
+)
+KEY: Final = "bench-bare"
+CONNECTIONS: Final = 50
+PROGRAMS: Final = ("valkey-benchmark", "redis-benchmark")
+OWN: Final = "own client"
+SECONDS_MAX: Final = 300
+RATE: Final = re.compile(r"([0-9.]+) requests per second")
+RECEIVED: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """The throughput of the bare decrement."""
+
+    per_second: float
+    server_us: float
+    """The server's time for a call."""
+
+
+def program() -> str:
+    """Return the name of the program that drives the bare decrement."""
+    return next((name for name in PROGRAMS if shutil.which(name)), OWN)
+
+
+def measure_bare(url: str, client: redis.Redis, calls: int, *, depth: int, by_digest: bool, driver: str) -> Bare:
+    """Run `calls` decrements over 50 connections with `depth` requests under way on each."""
+    client.set(KEY, 10**12)
+    command = ("EVALSHA", str(client.script_load(SCRIPT))) if by_digest else ("EVAL", SCRIPT)
+    counter = ScriptCounter(client)
+    whole = (*command, "1", KEY, "1")
+    rate = _own(url, whole, calls, depth) if driver == OWN else _theirs(driver, url, whole, calls, depth)
+    count, used = counter.of("evalsha" if by_digest else "eval")
+    client.delete(KEY)
+    return Bare(rate, used / max(1, count))
+
+
+def _theirs(driver: str, url: str, command: tuple[str, ...], calls: int, depth: int) -> float:
+    parts = urlsplit(url)
+    where = (
+        ["-s", parts.path] if parts.scheme == "unix" else ["-h", parts.hostname or "", "-p", str(parts.port or 6379)]
+    )
+    options = ["-n", str(calls), "-P", str(depth), "-c", str(CONNECTIONS), "-q"]
+    said = subprocess.run(  # noqa: S603  # the server's benchmark program, found on the path
+        [shutil.which(driver) or driver, *where, *options, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS_MAX,
+    )
+    found = RATE.findall(said.stdout)
+    if said.returncode or not found:
+        message = f"{driver} did not measure anything: {(said.stderr or said.stdout).strip()[-200:]}"
+        raise SegmentedError(message)
+    return float(found[-1])
+
+
+def _own(url: str, command: tuple[str, ...], calls: int, depth: int) -> float:
+    pieces = [f"*{len(command)}\r\n", *(f"${len(argument)}\r\n{argument}\r\n" for argument in command)]
+    request = "".join(pieces).encode() * depth
+    lines = [_connected(url) for _ in range(CONNECTIONS)]
+    try:
+        rounds = max(1, calls // (depth * CONNECTIONS))
+        began = time.perf_counter()
+        for _ in range(rounds):
+            for line in lines:
+                line.sendall(request)
+            for line in lines:
+                missing = depth
+                while missing:
+                    missing -= line.recv(RECEIVED).count(b"\n")
+        return rounds * depth * CONNECTIONS / (time.perf_counter() - began)
+    finally:
+        for line in lines:
+            line.close()
+
+
+def _connected(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.connect(parts.path)
+        return line
+    return socket.create_connection((parts.hostname or "", parts.port or 6379))
+
+
+# --- orders beside it ---
 
 OutcomeT = TypeVar("OutcomeT")
 
@@ -261,7 +361,7 @@ def _when_sold_out(context: BenchContext) -> list[Figure]:
         sku = context.sku("gone")
         plain, marked = Pool(store, sku), Pool(store, sku, sold_out_mark=0.1)
         open_pool(store, sku, SEGMENTS, stock=1)
-        counter = Counter(client)
+        counter = ScriptCounter(client)
         for index in range(count):
             plain.reserve(f"plain-{index}")
         sent = counter.of()[0]
@@ -279,7 +379,7 @@ def _when_sold_out(context: BenchContext) -> list[Figure]:
 
 def _server_us(store: RedisStore, client: redis.Redis, operation: op.Operation[Any], count: int) -> float:
     """Return the server's microseconds per order of a batch."""
-    counter = Counter(client)
+    counter = ScriptCounter(client)
     store.execute(operation)
     return counter.of()[1] / count
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.figures import Figure
-from bench.micro.stock.context import BATCH, HOLD_MS, STOCK, Counter, cpu_ms, server_of
+from bench.micro.stock.context import BATCH, HOLD_MS, STOCK, ScriptCounter, cpu_ms, server_of
 from segmented import protocol as op
 from segmented.keys import fair_keys
 from segmented.models import ORDER_ID_BYTES_MAX, Cart, Order, Shard
@@ -60,7 +60,7 @@ def measure_steps(context: BenchContext) -> list[Figure]:
         for number in range(rounds):
             context.progress("largest steps", number, rounds)
             for name, operation in _cases(LargestPools(context, store)):
-                counter = Counter(client)
+                counter = ScriptCounter(client)
                 first, before = cpu_ms(client), cpu_ms(client)
                 answer: Any = store.execute(operation)
                 used = cpu_ms(client) - before - (before - first)  # without the question itself

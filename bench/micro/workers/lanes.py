@@ -25,8 +25,18 @@ from bench.arms import SEGMENT_COUNTS, Arm, arm_figures, cost_figures
 from bench.conditions import server_conditions
 from bench.cpu import OtherLoad
 from bench.figures import Figure, FigureResults, of_rounds
-from bench.micro.workers.bursts import Burst, empty_burst, load, work_off
-from bench.micro.workers.context import CONNECTIONS, LOADING, PROCESSES, Sizes, faults, started_context
+from bench.micro.workers.context import (
+    CONNECTIONS,
+    LOADING,
+    PROCESSES,
+    Burst,
+    Sizes,
+    empty_burst,
+    faults,
+    load,
+    started_context,
+    work_off,
+)
 from bench.proxy.running import delayed
 from bench.sizing import shuffled_rounds
 from segmented import Outbox, Pool, protocol as op

@@ -14,8 +14,24 @@ import numpy as np
 from bench.conditions import server_conditions
 from bench.engine.percentiles import at_ms, histogram_of
 from bench.figures import Figure, FigureResults, of_rounds
-from bench.micro.workers.bursts import EMPTY_TASK, ENVELOPE, KINDS, PLAIN_TASK, Burst, Kind, measure_bursts
-from bench.micro.workers.context import APP, DECIDING, LOADING, POOL, PROCESSES, QUEUE, Sizes, faults, started_context
+from bench.micro.workers.context import (
+    APP,
+    DECIDING,
+    EMPTY_TASK,
+    ENVELOPE,
+    KINDS,
+    LOADING,
+    PLAIN_TASK,
+    POOL,
+    PROCESSES,
+    QUEUE,
+    Burst,
+    Kind,
+    Sizes,
+    faults,
+    measure_bursts,
+    started_context,
+)
 from segmented.errors import SegmentedError
 from segmented.models import Order
 from segmented.testing.worker_process import Launch, WorkerProcess

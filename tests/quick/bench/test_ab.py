@@ -12,7 +12,7 @@ from rich.console import Console
 from bench.ab.measure import AbResults, CellRecord, Round, compare
 from bench.analysis.intervals import Estimate, mean_of, median_of, rate_of
 from bench.figures import Figure, FigureResults
-from bench.micro.locks.uncontended import interval
+from bench.micro.locks.measure import interval
 from segmented.cli.main import run
 from tests.support.bench.records import CELL
 

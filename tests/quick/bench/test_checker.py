@@ -16,8 +16,7 @@ from bench.engine.meters import saturated
 from bench.engine.record import Cpu
 from bench.engine.sale import Recorder, Refusal, whole_sale
 from bench.figures import Figure, FigureResults
-from bench.micro.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
-from bench.micro.workers.context import environment
+from bench.micro.workers.context import EMPTY_TASK, KINDS, Burst, Kind, environment
 from bench.micro.workers.measure import broken_figure, burst_figures
 from bench.strategies import STRATEGIES
 from bench.strategies.base import GaveUp, Refused, Sold, Strategy, Verdict

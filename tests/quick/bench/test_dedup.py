@@ -1,9 +1,8 @@
 """The parts of the deduplication benchmark that need no server."""
 
 from bench.figures import Figure
-from bench.micro.dedup.context import at_database
-from bench.micro.dedup.measure import figures_of
-from bench.micro.dedup.worker_driver import Burst
+from bench.micro.dedup.measure import Burst, figures_of
+from bench.micro.dedup.tasks import at_database
 
 
 def burst(worked: float, *, trips: float = 0.0, published: float = 100.0, published_trips: float = 0.0) -> Burst:

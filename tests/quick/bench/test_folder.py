@@ -26,8 +26,7 @@ from bench.engine.sale import Recorder
 from bench.engine.servers import SessionServers
 from bench.engine.summary import Columns, fairness_of
 from bench.histories import calls_of
-from bench.micro.counts.command import count
-from bench.micro.counts.tally import REWRITE, Tally, differences, read_baseline, write_baseline
+from bench.micro.counts import REWRITE, Tally, count, differences, read_baseline, write_baseline
 from bench.report import drawing
 from bench.report.drawing import redraw
 from bench.report.facts import Facts
@@ -349,7 +348,7 @@ def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path) -> None:
 def test_the_command_names_what_went_up_and_writes_a_baseline_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.micro.counts.command.measure", lambda: {"reserve": replace(TALLY, server_us=5_000)})
+    monkeypatch.setattr("bench.micro.counts.measure", lambda: {"reserve": replace(TALLY, server_us=5_000)})
     file, said = tmp_path / "baseline.json", StringIO()
     console = Console(file=said)
     assert count(console, writes=True, file=file) == 0

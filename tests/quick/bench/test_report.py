@@ -17,8 +17,7 @@ from bench.engine.cell import Cell
 from bench.engine.record import Cpu, Run, as_line
 from bench.figures import Figure, FigureResults
 from bench.fixed_report import check_folder, write_report
-from bench.micro.shards.cells import LANE, LONE, costs_of, order_id, predicted
-from bench.micro.shards.measure import measure_masters, sale_figures
+from bench.micro.shards.measure import LANE, LONE, costs_of, measure_masters, order_id, predicted, sale_figures
 from bench.micro.shards.page import chart, read_figures, tables, with_table
 from bench.micro.shards.sale import Part, Sale
 from bench.report.answer import NO_PAIR, Answer, answer

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from bench.micro.stock.shards import count_transfers
+from bench.micro.stock.measure import count_transfers
 from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import PoolMissing

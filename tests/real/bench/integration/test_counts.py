@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bench.micro.counts.command import measure
-from bench.micro.counts.tally import BASELINE, differences, read_baseline
+from bench.micro.counts import BASELINE, differences, measure, read_baseline
 from tests.support.rings import require_module
 
 

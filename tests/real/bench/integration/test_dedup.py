@@ -10,9 +10,8 @@ import redis
 from rich.console import Console
 
 from bench.display import display_on
-from bench.micro.dedup.context import RECORDS, Sizes, at_database
-from bench.micro.dedup.measure import KINDS, measure_dedup
-from bench.micro.dedup.worker_driver import running_worker
+from bench.micro.dedup.measure import KINDS, Sizes, measure_dedup, running_worker
+from bench.micro.dedup.tasks import RECORDS, at_database
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.micro.locks import contended, measure
-from bench.micro.locks.contended import measure_contended
+from bench.micro.locks import measure
 from bench.micro.locks.cycles import OURS, PEERS, RAW, REDIS_PY
-from bench.micro.locks.measure import measure_renewal
+from bench.micro.locks.measure import measure_contended, measure_renewal, measure_uncontended
 from bench.micro.locks.turns import Task, measure as measure_turns
-from bench.micro.locks.uncontended import measure_uncontended
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
@@ -41,8 +39,8 @@ def test_every_subject_of_this_environment_is_timed_and_a_cycle_is_two_round_tri
 def test_10_parked_waiters_cost_2_commands_a_second_in_all_and_2_each_when_served(
     private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contended, "PARKED_SECONDS", 6.0)
-    monkeypatch.setattr(contended, "ROUNDS", 3)
+    monkeypatch.setattr(measure, "PARKED_SECONDS", 6.0)
+    monkeypatch.setattr(measure, "WAITER_ROUNDS", 3)
     parked, delay, floor, commands = measure_contended(private_valkey.url, nobody_told)
     assert 0 < parked.value <= 0.2
     assert min(floor.value, delay.value) > 0

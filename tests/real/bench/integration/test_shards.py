@@ -10,7 +10,7 @@ from rich.console import Console
 from bench.clusters import running_masters
 from bench.display import display_on
 from bench.micro.shards import measure
-from bench.micro.shards.cells import Cell
+from bench.micro.shards.measure import Cell
 from bench.micro.shards.sale import sell
 from tests.support.rings import require_module
 

@@ -11,10 +11,9 @@ from rich.console import Console
 
 from bench.display import display_on
 from bench.micro.stock import measure
-from bench.micro.stock.bare import OWN, PROGRAMS, measure_bare
-from bench.micro.stock.carts import measure_carts
 from bench.micro.stock.context import BenchContext, Sizes, pinned
-from bench.micro.stock.rates import measure_rates
+from bench.micro.stock.measure import measure_carts
+from bench.micro.stock.rates import OWN, PROGRAMS, measure_bare, measure_rates
 from bench.micro.stock.steps import measure_steps
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from bench.arms import Arm
 from bench.display import display_on
-from bench.micro.workers.bursts import EMPTY_TASK, KINDS
-from bench.micro.workers.context import Sizes, faults
+from bench.micro.workers.context import EMPTY_TASK, KINDS, Sizes, faults
 from bench.micro.workers.lanes import SINGLES, LaneSizes, measure_lanes
 from bench.micro.workers.measure import measure_workers
 from segmented import Outbox, Pool, RedisStore
