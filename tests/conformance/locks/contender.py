@@ -154,10 +154,6 @@ class Contender(ABC):
         """Watch for the loss of the lease; the returned function returns whether the holder was notified."""
         raise NotImplementedError
 
-    def key_life_max_ms(self, ttl_ms: int) -> int:
-        """Return the maximum life of the key of a lease of `ttl_ms` on the server."""
-        return ttl_ms
-
     def decorate(self, client: Client, name: str, function: Callable[[], Maybe]) -> Callable[[], Maybe]:
         """Decorate `function` to run under the lock `name`, or not at all if the lock is not free at once."""
         raise NotImplementedError

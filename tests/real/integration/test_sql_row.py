@@ -8,7 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from segmented.errors import AcquireTimeout, TransactionConflict
 from segmented.locks.sql_row import HeldRow
-from tests.support.servers.sql_locking import SqlSide, SyncSession, sent_by
+from tests.support.servers.sql_locking import Session, SqlSide, sent_by
 
 MICROSECOND_OF_2026 = 1_767_225_600_000_000
 SOON = 60.0
@@ -49,7 +49,7 @@ def test_a_free_name_costs_two_statements_on_postgresql_and_three_on_mariadb(pla
     session = plain_sql_side.open()
     session.acquire("ticket")
     session.commit()
-    assert isinstance(session, SyncSession)
+    assert isinstance(session, Session)
     sent = sent_by(session.connection)
     session.acquire("ticket")
     assert len(sent) == (3 if plain_sql_side.flavour.is_mariadb else 2)

@@ -5,7 +5,8 @@ from sqlalchemy import text
 
 from segmented.errors import StoreRefused, TransactionConflict
 from segmented.locks.sql_row import AsyncSqlRowLock, SqlRowLock
-from tests.support.servers.sql_locking import SqlSide, SyncSession, eventually, make_engine
+from tests.support.servers.nodes import eventually
+from tests.support.servers.sql_locking import Session, SqlSide, make_engine
 
 # --- the rows are found by the primary key ---
 
@@ -20,14 +21,14 @@ def test_a_snapshot_older_than_the_last_holder_is_a_conflict_on_postgresql(postg
     side = postgres_sql_side
     side.create(names=["ticket"])
     with side.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-        ours, theirs = SyncSession(connection), side.open()
+        ours, theirs = Session(connection), side.open()
         ours.run("SELECT count(*) FROM segmented_locks")
         theirs.acquire("ticket")
         theirs.commit()
         with pytest.raises(TransactionConflict, match="could not serialize access due to concurrent update"):
             ours.acquire("ticket")
         assert not connection.in_transaction()
-        assert SyncSession(connection).acquire("ticket").name == "ticket"
+        assert Session(connection).acquire("ticket").name == "ticket"
 
 
 def test_a_snapshot_older_than_the_last_holder_conflicts_on_mariadb_if_told_to(mariadb_sql_side: SqlSide) -> None:

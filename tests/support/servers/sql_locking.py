@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 import sqlalchemy
 from sqlalchemy import Connection, event, text
@@ -19,13 +18,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from segmented.locks.sql_edge import TABLE_NAME
 from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock
 from segmented.locks.sql_table import async_create_lock_table, create_lock_table
+from tests.support.servers.nodes import eventually
 
 OutcomeT = TypeVar("OutcomeT")
 Given = dict[str, Any] | None
 
 CALL_SECONDS: Final = 100.0
-EVENTUALLY_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 0.01
 THREADS_MAX: Final = 32
 
 
@@ -49,96 +47,48 @@ class SqlFlavour:
 class Session:
     """A connection of its own with a transaction, in either colour; `commit` and `rollback` begin the next one."""
 
+    def __init__(self, connection: Connection | AsyncConnection, side: SqlSide | None = None) -> None:
+        """Use a connection; the calls of one for asyncio are awaited in the loop of its side."""
+        self.connection: Any = connection
+        self._side = side
+        self._lock = cast(
+            "type[SqlRowLock]", AsyncSqlRowLock if isinstance(connection, AsyncConnection) else SqlRowLock
+        )
+        self._wait(self.connection.begin())
+
     def acquire(self, name: str, *, timeout: float | None = 20.0) -> HeldRow:
-        raise NotImplementedError
+        return self._wait(self._lock(self.connection, name).acquire(timeout=timeout))
 
     def try_acquire(self, name: str) -> HeldRow | None:
-        raise NotImplementedError
+        return self._wait(self._lock(self.connection, name).try_acquire())
 
     def try_acquire_any(self, names: Sequence[str]) -> HeldRow | None:
-        raise NotImplementedError
+        return self._wait(self._lock.try_acquire_any(self.connection, names))
 
     def run(self, words: str, given: Given = None) -> list[Any]:
         """Send one statement; return its rows, if it has any."""
-        raise NotImplementedError
+        if isinstance(self.connection, AsyncConnection):
+            return self._wait(self.connection.run_sync(rows, words, given))
+        return rows(self.connection, words, given)
 
     def value(self, words: str) -> Any:  # noqa: ANN401  # whatever the statement selects
         return self.run(words)[0][0]
 
     def commit(self) -> None:
-        raise NotImplementedError
+        self._wait(self.connection.commit())
+        self._wait(self.connection.begin())
 
     def rollback(self) -> None:
-        raise NotImplementedError
+        self._wait(self.connection.rollback())
+        self._wait(self.connection.begin())
 
     def close(self) -> None:
-        raise NotImplementedError
+        self._wait(self.connection.close())
 
-
-class SyncSession(Session):
-    """For threads."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.connection.begin()
-
-    def acquire(self, name: str, *, timeout: float | None = 20.0) -> HeldRow:
-        return SqlRowLock(self.connection, name).acquire(timeout=timeout)
-
-    def try_acquire(self, name: str) -> HeldRow | None:
-        return SqlRowLock(self.connection, name).try_acquire()
-
-    def try_acquire_any(self, names: Sequence[str]) -> HeldRow | None:
-        return SqlRowLock.try_acquire_any(self.connection, names)
-
-    def run(self, words: str, given: Given = None) -> list[Any]:
-        return rows(self.connection, words, given)
-
-    def commit(self) -> None:
-        self.connection.commit()
-        self.connection.begin()
-
-    def rollback(self) -> None:
-        self.connection.rollback()
-        self.connection.begin()
-
-    def close(self) -> None:
-        self.connection.close()
-
-
-class AsyncSession(Session):
-    """For asyncio; every call is awaited in the side's loop."""
-
-    def __init__(self, connection: AsyncConnection, side: SqlSide) -> None:
-        self.connection = connection
-        self._side = side
-        side.wait(self._begun())
-
-    async def _begun(self) -> None:
-        await self.connection.begin()
-
-    def acquire(self, name: str, *, timeout: float | None = 20.0) -> HeldRow:
-        return self._side.wait(AsyncSqlRowLock(self.connection, name).acquire(timeout=timeout))
-
-    def try_acquire(self, name: str) -> HeldRow | None:
-        return self._side.wait(AsyncSqlRowLock(self.connection, name).try_acquire())
-
-    def try_acquire_any(self, names: Sequence[str]) -> HeldRow | None:
-        return self._side.wait(AsyncSqlRowLock.try_acquire_any(self.connection, names))
-
-    def run(self, words: str, given: Given = None) -> list[Any]:
-        return self._side.wait(self.connection.run_sync(rows, words, given))
-
-    def commit(self) -> None:
-        self._side.wait(self.connection.commit())
-        self._side.wait(self._begun())
-
-    def rollback(self) -> None:
-        self._side.wait(self.connection.rollback())
-        self._side.wait(self._begun())
-
-    def close(self) -> None:
-        self._side.wait(self.connection.close())
+    def _wait(self, answer: OutcomeT | Awaitable[OutcomeT]) -> OutcomeT:
+        if self._side is None:
+            return cast("OutcomeT", answer)
+        return self._side.wait(cast("Awaitable[OutcomeT]", answer))
 
 
 class SqlSide:
@@ -171,22 +121,23 @@ class SqlSide:
     def open(self) -> Session:
         """Begin a transaction on a connection of its own."""
         if self.flavour.colour == "sync":
-            session: Session = SyncSession(self.engine.connect())
+            session = Session(self.engine.connect())
         else:
-            session = AsyncSession(self.wait(self._connected()), self)
+            session = Session(self.wait(self.async_engine.connect()), self)
         self._sessions.append(session)
         return session
-
-    async def _connected(self) -> AsyncConnection:
-        return await self.async_engine.connect()
 
     def start(self, function: Callable[[], OutcomeT]) -> Future[OutcomeT]:
         """Begin a call that may take a while."""
         return self._threads.submit(function)
 
-    def wait(self, coroutine: Coroutine[Any, Any, OutcomeT]) -> OutcomeT:
-        """Run it in the loop; block this thread until it has ended."""
-        return self.begin(coroutine).result(CALL_SECONDS)
+    def wait(self, answer: Awaitable[OutcomeT]) -> OutcomeT:
+        """Await it in the loop; block this thread until it has ended."""
+
+        async def awaited() -> OutcomeT:
+            return await answer
+
+        return self.begin(awaited()).result(CALL_SECONDS)
 
     def begin(self, coroutine: Coroutine[Any, Any, OutcomeT]) -> Future[OutcomeT]:
         """Run it in the loop."""
@@ -261,13 +212,3 @@ def sent_by(connection: Connection) -> list[str]:
         sent.append(words)
 
     return sent
-
-
-def eventually(is_so: Callable[[], bool], what: str) -> None:
-    """Wait until something is so; raises TimeoutError with `what`."""
-    end = time.monotonic() + EVENTUALLY_SECONDS
-    while not is_so():
-        if time.monotonic() > end:
-            message = f"not within {EVENTUALLY_SECONDS:g} s: {what}"
-            raise TimeoutError(message)
-        time.sleep(LOOK_SECONDS)

@@ -63,7 +63,7 @@ def _fault_of_half_a_second(lab: Lab) -> str:
         return "does not obtain a free lock"
     lives = _lives(lab)
     holder.error_of_release(hold)  # on a machine that stands still it has ended by now
-    wrong = [life for life in lives if not 0 < life <= lab.contender.key_life_max_ms(500)]
+    wrong = [life for life in lives if not 0 < life <= 500]
     return f"makes a lock that lives {wrong[0]} ms" if wrong else ""
 
 
@@ -101,9 +101,8 @@ def b6_a_renewal_after_the_end(lab: Lab) -> None:
     taken = successor.take(lab.rival(ttl=10))
     must(holder.error_of_renewal(hold, 60) is not None, "a renewal reported success while a successor holds")
     must(not lab.is_open(), "the renewal ended the successor's lease")
-    limit = lab.contender.key_life_max_ms(10_000)
     # A quorum takes back what a slow server granted too late, but not at once.
-    lab.wait_until(lambda: max(_lives(lab), default=0) <= limit, "the renewal prolonged the successor's lease")
+    lab.wait_until(lambda: max(_lives(lab), default=0) <= 10_000, "the renewal prolonged the successor's lease")
     _released(successor, taken)
 
 
@@ -132,7 +131,7 @@ def _lives(lab: Lab) -> list[int]:
 def _still_alone(lab: Lab, other: Caller, when: str) -> None:
     second = other.try_acquire(lab.rival(ttl=5))
     must(second is None, f"the lock is given twice when it is {when}")
-    limit = lab.contender.key_life_max_ms(1_000 * LESS_THAN_FAR_OFF)
+    limit = 1_000 * LESS_THAN_FAR_OFF
     must(all(0 < life <= limit for life in _lives(lab)), f"the lease is longer when it is {when}")
 
 

@@ -91,8 +91,6 @@ class Handles:
     """Whether its store can report that a waiter has come to rest."""
     key_lapses: bool = True
     """Whether the server ends its key by itself."""
-    key_life_ms: int = 0
-    """How much longer than the lease its key may live."""
     holes: dict[str, str] = field(default_factory=dict)
     """Rows that it fails, with the reason; the suite checks that it does."""
 
