@@ -19,8 +19,8 @@ from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.models import Decided, Order, Reserved, Settled, SoldOut
 from segmented.orders.answers import Confirmed
+from segmented.orders.deciding import Claim
 from segmented.orders.sale import take_order
-from segmented.orders.standing import Claim
 from segmented.plans import run_sync
 from segmented.stock import Grant
 from segmented.stock.plans import settle_many_plan

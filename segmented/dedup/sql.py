@@ -44,8 +44,8 @@ from segmented.locks.sql_edge import (
     translated,
 )
 from segmented.models.dedup import OutcomeKept, OutcomeKind
-from segmented.orders.callers import begun, connected
 from segmented.orders.tables import database_now
+from segmented.orders.within import begun, connected
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -12,7 +12,7 @@ from segmented.dedup.sql_tables import forgotten, once
 from segmented.django.conf import gate_alias
 from segmented.errors import InvalidInput
 from segmented.orders.migrating import revisions_as_sql
-from segmented.orders.versions import VERSION_TABLE
+from segmented.orders.tables import VERSION_TABLE
 
 CURE = "bring them to this release with 'segmented orders migrate --database URL', and migrate again"
 

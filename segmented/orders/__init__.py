@@ -13,9 +13,9 @@ if TYPE_CHECKING:
         Difference as Difference,
         audit_both as audit_both,
     )
+    from segmented.orders.deciding import Claim as Claim
     from segmented.orders.engine import connect as connect
-    from segmented.orders.envelope_report import EnvelopeReport as EnvelopeReport
-    from segmented.orders.envelopes import take_envelope as take_envelope
+    from segmented.orders.envelopes import EnvelopeReport as EnvelopeReport, take_envelope as take_envelope
     from segmented.orders.erasing import EraseReport as EraseReport, erase_customer as erase_customer
     from segmented.orders.forgetting import ForgetReport as ForgetReport, forget as forget
     from segmented.orders.gate import Gate as Gate
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from segmented.orders.rebuilding import rebuild as rebuild
     from segmented.orders.relaying import RelayReport as RelayReport, ShardRelay as ShardRelay, relay as relay
     from segmented.orders.sale import tell_pool as tell_pool
-    from segmented.orders.standing import Claim as Claim
     from segmented.orders.verifying import verify as verify
     from segmented.orders.work_terms import Decline as Decline, TryLater as TryLater, WorkTerms as WorkTerms
 
@@ -34,8 +33,7 @@ LATE: Final = from_modules(
         "segmented.orders.async_gate": "AsyncGate",
         "segmented.orders.auditing": "BothReport Difference audit_both",
         "segmented.orders.engine": "connect",
-        "segmented.orders.envelope_report": "EnvelopeReport",
-        "segmented.orders.envelopes": "take_envelope",
+        "segmented.orders.envelopes": "EnvelopeReport take_envelope",
         "segmented.orders.erasing": "EraseReport erase_customer",
         "segmented.orders.forgetting": "ForgetReport forget",
         "segmented.orders.gate": "Gate",
@@ -45,7 +43,7 @@ LATE: Final = from_modules(
         "segmented.orders.rebuilding": "rebuild",
         "segmented.orders.relaying": "RelayReport ShardRelay relay",
         "segmented.orders.sale": "tell_pool",
-        "segmented.orders.standing": "Claim",
+        "segmented.orders.deciding": "Claim",
         "segmented.orders.verifying": "verify",
         "segmented.orders.work_terms": "Decline TryLater WorkTerms",
     }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
 from segmented.models.orders import decided_as
-from segmented.orders import callers, sale, taking, within
+from segmented.orders import sale, taking, within
 from segmented.orders.decided import decided_before
 from segmented.orders.gate import Gate
 from segmented.orders.verifying import compare_once, is_compared, verify
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch
     from segmented.models import Decided, Order, Refusal, Settled, Shard
     from segmented.orders.answers import ConfirmAnswer
-    from segmented.orders.callers import Transaction
+    from segmented.orders.within import Transaction
     from segmented.stock import AsyncGrant, AsyncPool, Pool
 
 AnswerT = TypeVar("AnswerT")
@@ -164,7 +164,7 @@ class AsyncGate:
         """Store a reserved order within the caller's transaction. Raises as `within.decide` does."""
         run_sync: Any = getattr(transaction, "run_sync", None)
         if run_sync is None:
-            borrowed = callers.begun_beside(transaction, asyncio.get_running_loop())
+            borrowed = within.begun_beside(transaction, asyncio.get_running_loop())
 
             def run_sync(work: Callable[..., AnswerT], *args: Any, **named: Any) -> Awaitable[AnswerT]:  # noqa: ANN401  # of any work
                 return self._run(work, borrowed, *args, **named)
@@ -232,7 +232,7 @@ class AsyncGate:
 def _decided_within(
     transaction: Transaction, gate: Gate, sku: str, asked: within.Wanted, *, is_stored: bool
 ) -> within.Outcome | ConfirmAnswer | OrderMismatch:
-    return within.decide(callers.begun(transaction), gate, sku, asked, is_stored=is_stored)
+    return within.decide(within.begun(transaction), gate, sku, asked, is_stored=is_stored)
 
 
 def _asked_first(pool: Pool, gate: Gate, order: Order, asked: int | None) -> tuple[int, Settled | None]:

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from segmented.errors import OrderMismatch
     from segmented.models import Cart
     from segmented.orders.answers import ConfirmAnswer
-    from segmented.orders.rows import Run
-    from segmented.orders.standing import Claim
-    from segmented.orders.statements import Statements
+    from segmented.orders.deciding import Claim
+    from segmented.orders.statements import Run, Statements
 
     Answers = tuple[ConfirmAnswer | OrderMismatch, ...]
 

@@ -22,8 +22,8 @@ from segmented.errors import (
 )
 from segmented.models import Order
 from segmented.orders.answers import Confirmed, EpochChanged, Voided
+from segmented.orders.deciding import claim_of_record
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
-from segmented.orders.standing import claim_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from segmented.models import Cart, CartFate, Settled
     from segmented.orders.answers import ConfirmAnswer
     from segmented.orders.database import OrderDatabase
-    from segmented.orders.standing import Claim
+    from segmented.orders.deciding import Claim
     from segmented.stock import Pool
 
 

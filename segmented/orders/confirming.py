@@ -10,7 +10,7 @@ Locks are taken in the same order everywhere, segment rows ascending and then th
 Every step can be repeated: an existing order is found by its key, and its units are not taken again.
 
 An envelope takes one transaction, however many orders it has and whatever their outcomes. On PostgreSQL one statement
-stores the usual envelope, or changes nothing: `plain_envelope` says which one that is. Otherwise:
+stores the usual envelope, or changes nothing: `postgresql.py` says which one that is. Otherwise:
 
 1. The rows of the segments that the orders name are locked, ascending, and existing orders are read.
 2. Each order's answer is decided from that; no other process can change these rows meanwhile.
@@ -34,10 +34,9 @@ from segmented.models import Order
 from segmented.models.ids import counted
 from segmented.models.submitted import one_line
 from segmented.orders.answers import Confirmed, Voided
-from segmented.orders.deciding import decide, plan_moves
+from segmented.orders.deciding import classify, decide, plan_moves
 from segmented.orders.edge import is_conflict
 from segmented.orders.reading import lock_segments, read_standing
-from segmented.orders.standing import classify
 from segmented.orders.statements import MOVE_QUOTA, given_values, order_values
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
 
     from segmented.errors import OrderMismatch
     from segmented.orders.answers import ConfirmAnswer, SegmentRow
-    from segmented.orders.deciding import Decision
-    from segmented.orders.standing import Claim
+    from segmented.orders.deciding import Claim, Decision
     from segmented.orders.statements import Statements
 
 StoreWith: TypeAlias = Callable[[Connection, list[Order]], object]

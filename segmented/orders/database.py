@@ -28,18 +28,27 @@ from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
 from segmented.orders.cart_rows import CartRows
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany, StoreWith
+from segmented.orders.deciding import Claim, fate
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, STATEMENTS, connect, shown
 from segmented.orders.ledger import LedgerRows
 from segmented.orders.outcome_rows import OutcomeRows
 from segmented.orders.prune_rows import PruneRows
 from segmented.orders.return_rows import ReturnRows
-from segmented.orders.standing import Claim, fate
 from segmented.orders.statements import order_values
-from segmented.orders.stocking import Stocking
-from segmented.orders.tables import CONFIRMED, SKU_LENGTH_MAX, VOID, orders as orders_table, random_id, sales, segments
-from segmented.orders.transfers import TransferRows
-from segmented.orders.versions import create_missing, known_revision, missing_tables
+from segmented.orders.stocking import Stocking, TransferRows
+from segmented.orders.tables import (
+    CONFIRMED,
+    SKU_LENGTH_MAX,
+    VOID,
+    create_missing,
+    known_revision,
+    missing_tables,
+    orders as orders_table,
+    random_id,
+    sales,
+    segments,
+)
 from segmented.plans.store_kinds import NotPickled
 
 if TYPE_CHECKING:
@@ -79,7 +88,7 @@ class OrderDatabase(NotPickled):
         self.confirming = Confirming(self._statements)
         """Confirms one order on a connection: the gate's own, or the caller's."""
         self._confirming_many = ConfirmingMany(self._statements)
-        self.stocking = Stocking(self._statements, self._run)
+        self.stocking = Stocking(self._statements.begin, self._run)
         """Changes the rows when the pool is restocked, emptied or resized."""
         self.ledger = LedgerRows(engine.dialect.name, self._statements.begin, self._run)
         """The rows of relayed ledgers."""

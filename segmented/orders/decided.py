@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from segmented import protocol as op
 from segmented.models import Settled
 from segmented.orders.answers import stored_as
+from segmented.orders.deciding import check_same
 from segmented.orders.forgetting import may_have_forgotten
-from segmented.orders.standing import check_same
 from segmented.orders.tables import CONFIRMED, VOID
 from segmented.orders.verifying import when_verified
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -26,8 +26,13 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Mapping
 
+    import psycopg
+    from psycopg.abc import PQGen
+
     from segmented.clock import Duration
     from segmented.orders.statements import Statements
+
+ReplyT = TypeVar("ReplyT")
 
 DRIVERS: Final = {
     "postgresql": postgresql.DRIVER,
@@ -218,8 +223,7 @@ def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
     """Set every connection's deadlines in its start-up message, which costs no round trip, and check each server."""
     import psycopg  # noqa: PLC0415  # it is optional
 
-    from segmented.orders.deadline import DeadlineConnection  # noqa: PLC0415  # it is optional
-
+    connection_class = _deadline_connection(deadlines.reply)
     settings = {
         "statement_timeout": f"{deadlines.statement * 1_000:.0f}",
         "lock_timeout": f"{deadlines.lock * 1_000:.0f}",
@@ -237,21 +241,21 @@ def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
     }
 
     @event.listens_for(engine, "do_connect")
-    def _connect(_dialect: object, _record: object, _arguments: object, named: dict[str, Any]) -> DeadlineConnection:
+    def _connect(
+        _dialect: object, _record: object, _arguments: object, named: dict[str, Any]
+    ) -> psycopg.Connection[Any]:
         theirs = named.pop("options", "")
         try:
-            connection = DeadlineConnection.connect(**(defaults | named), options=f"{options} {theirs}")
+            return connection_class.connect(**(defaults | named), options=f"{options} {theirs}")
         except psycopg.OperationalError as error:
             if "options" not in str(error):
                 raise
-            connection = DeadlineConnection.connect(**(defaults | named))  # of a pooler: `_guard` looks at the settings
-        connection.reply_timeout = deadlines.reply
-        return connection
+            return connection_class.connect(**(defaults | named))  # of a pooler: `_guard` looks at the settings
 
     event.listen(engine, "do_execute", postgresql.raise_failed)
 
     @event.listens_for(engine, "connect")
-    def _guard(connection: DeadlineConnection, _record: object) -> None:
+    def _guard(connection: psycopg.Connection[Any], _record: object) -> None:
         row = connection.execute(
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'), "
             "current_setting('transaction_read_only'), pg_backend_pid(), current_user, "
@@ -271,6 +275,28 @@ def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
         if read_only != "off":
             message = f"the order database {where} is read-only, as a standby is, and takes no orders; name the primary"
             raise InvalidInput(message)
+
+
+def _deadline_connection(reply_timeout: float) -> type[psycopg.Connection[Any]]:
+    """Return a connection class with a client-side deadline: a frozen server's own time-outs do not work."""
+    import psycopg  # noqa: PLC0415  # it is optional
+    from psycopg.pq import TransactionStatus  # noqa: PLC0415  # it is optional
+
+    class DeadlineConnection(psycopg.Connection[Any]):
+        """Gives up waiting for a reply after that many seconds, and closes itself as the reply may still come."""
+
+        def wait(self, gen: PQGen[ReplyT], interval: float = 0.1, timeout: float | None = None) -> ReplyT:
+            """Wait for the server. Raises psycopg.OperationalError."""
+            try:
+                return super().wait(gen, interval, reply_timeout if timeout is None else timeout)
+            except psycopg.OperationalError as error:
+                if self.closed or self.pgconn.transaction_status != TransactionStatus.ACTIVE:
+                    raise
+                self.close()
+                message = f"no reply within {reply_timeout:g} s"
+                raise psycopg.OperationalError(message) from error
+
+    return DeadlineConnection
 
 
 def _check_pooled(where: str, role: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -45,10 +46,9 @@ from segmented.models import Busy, Settled
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from segmented.orders import answers
 from segmented.orders.decided import end_unknown
-from segmented.orders.envelope_report import EnvelopeReport
+from segmented.orders.deciding import claim_of
 from segmented.orders.forgetting import may_have_forgotten
 from segmented.orders.sale import REBUILDS_MAX, lower_changed, settle_due, tell_pool
-from segmented.orders.standing import claim_of
 from segmented.orders.verifying import freeze_if_behind, when_verified
 from segmented.orders.work_terms import (
     DEFAULT_TERMS,
@@ -72,6 +72,40 @@ if TYPE_CHECKING:
     from segmented.orders.database import OrderDatabase
     from segmented.plans.drivers import Store
     from segmented.stock import Pool
+
+
+@dataclass(slots=True)
+class EnvelopeReport:
+    """The outcomes of the orders of one envelope."""
+
+    settled: list[Settled] = field(default_factory=list)
+    """Decided, now or before."""
+    in_hand: list[str] = field(default_factory=list)
+    """Orders that another worker is processing."""
+    put_off: dict[str, str] = field(default_factory=dict)
+    """Order id -> why it is tried again later."""
+    declined: dict[str, str] = field(default_factory=dict)
+    """Order id -> why its step declined it. It is settled, too: cancelled."""
+    dead: list[str] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
+    """Begun before and not finished: published again in smaller envelopes."""
+    unknown: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of orders of each kind, without empty kinds."""
+        return {name: len(found) for name in KINDS if (found := getattr(self, name))}
+
+    def summary(self) -> str:
+        """Return the counts as text, such as "98 settled, 2 put_off": a task's result, which Celery writes in its log.
+
+        Celery takes five times as long to write an object.
+        """
+        return ", ".join([f"{len(found)} {name}" for name in KINDS if (found := getattr(self, name))])
+
+
+KINDS: Final = tuple(one.name for one in fields(EnvelopeReport))
+"""Names of the kinds, in the order of the fields."""
+
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 from segmented.errors import ChangeDiverged, DatabaseUnavailable, SegmentedError, StoreUnavailable
 from segmented.models import Settled
 from segmented.models.orders import decided_as
-from segmented.orders import by_id, callers, carts, sale, taking, within
+from segmented.orders import by_id, carts, sale, taking, within
 from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
-from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+from segmented.orders.by_id import return_gated
 from segmented.orders.database import OrderDatabase
 from segmented.orders.decided import decided_before
-from segmented.orders.opening import open_rows
-from segmented.orders.returning import return_gated
+from segmented.orders.opening import open_rows, resize_gated, restock_gated, withdraw_gated
 from segmented.orders.verifying import when_verified
 from segmented.stock.sold import Sold
 
@@ -109,7 +108,7 @@ class Gate(OrderDatabase):
 
     def confirm_within(self, pool: Pool, order_id: str, transaction: object) -> Sold[Settled | None]:
         """Store a reserved order within the caller's transaction. Raises as `within.decide` does."""
-        found, is_stored = callers.begun(transaction), False
+        found, is_stored = within.begun(transaction), False
         for _ in range(sale.REBUILDS_MAX):
             asked = within.wanted(pool, self, order_id)
             answer = within.decide(found, self, pool.sku, asked, is_stored=is_stored)

@@ -15,8 +15,7 @@ from segmented.ledger_lines import entries_of, parts_text
 from segmented.models import EntryKind
 from segmented.orders.postgresql import given_rows
 from segmented.orders.reading import in_utc
-from segmented.orders.rows import Rows
-from segmented.orders.statements import given
+from segmented.orders.statements import Rows, given
 from segmented.orders.tables import ledger
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from segmented.models import LedgerEntry
     from segmented.models.pools import LedgerStep
-    from segmented.orders.rows import Run
+    from segmented.orders.statements import Run
 
 KINDS: Final = frozenset(get_args(EntryKind))
 ROWS_MAX: Final = 1_000

@@ -12,7 +12,7 @@ from alembic.config import Config
 
 from segmented.orders.edge import translated
 from segmented.orders.engine import STATEMENTS, shown
-from segmented.orders.versions import HEAD, create_missing, known_revision
+from segmented.orders.tables import HEAD, create_missing, known_revision
 from segmented.process import Guard
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from segmented.orders.tables import CONFIRMED, behind, ledger, orders, outcomes
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from segmented.orders.rows import Run
+    from segmented.orders.statements import Run
 
 ENDS: Final = ("confirmed", "cancelled", "expired", "refused", "returned")
 """Kinds of changes that end an order."""

@@ -14,7 +14,7 @@ from sqlalchemy import and_, delete, func, or_, select, text, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from segmented.orders.reading import in_utc
-from segmented.orders.rows import Rows
+from segmented.orders.statements import Rows
 from segmented.orders.tables import CONFIRMED, behind, ledger, orders
 
 if TYPE_CHECKING:

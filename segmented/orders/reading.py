@@ -11,8 +11,7 @@ from sqlalchemy.dialects import postgresql
 
 from segmented.models.shards import SHARD_MARK
 from segmented.orders.answers import OrderRow, SegmentRow, SegmentTotals
-from segmented.orders.deciding import StoredOrder
-from segmented.orders.standing import Standing
+from segmented.orders.deciding import Standing, StoredOrder
 from segmented.orders.statements import LOCK_SEGMENTS, SELECT_STANDING, SELECT_TOTALS, given
 from segmented.orders.tables import CONFIRMED, orders, segments
 

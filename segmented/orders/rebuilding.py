@@ -31,9 +31,8 @@ from segmented.ledger_lines import parse_record
 from segmented.models import SEGMENT_COUNT_MAX, Shard, Thawed
 from segmented.models.pools import latest_epoch
 from segmented.orders.answers import AlreadyConfirmed, Stored
-from segmented.orders.stocking import Change
+from segmented.orders.stocking import Change, other_shards
 from segmented.orders.tables import WITHDRAWN
-from segmented.orders.transfers import other_shards
 from segmented.orders.verifying import opened_totals, own_totals, verify
 from segmented.plans import run_sync
 from segmented.stock.audit import unreadable_totals

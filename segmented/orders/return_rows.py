@@ -29,8 +29,7 @@ from segmented.errors import ChangeMismatch
 from segmented.models import plain_text
 from segmented.orders.answers import Return
 from segmented.orders.postgresql import first_value, one_trip, text_of
-from segmented.orders.rows import Rows
-from segmented.orders.statements import STATE_CONFIRMED, STATE_VOID, changed_row, given
+from segmented.orders.statements import STATE_CONFIRMED, STATE_VOID, Rows, changed_row, given
 from segmented.orders.tables import BEGUN, CONFIRMED, DONE, changes, orders, returns, segments
 
 if TYPE_CHECKING:

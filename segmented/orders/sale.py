@@ -39,8 +39,8 @@ from segmented.models import (
 from segmented.models.orders import decided_as, fate_of
 from segmented.orders import answers
 from segmented.orders.decided import decided_before, ended_before
+from segmented.orders.deciding import Claim, in_part
 from segmented.orders.forgetting import may_have_forgotten
-from segmented.orders.standing import Claim, in_part
 from segmented.orders.tables import CONFIRMED
 from segmented.orders.verifying import compare_once, freeze_if_behind, when_verified
 from segmented.plans import run_sync

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.elements import ClauseElement
 
     from segmented.orders.answers import SegmentRow
-    from segmented.orders.deciding import StoredOrder
-    from segmented.orders.standing import Standing
+    from segmented.orders.deciding import Standing, StoredOrder
 
 DRIVER: Final = "sqlite+pysqlite"
 

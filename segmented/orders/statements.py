@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from sqlalchemy import BigInteger, bindparam, case, cast, func, insert, literal_column, select, true, update
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Insert, Row, Select, Update
 
     from segmented.orders.answers import Confirmed, SegmentRow
-    from segmented.orders.deciding import Decision, StoredOrder
-    from segmented.orders.standing import Claim, Standing
+    from segmented.orders.deciding import Claim, Decision, Standing, StoredOrder
 
 
 CLAIMED: Final[dict[str, Callable[[Claim], Any]]] = {
@@ -290,3 +289,32 @@ MOVE_QUOTA: Final = (
     .where(segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
     .values(quota=segments.c.quota + bindparam("change", type_=BigInteger))
 )
+
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Run(Protocol):
+    """Runs work that may run twice, on a connection of its own."""
+
+    def __call__(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
+        """Return the work's result."""
+
+
+class Rows:
+    """Rows of one kind. Created by a gate."""
+
+    def __init__(self, begin: str, run: Run) -> None:
+        """Create with the database's statement that opens a transaction."""
+        self._begin, self._run = begin, run
+
+    def _write(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
+        """Do work, which may run twice, in a transaction, and commit it."""
+
+        def whole(connection: Connection) -> AnswerT:
+            connection.exec_driver_sql(self._begin)
+            answer = work(connection)
+            connection.commit()
+            return answer
+
+        return self._run(whole)

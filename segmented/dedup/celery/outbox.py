@@ -37,8 +37,8 @@ from segmented.dedup.celery.message import text_of
 from segmented.errors import InvalidInput, StoreError
 from segmented.locks.durations import is_whole
 from segmented.locks.sql_edge import is_in_autocommit, translated
-from segmented.orders.callers import begun, connected
 from segmented.orders.tables import database_now
+from segmented.orders.within import begun, connected
 
 if TYPE_CHECKING:
     from celery import Celery

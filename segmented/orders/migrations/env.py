@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from segmented.orders.versions import VERSION_TABLE
+from segmented.orders.tables import VERSION_TABLE
 
 if context.is_offline_mode():
     context.configure(

@@ -11,7 +11,7 @@ from segmented.errors import AnotherDatabase, InvalidInput
 from segmented.keys import shard_keys
 from segmented.models import Thawed, Verified
 from segmented.orders import Gate, audit_both, rebuild, relay, reopen_gated, take_envelope, verify
-from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+from segmented.orders.opening import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.sale import take_order
 from segmented.protocol import FreezePool, ThawPool
 from segmented.servers import ValkeyServer

@@ -14,7 +14,7 @@ from segmented import Order, Pool, RedisStore, Reserved, Settled
 from segmented.errors import PoolFrozen
 from segmented.keys import shard_keys
 from segmented.orders import BothReport, Difference, Gate, audit_both, rebuild, reopen_gated
-from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+from segmented.orders.opening import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.servers import ValkeyServer
 from tests.support.command_line import ran

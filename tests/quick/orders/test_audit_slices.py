@@ -8,7 +8,7 @@ import pytest
 from segmented import Order, Pool, RedisStore, Reserved
 from segmented.keys import shard_keys
 from segmented.orders import Gate
-from segmented.orders.audit_slices import audit_slice
+from segmented.orders.auditing import audit_slice
 from segmented.stock import ShardedPool
 from tests.quick.orders.test_audit_both import execute, pool, sell
 

@@ -27,9 +27,9 @@ from segmented.orders.answers import (
     Superseded,
     Voided,
 )
-from segmented.orders.changing import restock_gated
 from segmented.orders.deciding import decide
 from segmented.orders.engine import STATEMENTS
+from segmented.orders.opening import restock_gated
 from segmented.orders.sale import finish_reserved, take_order
 from segmented.stock import ShardedPool
 from segmented.stock.outbox import Outbox

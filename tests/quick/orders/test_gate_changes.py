@@ -17,7 +17,7 @@ from segmented.errors import (
 from segmented.models import Closed, Resized, Restocked, TooFew
 from segmented.orders import Gate
 from segmented.orders.answers import SegmentTotals, TooFewUnsold
-from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+from segmented.orders.opening import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.sale import take_order
 from segmented.orders.stocking import Change
 from segmented.orders.tables import RESTOCKED, WITHDRAWN

@@ -22,7 +22,7 @@ from segmented.models.submitted import Deciding
 from segmented.orders import Claim, Gate, confirming, connect
 from segmented.orders.answers import EpochChanged, Missing, SegmentRow, SoldOut, Voided
 from segmented.orders.envelopes import take_envelope
-from segmented.orders.versions import HEAD
+from segmented.orders.tables import HEAD
 from segmented.servers import ValkeyServer
 from segmented.stock.outbox import Outbox
 from tests.support.command_line import ran

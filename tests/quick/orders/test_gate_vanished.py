@@ -12,9 +12,8 @@ from segmented.keys import shard_keys
 from segmented.models import AlreadyOpen, Opened, Restocked
 from segmented.models.submitted import Deciding
 from segmented.orders import Gate, connect
-from segmented.orders.changing import restock_gated, withdraw_gated
 from segmented.orders.envelopes import take_envelope
-from segmented.orders.opening import reopen_gated
+from segmented.orders.opening import reopen_gated, restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.servers import ValkeyServer
 from segmented.stock import Grant

@@ -21,7 +21,7 @@ from segmented.keys import shard_keys
 from segmented.models import AlreadyOpen, TooFew
 from segmented.models.submitted import BegunOrder, Deciding
 from segmented.orders import Gate, audit_both, rebuild, take_envelope
-from segmented.orders.changing import restock_gated, withdraw_gated
+from segmented.orders.opening import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, finish_reserved, take_order
 from segmented.orders.verifying import compare_once
 from segmented.plans.drivers import Store

@@ -12,7 +12,7 @@ from segmented.errors import InvalidInput, PoolFrozen, PoolNotGated
 from segmented.keys import shard_keys
 from segmented.orders import Gate, rebuild, take_envelope, verify
 from segmented.orders.answers import SegmentTotals
-from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+from segmented.orders.opening import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved
 from segmented.servers import ValkeyServer
 from segmented.stock.outbox import Outbox

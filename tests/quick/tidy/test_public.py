@@ -10,7 +10,7 @@ from importlib import import_module
 import segmented
 from segmented import errors
 from segmented.cli.main import MEASURING
-from segmented.orders.versions import HEAD
+from segmented.orders.tables import HEAD
 from tests.support.paths import ROOT
 from tests.support.reference import MODULES, public_names
 from tests.support.versions import PARTS

@@ -25,7 +25,7 @@ from segmented.orders.answers import (
     Voided,
 )
 from segmented.orders.auditing import is_sold_as, judged
-from segmented.orders.standing import Claim, Standing, classify
+from segmented.orders.deciding import Claim, Standing, classify
 from segmented.plans import run_sync
 from segmented.stock import AuditReport, LedgerFold
 from segmented.stock.audit import Drift, audit_plan

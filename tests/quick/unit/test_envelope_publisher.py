@@ -3,7 +3,7 @@
 import pytest
 
 from segmented.models import Settled
-from segmented.orders.envelope_report import EnvelopeReport
+from segmented.orders.envelopes import EnvelopeReport
 from segmented.stock import EnvelopePublisher
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from segmented import Order, Pool, RedisStore, Reserved, Settled, protocol as op
 from segmented.orders import Claim, Gate, audit_both
-from segmented.orders.changing import restock_gated, withdraw_gated
+from segmented.orders.opening import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.servers import ValkeyServer
 

@@ -13,7 +13,7 @@ from segmented import Pool, RedisStore
 from segmented.errors import InvalidInput, StoreRefused, TransactionConflict
 from segmented.orders import Gate, Migrated, connect, migrate
 from segmented.orders.answers import Confirmed
-from segmented.orders.versions import HEAD
+from segmented.orders.tables import HEAD
 from segmented.servers import ValkeyServer
 from tests.fixtures.mariadb import MariaDbServer
 from tests.support.pools.both_sides import judged, sql_rows

@@ -18,8 +18,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, text
 
 from segmented.errors import InvalidInput
-from segmented.orders import Gate, Migrated, connect, migrate, migrating, versions
-from segmented.orders.tables import metadata
+from segmented.orders import Gate, Migrated, connect, migrate, migrating
+from segmented.orders.tables import HEAD, VERSION_TABLE, metadata
 from tests.support.command_line import ran
 
 TABLES: Final = {
@@ -71,7 +71,7 @@ def layout(engine: Engine) -> dict[str, Any]:
             sorted((one["name"], one["sqltext"]) for one in found.get_check_constraints(name)),
             found.get_indexes(name),
         )
-        for name in [*TABLES, versions.VERSION_TABLE]
+        for name in [*TABLES, VERSION_TABLE]
     }
 
 
@@ -80,8 +80,8 @@ def test_the_revisions_are_those_of_the_modules_and_the_last_one_is_the_head() -
     config.set_main_option("script_location", str(migrating.FOLDER))
     config.set_main_option("path_separator", "os")
     revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
-    assert revisions[0] == versions.HEAD
-    assert ScriptDirectory.from_config(config).get_heads() == [versions.HEAD]
+    assert revisions[0] == HEAD
+    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
 
 
 def test_a_gate_works_without_alembic(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ print("alembic" in sys.modules)
 def test_migrated_tables_are_those_that_a_gate_creates(engine: Engine) -> None:
     migrate(engine)
     migrated = layout(engine)
-    for name in (*TABLES, versions.VERSION_TABLE):
+    for name in (*TABLES, VERSION_TABLE):
         execute(engine, f"DROP TABLE {name}")
     Gate(engine).create()
     assert layout(engine) == migrated
@@ -115,11 +115,11 @@ def test_tables_of_another_revision_are_refused_by_the_gate(engine: Engine) -> N
 
 
 def test_mariadb_gets_the_tables_of_a_gate(mariadb: Engine) -> None:
-    assert migrate(mariadb) == Migrated(None, versions.HEAD)
-    assert migrate(mariadb) == Migrated(versions.HEAD, versions.HEAD)
+    assert migrate(mariadb) == Migrated(None, HEAD)
+    assert migrate(mariadb) == Migrated(HEAD, HEAD)
     with mariadb.connect() as connection:
         context = MigrationContext.configure(
-            connection, opts={"version_table": versions.VERSION_TABLE, "include_name": _is_ours}
+            connection, opts={"version_table": VERSION_TABLE, "include_name": _is_ours}
         )
         assert compare_metadata(context, metadata) == []
 
@@ -140,8 +140,8 @@ def test_a_migration_that_fails_leaves_nothing(engine: Engine, monkeypatch: pyte
         with pytest.raises(RuntimeError):
             migrate(engine)
     assert not inspect(engine).has_table("segmented_ledger")
-    assert not inspect(engine).has_table(versions.VERSION_TABLE)
-    assert migrate(engine) == Migrated(None, versions.HEAD)
+    assert not inspect(engine).has_table(VERSION_TABLE)
+    assert migrate(engine) == Migrated(None, HEAD)
 
 
 def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str) -> None:
@@ -157,8 +157,8 @@ def test_of_eight_migrations_at_once_one_changes_the_tables(order_database: str)
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(one.before or "" for one in done) == ["", *[versions.HEAD] * 7]
-    assert {one.after for one in done} == {versions.HEAD}
+    assert sorted(one.before or "" for one in done) == ["", *[HEAD] * 7]
+    assert {one.after for one in done} == {HEAD}
 
 
 def test_the_command_says_what_it_changed(order_database: str) -> None:
@@ -168,11 +168,11 @@ def test_the_command_says_what_it_changed(order_database: str) -> None:
         assert (said.returncode, said.stderr) == (0, "")
         outputs.append(said.stdout)
     assert outputs == [
-        f"tables created at {versions.HEAD}\n",
-        f"tables at revision {versions.HEAD} before: nothing is changed\n",
+        f"tables created at {HEAD}\n",
+        f"tables at revision {HEAD} before: nothing is changed\n",
     ]
     said = ran("orders", "migrate", "--database", order_database, "--json", "-", url=None)
-    assert json.loads(said.stdout) == {"before": versions.HEAD, "after": versions.HEAD, "is_changed": False}
+    assert json.loads(said.stdout) == {"before": HEAD, "after": HEAD, "is_changed": False}
 
 
 ENVIRONMENT: Final = """
@@ -218,8 +218,8 @@ def test_the_migrations_of_another_program_stand_beside_ours(
     config.set_main_option("path_separator", "os")
     config.set_main_option("url", order_database.replace("%", "%%"))
     command.upgrade(config, "head")
-    assert migrate(engine) == Migrated(None, versions.HEAD)
+    assert migrate(engine) == Migrated(None, HEAD)
     assert execute(engine, "SELECT version_num FROM alembic_version") == [("a1",)]
-    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [(versions.HEAD,)]
+    assert execute(engine, "SELECT version_num FROM segmented_alembic_version") == [(HEAD,)]
     command.check(config)  # raises if it would drop our tables
-    assert set(inspect(engine).get_table_names()) == TABLES | {"invoices", "alembic_version", versions.VERSION_TABLE}
+    assert set(inspect(engine).get_table_names()) == TABLES | {"invoices", "alembic_version", VERSION_TABLE}

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 from segmented.models import Order
 from segmented.orders import Claim, Gate
 from segmented.orders.answers import SegmentRow, SoldOut
-from segmented.orders.plain_envelope import confirm_plain
+from segmented.orders.postgresql import confirm_plain
 from tests.real.integration.test_gate_races import THREADS, at_once, deadlocks
 from tests.support.contract.parking import wait_until
 from tests.support.pools.engines import engine_of

@@ -28,7 +28,7 @@ from segmented.errors import (
 )
 from segmented.models import Busy, Decided, Granted, Order, Reserved, Settled, SoldOut, Thawed
 from segmented.orders import Claim, Gate, answers, rebuild
-from segmented.orders.changing import restock_gated, withdraw_gated
+from segmented.orders.opening import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.orders.stocking import Change
 from segmented.plans import Plan, perform

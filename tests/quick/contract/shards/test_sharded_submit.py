@@ -14,7 +14,7 @@ from segmented.keys import OUTBOXES
 from segmented.models import Order, checked_pool_name
 from segmented.models.submitted import Submitted
 from segmented.orders import WorkTerms, take_envelope
-from segmented.orders.envelope_report import EnvelopeReport
+from segmented.orders.envelopes import EnvelopeReport
 from segmented.stock import AsyncShardedPool, Outbox, ShardedPool, pool_of
 from segmented.stock.outbox import SweepTerms, sweep
 from segmented.stores.memory import AsyncMemoryStore
