@@ -25,7 +25,7 @@ from segmented.celery.current import settings
 from segmented.celery.messages import TASK, Envelope
 from segmented.errors import StoreUnavailable
 from segmented.events.traces import CURRENT
-from segmented.models.assignments import Assignment
+from segmented.models.pools import Assignment
 from segmented.models.shards import SHARD_MARK
 from segmented.orders.verifying import when_verified
 from segmented.stock import EnvelopePublisher

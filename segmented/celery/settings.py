@@ -25,7 +25,7 @@ from segmented.errors import InvalidInput
 from segmented.files import SUFFIX, said_in_file
 from segmented.masking import is_readable, masked, unknown
 from segmented.models import SKU_BYTES_MAX, checked_id, plain_text, shortened
-from segmented.models.assignments import is_step
+from segmented.models.pools import is_step
 from segmented.orders.engine import parse
 from segmented.servers.announcement import announced
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL

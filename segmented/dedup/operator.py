@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from segmented.dedup.identity import explicit_key
 from segmented.dedup.terms import DAY, checked_namespace
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.keys import ONCE_PARTITIONS
 from segmented.locks.durations import checked_name, is_whole, milliseconds
 from segmented.models.dedup import NotUnknown, RecordName
-from segmented.once_keys import ONCE_PARTITIONS
 from segmented.plans import Batch, Now, Plan, perform, run_sync
 from segmented.protocol import FreeKey, ListClaims, ListMasters, ListNamespaces, ReadRecord, SettleRun
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from segmented.dedup.plans import finish_plan
 from segmented.errors import InvalidInput, RunLost, StoreError, StoreRefused, WrongKind
+from segmented.keys import once_keys
 from segmented.locks.lease_state import LeaseState, Renewal
 from segmented.models import Acquired, Released
-from segmented.once_keys import once_keys
 from segmented.plans import Within, perform
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from segmented.dedup.terms import NAMESPACE_LENGTH_MAX
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
+from segmented.keys import once_claims, once_partition
 from segmented.locks.sql_edge import code_of, said, translated
-from segmented.once_keys import once_claims, once_partition
 from segmented.protocol import FinishRunWithEffect, ListClaims
 from segmented.protocol.wire import text
 from segmented.stores.memory.model import MemoryModel

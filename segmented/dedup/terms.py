@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm, dumped, loaded
 from segmented.errors import InvalidInput
+from segmented.keys import once_keys
 from segmented.locks.claim import LeaseClaim
 from segmented.locks.durations import checked_name, milliseconds, milliseconds_or_none
 from segmented.models.ids import shortened
-from segmented.once_keys import once_keys
 from segmented.protocol import AbandonRun, BeginRun, DoubtRun, FinishRun, RenewRun
 
 if TYPE_CHECKING:

@@ -4,11 +4,8 @@
 from typing import TYPE_CHECKING
 
 from segmented.errors.base import *
-from segmented.errors.dedup import *
 from segmented.errors.locks import *
-from segmented.errors.orders import *
-from segmented.errors.pools import *
-from segmented.errors.stores import *
+from segmented.errors.stock import *
 
 if not TYPE_CHECKING:
     __all__ = [name for name, found in sorted(globals().items()) if isinstance(found, type) and hasattr(found, "args")]

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.models.assignments import *
-    from segmented.models.carts import *
     from segmented.models.ids import *
     from segmented.models.locks import *
     from segmented.models.orders import *
@@ -21,12 +19,6 @@ if TYPE_CHECKING:
 
 LATE: Final = from_modules(
     {
-        "segmented.models.assignments": "Assignment UNASSIGNED",
-        "segmented.models.carts": (
-            "CART_ID_BYTES_MAX CART_SKUS_MAX Cart CartAnswer CartDecided CartFate CartLine CartRecord CartRefused "
-            "CartReserved CartSettled CartState CartSweep LineRefusal PINNED_UNTIL_MS UnfinishedCart UnfinishedCarts "
-            "cart_of"
-        ),
         "segmented.models.ids": (
             "EPOCH_MAX ORDER_ID_BYTES_MAX QUANTITY_MAX SEGMENT_COUNT_MAX SHOWN_MAX SKU_BYTES_MAX STOCK_MAX UNITS_MAX "
             "checked_id check_own_id plain_text shortened"
@@ -37,11 +29,15 @@ LATE: Final = from_modules(
         ),
         "segmented.models.orders": (
             "Busy Closed Decided Granted LimitReached Order OrderRecord OrderState Part Refusal Reserved Returned "
-            "Settled SoldOut Superseded Taken"
+            "Settled SoldOut Superseded Taken "
+            "CART_ID_BYTES_MAX CART_SKUS_MAX Cart CartAnswer CartDecided CartFate CartLine CartRecord CartRefused "
+            "CartReserved CartSettled CartState CartSweep LineRefusal PINNED_UNTIL_MS UnfinishedCart UnfinishedCarts "
+            "cart_of"
         ),
         "segmented.models.pools": (
-            "AlreadyOpen Assigned Differing EntryKind Frozen Inspected InspectedCart LedgerEntry Mended Opened Outrun "
-            "PoolClosed PoolState Resized Restocked Sound Thawed TooFew Transfer Trimmed Verified"
+            "AlreadyOpen Assigned Assignment Differing EntryKind Frozen Inspected InspectedCart LedgerEntry Mended "
+            "Opened Outrun PoolClosed PoolState Resized Restocked Sound Thawed TooFew Transfer Trimmed UNASSIGNED "
+            "Verified"
         ),
         "segmented.models.shards": (
             "Received SHARD_COUNT_MAX Shard ShardDirectory ShardFound ShardedState checked_pool_name"

@@ -1,15 +1,18 @@
-"""A pool as a whole: its state, its changes, its ledger, and what an audit and a repair read of it."""
+"""A pool as a whole: state, changes, ledger, audit and repair; then its profile, its workers and its archive."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import unquote
 
-from segmented.models.truth import Done, NotDone
+from segmented.errors import InvalidInput, PoolArchived
+from segmented.models.ids import checked_id, shortened
+from segmented.models.orders import Done, NotDone
 
 if TYPE_CHECKING:
-    from segmented.models.carts import Cart, CartState
-    from segmented.models.orders import Part
+    from segmented.models.orders import Cart, CartState, Part
 
 MendedKind = Literal["order", "change"]
 """An order's record with its hold, or the note of a restock or withdrawal."""
@@ -347,3 +350,239 @@ class Trimmed:
     """Sequence number of the newest entry."""
     is_more_left: bool
     """Entries before the first one still use memory: call again."""
+
+
+# --- The profile: where a change must be before the pool acknowledges it. ---
+
+REPLICAS_MAX: Final = 100
+WITHIN_MS_MAX: Final = 60_000
+DEFAULT_WITHIN_MS: Final = 1_000
+SPELLING: Final = re.compile(r"(memory|database|fsync|replicated:([1-9][0-9]{0,2}))(?:/([1-9][0-9]{0,4})ms)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """When a pool acknowledges a change; its text is what the pool stores and every process reads.
+
+    | text | acknowledged when |
+    | --- | --- |
+    | `memory` | the server has changed its memory |
+    | `replicated:2` | two replicas have the change as well |
+    | `fsync` | the change is on the server's disk |
+    | `database` | the order database has committed; only in a gated pool |
+
+    `replicated:2/500ms` and `fsync/500ms` wait for up to that time instead of the default.
+    """
+
+    kind: Literal["memory", "replicated", "fsync", "database"]
+    replicas: int = 0
+    within_ms: int = 0
+    """Milliseconds to wait for the acknowledgements; 0 for a profile that does not wait."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the store waits for replicas or the disk after a change."""
+        return self.within_ms > 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds to wait for the acknowledgements."""
+        return self.within_ms / 1000
+
+    @property
+    def wanted(self) -> int:
+        """How many acknowledgements a change needs."""
+        return self.replicas if self.kind == "replicated" else int(self.waits)
+
+    def __str__(self) -> str:
+        """Return the text that `parse_profile` reads; without the default time."""
+        name = f"replicated:{self.replicas}" if self.kind == "replicated" else self.kind
+        return f"{name}/{self.within_ms}ms" if self.within_ms != _default_ms(self.kind) else name
+
+
+MEMORY: Final = Profile("memory")
+DATABASE: Final = Profile("database")
+
+
+def parse_profile(text: object) -> Profile:
+    """Read the text of a profile. Raises InvalidInput."""
+    found = SPELLING.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise InvalidInput(_unknown(text))
+    kind = "replicated" if found[2] else found[1]
+    replicas, default_ms = int(found[2] or 0), _default_ms(kind)
+    within_ms = int(found[3] or default_ms)
+    if replicas > REPLICAS_MAX or within_ms > WITHIN_MS_MAX or (found[3] and not default_ms):
+        raise InvalidInput(_unknown(text))
+    return Profile(kind, replicas, within_ms)  # type: ignore[arg-type]  # one of the four
+
+
+def is_profile(text: str) -> bool:
+    """Return whether a pool could have stored this text: the one form that `Profile` has for each profile."""
+    try:
+        return str(parse_profile(text)) == text
+    except InvalidInput:
+        return False
+
+
+def pool_profile(sku: str, text: str | None, *, gated: bool) -> Profile:
+    """Return the profile that a pool is opened with. Raises InvalidInput if it does not fit the pool."""
+    if text is None:
+        return DATABASE if gated else MEMORY
+    profile = parse_profile(text)
+    if profile == DATABASE and not gated:
+        raise InvalidInput(f"profile 'database' needs an order database; open it with Pool(store, {sku!r}, gate=gate)")
+    if profile == MEMORY and gated:
+        message = f"profile 'memory' is for a pool without order database, and {sku!r} has one; leave the profile out"
+        raise InvalidInput(message)
+    return profile
+
+
+def _default_ms(kind: str) -> int:
+    return DEFAULT_WITHIN_MS if kind in {"replicated", "fsync"} else 0
+
+
+def _unknown(text: object) -> str:
+    return (
+        f"profile {shortened(text)} is not known; give memory, replicated:N with 1 to {REPLICAS_MAX} replicas, fsync "
+        f"or database; replicated:N and fsync may say how long to wait, up to {WITHIN_MS_MAX} ms, as in fsync/500ms"
+    )
+
+
+# --- The workers that take the submitted orders: those of a queue, with a step, or any. ---
+
+NAME_BYTES_MAX: Final = 200
+STEP: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A queue and the step of its workers: those that a pool names for its submitted orders, or those of a worker."""
+
+    queue: str | None = None
+    """Name of the queue; None: a pool whose orders any queue may carry, or a worker of no queue."""
+    step: str | None = None
+    """The step as `module:function`; None: a pool that needs none, or a worker that has none."""
+
+    def __post_init__(self) -> None:
+        if self.queue is not None:
+            object.__setattr__(self, "queue", checked_id(self.queue, "queue", bytes_max=NAME_BYTES_MAX))
+        if self.step is not None:
+            object.__setattr__(self, "step", checked_id(self.step, "step", bytes_max=NAME_BYTES_MAX))
+            if not is_step(self.step):
+                raise InvalidInput(f"step {shortened(self.step)} should be module:function, as SEGMENTED_STEP names it")
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Queue and step as scripts get them, empty without one."""
+        return self.queue or "", self.step or ""
+
+    def takes(self, queue: str | None, step: str | None) -> bool:
+        """Return whether a worker with this queue and step may take the orders of a pool that names these two."""
+        return queue in {None, self.queue} and step in {None, self.step}
+
+
+UNASSIGNED: Final = Assignment()
+"""A pool that names neither, so that any worker takes its orders; or a worker that has neither."""
+
+
+def is_step(name: str) -> bool:
+    """Return whether a text can name a step: `module:function`, of at most 200 bytes."""
+    return len(name.encode()) <= NAME_BYTES_MAX and STEP.fullmatch(name) is not None
+
+
+# --- The archive of a closed pool. ---
+
+PoolKey = Literal[
+    "meta",
+    "stock",
+    "free",
+    "orders",
+    "holds",
+    "customers",
+    "changes",
+    "transfers",
+    "outbox",
+    "entries",
+    "dead",
+    "carts",
+    "unfinished",
+    "ledger",
+]
+"""A key of a pool that has records, by its name in `segmented.keys`."""
+RECORD_KEYS: Final[tuple[PoolKey, ...]] = (
+    "stock",
+    "free",
+    "orders",
+    "holds",
+    "customers",
+    "changes",
+    "transfers",
+    "outbox",
+    "entries",
+    "dead",
+    "carts",
+    "unfinished",
+)
+"""The keys whose records are removed by name."""
+REMOVED_AT_ONCE: Final = 1_000
+"""Records that one step removes."""
+ENTRIES_AT_ONCE: Final = 200
+"""Entries of the ledger that one step removes: each may have a thousand lines of 250 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archiving:
+    """A pool that is being archived."""
+
+    sku: str
+    epoch: int
+    digest: str | None = None
+    """Digest of the complete archive; None while it is not complete."""
+    target: str = ""
+    """The place of the complete archive, as its writer named it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A pool was archived, and its keys are removed."""
+
+    sku: str
+    target: str
+    digest: str
+    """SHA-256 of all lines of the archive but the last, which carries it."""
+    lines: int
+    orders: int
+    gated: bool
+    """Whether an order database decided the orders; its rows stay."""
+    replay: bool
+    """Whether the pool was archived before, so that nothing changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A pool's keys are removed, or would be."""
+
+    sku: str
+    orders: int
+    """Records of orders that were removed."""
+    entries: int
+    """Entries of the ledger, at most: those that were trimmed count too."""
+    confirmed: int
+    """Units sold."""
+    reserved: int
+    """Units that were on hold; above 0 only for a pool that was deleted unfinished."""
+    gated: bool
+    """Whether an order database decided the orders; its rows stay."""
+    replay: bool
+    """Whether the pool was removed before, so that nothing changed."""
+
+
+def archived_of(sku: str, said: str) -> PoolArchived:
+    """Return the error for what a pool's meta says of its archive."""
+    phase, _, rest = said.partition(" ")
+    if phase != "archived":
+        return PoolArchived(sku, digest="0" if said.startswith("removing 0") else "")
+    epoch, _, digest, target = (*rest.split(" "), "", "", "", "")[:4]  # the server may say more after it
+    last = int(epoch) if epoch.isdecimal() else 0
+    return PoolArchived(sku, last, digest=digest, target=unquote(target), is_removed=True)

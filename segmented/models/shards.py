@@ -10,8 +10,7 @@ from typing import Final, Literal, Self
 
 from segmented.errors import InvalidInput
 from segmented.models.ids import SKU_BYTES_MAX, checked_id, shortened
-from segmented.models.pools import PoolState, Transfer
-from segmented.models.profiles import is_profile
+from segmented.models.pools import PoolState, Transfer, is_profile
 
 SHARD_MARK: Final = "\x1f"
 """Between the sku and the place of a shard. A sku has no control characters, so no pool has the name of a shard."""

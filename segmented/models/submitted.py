@@ -9,7 +9,9 @@ from segmented.models.orders import (
     Busy,
     Closed,
     Decided,
+    Done,
     LimitReached,
+    NotDone,
     Order,
     OrderRecord,
     Part,
@@ -17,7 +19,6 @@ from segmented.models.orders import (
     Settled,
     SoldOut,
 )
-from segmented.models.truth import Done, NotDone
 
 REASON_MAX: Final = 200
 SUBMITTED_UNTIL_MS: Final = 253_402_300_798_000

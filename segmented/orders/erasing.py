@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Literal
 
-    from segmented.models.archives import PoolKey
+    from segmented.models.pools import PoolKey
     from segmented.orders.database import OrderDatabase
     from segmented.plans.drivers import Store
     from segmented.protocol.archive import Erased

@@ -15,7 +15,7 @@ from segmented.models import Busy, Closed, LimitReached, SoldOut, Superseded, To
 from segmented.protocol.wire import Command, Reply, Send, counted, replicas_wait
 
 if TYPE_CHECKING:
-    from segmented.models.profiles import Profile
+    from segmented.models.pools import Profile
 
 BLOCKING: Final = frozenset({"WAIT", "WAITAOF"})
 """Commands whose last argument is how long they may block, in milliseconds."""

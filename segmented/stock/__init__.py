@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         CartSettled as CartSettled,
         Superseded as Superseded,
     )
-    from segmented.models.archives import Archived as Archived, Deleted as Deleted
+    from segmented.models.pools import Archived as Archived, Deleted as Deleted
     from segmented.stock.archiving import (
         FileArchive as FileArchive,
         archive as archive,
@@ -49,7 +49,7 @@ LATE: Final = from_modules(
     {
         "segmented.models": "Cart CartDecided CartRefused CartReserved CartSettled Superseded",
         "segmented.errors": "PoolArchived",
-        "segmented.models.archives": "Archived Deleted",
+        "segmented.models.pools": "Archived Deleted",
         "segmented.stock.archiving": "FileArchive archive async_archive",
         "segmented.stock.async_carts": "AsyncCarts",
         "segmented.stock.async_order_handle": "AsyncOrderHandle",

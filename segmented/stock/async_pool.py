@@ -16,8 +16,7 @@ from segmented.locks.hints import hinted
 from segmented.locks.keeper import async_release_later
 from segmented.models import Assignment, Granted, Order, Settled, checked_id
 from segmented.plans import Plan, run_async
-from segmented.plans.loop_store import LoopStore  # asyncio only
-from segmented.plans.store_kinds import checked_async, checked_gate
+from segmented.plans.store_kinds import LoopStore, checked_async, checked_gate
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed, as_reserved, as_returned
 from segmented.stock.async_grant import AsyncGrant
 from segmented.stock.async_no_gate import AsyncNoGate

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from segmented import protocol as op
 from segmented.errors import PoolArchived, PoolMissing, ShardVanished
-from segmented.models.archives import Deleted
+from segmented.models.pools import Deleted
 from segmented.plans import Plan, perform, run_async, run_sync
 from segmented.stock.archiving.plan import EXPIRED_MAX, Progress, no_progress, note_directory_plan, remove_plan
 from segmented.stock.plans import expire_plan

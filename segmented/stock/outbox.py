@@ -14,8 +14,8 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.events.traces import CURRENT
 from segmented.locks.durations import milliseconds
-from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.orders import Reserved
+from segmented.models.pools import UNASSIGNED, Assignment
 from segmented.models.submitted import Accepted, DeadOrder, Deciding, Queued, Submitted, SweepSuperseded, Swept
 from segmented.plans import Now, Plan, Within, pause, perform
 from segmented.plans.waiting import ATTEMPT_SECONDS, TRY_SECONDS

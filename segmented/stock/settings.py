@@ -25,7 +25,7 @@ from segmented.models import (
     checked_id,
     shortened,
 )
-from segmented.models.profiles import pool_profile
+from segmented.models.pools import pool_profile
 from segmented.stock.outbox import UNASKED, Outbox
 
 if TYPE_CHECKING:

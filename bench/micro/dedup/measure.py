@@ -41,8 +41,8 @@ from bench.micro.dedup.tasks import (
 from bench.micro.stock.context import ScriptCounter, emptied, pinned
 from segmented import RedisStore
 from segmented.errors import SegmentedError
+from segmented.keys import once_keys
 from segmented.models.dedup import RecordName, RunBegun
-from segmented.once_keys import once_keys
 from segmented.protocol import BeginRun, ClaimKey, FinishRun
 from segmented.servers import ValkeyServer
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.figures import Figure
 from bench.micro.stock.context import BATCH, HOLD_MS, STOCK, ScriptCounter, cpu_ms, server_of
 from segmented import protocol as op
-from segmented.keys import fair_keys
+from segmented.keys import fair_keys, once_partition
 from segmented.models import ORDER_ID_BYTES_MAX, Cart, Order, Shard
 from segmented.models.dedup import RecordName
-from segmented.once_keys import once_partition
 from segmented.protocol.dedup import ClaimKey, ListClaims
 from segmented.protocol.fair import AcquireFair, FairTimes, ReleaseFair
 from segmented.stock.plans import LISTED_MAX

@@ -12,9 +12,8 @@ from urllib.parse import quote, unquote
 
 from segmented.errors import InvalidInput, PoolDrifted, StoreRefused
 from segmented.keys import cart_keys, directory_keys, shard_keys
-from segmented.models.archives import ENTRIES_AT_ONCE, Archiving, PoolKey
 from segmented.models.ids import plural
-from segmented.models.pools import Trimmed
+from segmented.models.pools import ENTRIES_AT_ONCE, Archiving, PoolKey, Trimmed
 from segmented.models.shards import Shard
 from segmented.protocol.audit import SETS, key_of
 from segmented.protocol.base import Operation

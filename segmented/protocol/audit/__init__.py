@@ -13,7 +13,7 @@ from segmented.protocol.pool.foreign import moment, whole
 from segmented.protocol.wire import Call, Finish, Reply, pairs_in, plain_call, readable, scan_call, script_call
 
 if TYPE_CHECKING:
-    from segmented.models.archives import PoolKey
+    from segmented.models.pools import PoolKey
 
 AUDIT_KEPT_MS: Final = 86_400_000
 SETS: Final = frozenset({"free", "holds", "outbox", "unfinished"})

@@ -26,7 +26,7 @@ from segmented.models import (
     UnfinishedCarts,
     cart_of,
 )
-from segmented.models.carts import cart_mismatch
+from segmented.models.orders import cart_mismatch
 from segmented.protocol.base import Operation, Release
 from segmented.protocol.pool import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Reply, always, plain_call, readable, script_call, text

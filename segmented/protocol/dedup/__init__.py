@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import isinf
 from typing import Final, cast
 
+from segmented.keys import once_claimed, once_claims, once_keys, once_namespace, once_pattern
 from segmented.models.dedup import (
     AttemptOutdated,
     Claim,
@@ -34,7 +35,6 @@ from segmented.models.dedup import (
     SeatEnd,
     StillRunning,
 )
-from segmented.once_keys import once_claimed, once_claims, once_keys, once_namespace, once_pattern
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release
 from segmented.protocol.operator import keys_page
 from segmented.protocol.wire import Call, Reply, Script, load_script, optional_number, readable, script_call, text

@@ -9,8 +9,8 @@ from segmented.errors import OrderUnknown, PoolDrifted, SegmentedError
 from segmented.keys import OUTBOXES, message_keys, shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import Busy
-from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.orders import Closed, Decided, Order, Reserved, Settled, decided_as
+from segmented.models.pools import UNASSIGNED, Assignment
 from segmented.models.submitted import (
     SUBMITTED_UNTIL_MS,
     BegunOrder,

@@ -37,10 +37,18 @@ from segmented.models import (
     Restocked,
     TooFew,
 )
-from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.ids import counted, plural
-from segmented.models.pools import Assigned, LedgerStep, PoolActivity
-from segmented.models.profiles import DATABASE, MEMORY, Profile, pool_profile
+from segmented.models.pools import (
+    DATABASE,
+    MEMORY,
+    UNASSIGNED,
+    Assigned,
+    Assignment,
+    LedgerStep,
+    PoolActivity,
+    Profile,
+    pool_profile,
+)
 from segmented.protocol.acknowledging import profile_wait
 from segmented.protocol.base import AnswerT_co, Operation
 from segmented.protocol.pool.foreign import NAMES, moment, pool_state

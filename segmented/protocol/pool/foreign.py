@@ -8,7 +8,7 @@ from typing import Final
 
 from segmented.models import PoolState, Transfer
 from segmented.models.ids import SEGMENT_COUNT_MAX
-from segmented.models.profiles import is_profile
+from segmented.models.pools import is_profile
 from segmented.protocol.wire import POSITION, Reply, position, readable
 
 WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")

@@ -36,8 +36,8 @@ from segmented.models import (
     Superseded,
     Taken,
 )
-from segmented.models.assignments import UNASSIGNED, Assignment
 from segmented.models.orders import ANOTHER, decided_as, ended_as, mismatch_of, took_segment
+from segmented.models.pools import UNASSIGNED, Assignment
 from segmented.protocol.base import AnswerT_co, LeaseRelease, Operation, Release
 from segmented.protocol.lock import NEWCOMER, asked_of, leaving_call
 from segmented.protocol.pool import STATES, keys_of, kind_of

@@ -20,7 +20,7 @@ from segmented.stock.archiving.plan import Progress, archive_plan, no_progress
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from segmented.models.archives import Archived
+    from segmented.models.pools import Archived
     from segmented.stock.async_pool import AsyncPool
     from segmented.stock.pool import Pool
     from segmented.stock.sharded import AsyncShardedPool, ShardedPool

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolArchived, SegmentedError, StoreRefused
-from segmented.models.archives import ENTRIES_AT_ONCE, RECORD_KEYS, REMOVED_AT_ONCE, Archived, Archiving, PoolKey
+from segmented.models.pools import ENTRIES_AT_ONCE, RECORD_KEYS, REMOVED_AT_ONCE, Archived, Archiving, PoolKey
 from segmented.models.shards import Shard
 from segmented.plans import Plan, perform
 from segmented.stock.archiving.checking import CheckedArchive, check_archive

@@ -26,7 +26,7 @@ from segmented.errors import (
 )
 from segmented.keys import pool_tag
 from segmented.models import AlreadyOpen, Opened, PoolState, ShardDirectory, ShardedState
-from segmented.models.profiles import MEMORY, parse_profile
+from segmented.models.pools import MEMORY, parse_profile
 from segmented.plans import Batch, Now, Plan, Within, perform
 
 if TYPE_CHECKING:

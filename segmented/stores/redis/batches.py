@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from segmented.clock import Clock
-    from segmented.models.profiles import Profile
+    from segmented.models.pools import Profile
     from segmented.protocol import Operation
     from segmented.stores.redis.addresses import Host
 

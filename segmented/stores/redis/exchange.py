@@ -22,7 +22,7 @@ from segmented import events
 from segmented.errors import PoolArchived, PoolFrozen, SegmentedError
 from segmented.events.table import sku_label
 from segmented.keys import shard_keys
-from segmented.models.profiles import Profile, is_profile, parse_profile
+from segmented.models.pools import Profile, is_profile, parse_profile
 from segmented.process import after_fork_in_child
 from segmented.protocol.acknowledging import bounded, profile_wait, shortfall, unknown
 from segmented.protocol.wire import Call, Command, Dialect, Exchange, Finish, Peer, Reply, Send, Sight, sharded

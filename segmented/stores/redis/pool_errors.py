@@ -17,7 +17,7 @@ from segmented.errors import (
     StoreRefused,
 )
 from segmented.errors.base import FOREIGN
-from segmented.models.archives import archived_of
+from segmented.models.pools import archived_of
 from segmented.models.shards import Shard
 from segmented.protocol.wire import position
 

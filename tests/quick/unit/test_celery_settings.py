@@ -17,7 +17,7 @@ from segmented.celery.messages import TASK
 from segmented.celery.publishing import assignment_of
 from segmented.celery.settings import WorkerSettings, check_settings
 from segmented.errors import InvalidInput
-from segmented.models.assignments import Assignment
+from segmented.models.pools import Assignment
 
 
 @pytest.fixture(autouse=True)

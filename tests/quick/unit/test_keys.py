@@ -27,10 +27,9 @@ from segmented import (
 )
 from segmented.celery.selling.orders_file import read_orders
 from segmented.errors import InvalidInput, StoreRefused
-from segmented.keys import cache_keys, cart_keys, lock_keys, message_keys, operator_keys, shard_keys
+from segmented.keys import cache_keys, cart_keys, lock_keys, message_keys, once_keys, operator_keys, shard_keys
 from segmented.locks import GetSetLock, MultiLock, locked
 from segmented.models import Shard, checked_pool_name
-from segmented.once_keys import once_keys
 from segmented.stock import Cart
 from segmented.stock.sharded import opening
 

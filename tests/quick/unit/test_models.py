@@ -38,7 +38,7 @@ from segmented.locks.checks import FenceGuard
 from segmented.locks.durations import DEFAULT_TIMEOUT
 from segmented.locks.sequencer import Sequencer
 from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Busy, Decided, Order, Settled, SoldOut
-from segmented.models.profiles import Profile, parse_profile
+from segmented.models.pools import Profile, parse_profile
 from segmented.orders import Gate, WorkTerms, connect
 from segmented.orders.forgetting import forget
 from segmented.orders.relaying import relay

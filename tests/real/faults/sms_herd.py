@@ -21,7 +21,7 @@ import redis
 from segmented.dedup import Dedup, EffectUnknown
 from segmented.dedup.identity import explicit_key
 from segmented.dedup.terms import OnCrash
-from segmented.once_keys import once_keys
+from segmented.keys import once_keys
 from segmented.stores.redis import RedisStore
 
 MESSAGES: Final = 300

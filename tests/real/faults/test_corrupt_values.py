@@ -14,11 +14,10 @@ import redis
 
 from segmented import protocol as op
 from segmented.errors import PoolDrifted, SegmentedError, StoreRefused, StoreUnavailable
-from segmented.keys import lock_keys, read_write_keys, shard_keys
+from segmented.keys import lock_keys, once_keys, read_write_keys, shard_keys
 from segmented.locks import ReadWriteLock
 from segmented.models import Order
 from segmented.models.dedup import RecordName
-from segmented.once_keys import once_keys
 from segmented.servers import ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore

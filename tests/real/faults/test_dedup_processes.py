@@ -13,7 +13,7 @@ import redis
 from segmented import Dedup, RedisStore
 from segmented.dedup.identity import explicit_key
 from segmented.errors import InFlight
-from segmented.once_keys import once_keys
+from segmented.keys import once_keys
 from segmented.servers import ValkeyServer
 from tests.real.faults.dedup_caller import NAMESPACE, end_of
 from tests.support.contract.parking import wait_until

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from segmented import protocol as op
+from segmented.keys import once_keys
 from segmented.models.dedup import (
     AttemptOutdated,
     KeyClaimed,
@@ -15,7 +16,6 @@ from segmented.models.dedup import (
     PayloadDiffers,
     RunBegun,
 )
-from segmented.once_keys import once_keys
 from segmented.protocol.wire import text
 from tests.fixtures.stores import Side
 from tests.support.contract.bodies import Since

@@ -7,6 +7,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.dedup.operator import namespaces_plan
+from segmented.keys import once_keys, once_partition
 from segmented.models import Lost, Released, Renewed
 from segmented.models.dedup import (
     AttemptOutdated,
@@ -23,7 +24,6 @@ from segmented.models.dedup import (
     RunOn,
     RunOvertaken,
 )
-from segmented.once_keys import once_keys, once_partition
 from tests.fixtures.stores import Side
 from tests.quick.contract.dedup.test_dedup_claims import timeless
 from tests.support.contract.dedup.dedup_calls import Calls

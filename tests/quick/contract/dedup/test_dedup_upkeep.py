@@ -4,6 +4,7 @@ import pytest
 import redis
 
 from segmented import protocol as op
+from segmented.keys import once_claims, once_keys, once_partition
 from segmented.models.dedup import (
     Freed,
     KeyClaimed,
@@ -16,7 +17,6 @@ from segmented.models.dedup import (
     RunOvertaken,
     StillRunning,
 )
-from segmented.once_keys import once_claims, once_keys, once_partition
 from segmented.protocol.wire import text
 from segmented.servers import ValkeyServer
 from tests.fixtures.stores import Side

@@ -10,7 +10,7 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolArchived, PoolFrozen, PoolMissing, PoolVanished
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import AlreadyOpen, Cart, Opened, Order, Reserved
-from segmented.models.archives import Archived
+from segmented.models.pools import Archived
 from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.file import lines_of
 from segmented.stock.archiving.plan import archive_plan, no_progress

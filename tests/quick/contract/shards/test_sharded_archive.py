@@ -7,7 +7,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolArchived
-from segmented.models.archives import Archived
+from segmented.models.pools import Archived
 from segmented.stock.archiving import FileArchive
 from segmented.stock.archiving.checking import check_archive
 from segmented.stock.archiving.file import lines_of

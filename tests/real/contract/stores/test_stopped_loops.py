@@ -10,8 +10,8 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import StoreUnavailable
-from segmented.plans import loop_store
-from segmented.plans.loop_store import LoopStore
+from segmented.plans import store_kinds
+from segmented.plans.store_kinds import LoopStore
 from segmented.stores.memory import AsyncMemoryStore
 
 
@@ -26,7 +26,7 @@ def stopped() -> Iterator[asyncio.AbstractEventLoop]:
 def test_a_thread_gives_up_a_loop_that_does_not_run(
     stopped: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_store, "WAIT_SECONDS_MAX", inf)
+    monkeypatch.setattr(store_kinds, "WAIT_SECONDS_MAX", inf)
     with pytest.raises(StoreUnavailable, match="the event loop of the store ended"):
         LoopStore(AsyncMemoryStore(), stopped).execute(op.ReadPool("mug"))
 
@@ -34,7 +34,7 @@ def test_a_thread_gives_up_a_loop_that_does_not_run(
 def test_a_thread_gives_up_a_loop_that_is_closed_over_its_request(
     stopped: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_store, "STOPPED_SECONDS", inf)
+    monkeypatch.setattr(store_kinds, "STOPPED_SECONDS", inf)
     failures: list[StoreUnavailable] = []
     give, has_it = stopped.call_soon_threadsafe, threading.Event()
 

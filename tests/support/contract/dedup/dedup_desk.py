@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from segmented import protocol as op
+from segmented.keys import once_keys, once_partition
 from segmented.models.dedup import OnLapse, OutcomeKind, RecordName, RecordState, RunBegun, RunOn, SeatEnd
-from segmented.once_keys import once_keys, once_partition
 from tests.fixtures.stores import Side
 
 LONG_MS: Final = 600_000
