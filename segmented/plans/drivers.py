@@ -133,7 +133,7 @@ async def _wait_async(effect: Effect[Any], wakeups: AsyncWakeups, joined: list[P
             return await wakeups.park(place, due, deadline, offer)
         case Leave(place, due, in_time):
             is_last = wakeups.leave(place, due, in_time=in_time)
-            place.is_settled = True
+            place.presence = "gone"
             return is_last
         case _:
             return _refuse(effect)
@@ -264,7 +264,7 @@ def _wait(effect: Effect[Any], wakeups: Wakeups, joined: list[Place]) -> Any:  #
             return wakeups.park(place, due, deadline, offer)
         case Leave(place, due, in_time):
             is_last = wakeups.leave(place, due, in_time=in_time)
-            place.is_settled = True
+            place.presence = "gone"
             return is_last
         case _:
             return _refuse(effect)

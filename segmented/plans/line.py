@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from segmented.protocol.lock import ALL, FIRST, LEFT_MS, TAKEN, TURN
 
@@ -68,7 +68,12 @@ class Offer:
 
 
 class Place:
-    """One waiter's place in a queue."""
+    """One waiter's place in a queue.
+
+    Its `state` is "waiting" while it is parked or makes its own attempt, "served" while another caller makes its
+    attempt, and "woken" from a wake-up until the waiter uses it. Its `presence` is "here", then "left", and "gone" once
+    leaving was carried out to its end; a place that has left may still be served.
+    """
 
     __slots__ = (
         "ahead",
@@ -76,19 +81,17 @@ class Place:
         "began_at",
         "giver",
         "handed",
-        "has_left",
         "is_alone",
         "is_behind",
         "is_first",
         "is_heard",
-        "is_settled",
-        "is_under_way",
         "leaving",
         "line",
         "notify",
         "offer",
+        "presence",
         "released_at",
-        "woken",
+        "state",
     )
 
     def __init__(
@@ -103,17 +106,13 @@ class Place:
         """Whether no other waiter of the process was there before it."""
         self.is_heard = False
         """Whether the channel's messages reached the process already when it joined, so that none can be missed."""
-        self.woken = False
+        self.state: Literal["waiting", "served", "woken"] = "waiting"
+        self.presence: Literal["here", "left", "gone"] = "here"
         self.offer: Offer | None = None
-        self.is_under_way = False
-        """Whether another caller is making this waiter's attempt."""
         self.giver: object = None
         """The list of the caller that makes it, or made the last one."""
         self.handed: tuple[Any, float] | None = None
         """The answer to that attempt, and the local time just before it was sent."""
-        self.has_left = False
-        self.is_settled = False
-        """Whether leaving was carried out to its end."""
         self.leaving: Operation[object] | None = None
         """Takes the process out of the store's line, which the waiter must still do if it was the last one."""
         self.began_at = 0
@@ -128,7 +127,12 @@ class Place:
     @property
     def is_over(self) -> bool:
         """Return whether its waiter has left the queue and has nothing more to leave."""
-        return self.is_settled and self.leaving is None
+        return self.presence == "gone" and self.leaving is None
+
+    @property
+    def woken(self) -> bool:
+        """Return whether it has a wake-up that its waiter has not used."""
+        return self.state == "woken"
 
     def take_handed(self) -> tuple[Any, float] | None:
         """Return the answer that came with the wake-up, once."""
@@ -242,14 +246,14 @@ class Line:
         self._unheard = not self._places and bool(self._members)
         if self._places:
             place = self._places[0]
-            place.woken = True  # first: `mend` finds it
+            place.state = "woken"  # first: `mend` finds it
             self._pop_head()
             place.notify()
             self._notify_head()
 
     def mend(self) -> None:
         """Repair what an exception in the middle of a change left: the head tries, and all others check their state."""
-        self._places = deque(place for place in self._places if not place.woken)
+        self._places = deque(place for place in self._places if place.state == "waiting")
         self.signal()
         for place in list(self._members):
             place.notify()
@@ -296,7 +300,7 @@ class Line:
             taken.append(place)
         self.begin_attempt(place)
         place.giver = taken
-        place.is_under_way = True
+        place.state = "served"
         self._pop_head()
         self._in_a_row += 1
         self._notify_head()
@@ -309,12 +313,12 @@ class Line:
         have gone on and left after the first call, with the answer, or wait again, for another caller's attempt.
         `taken` is the list that `take_offer` got.
         """
-        if place.is_under_way and place.giver is taken:
-            if place.has_left:
+        if place.state == "served" and place.giver is taken:
+            if place.presence != "here":
                 self.note_kept()
                 self._expect(AT_ONCE)  # the attempt may have been refused for good, so that nobody else is woken
                 return False
-            place.handed, place.woken, place.is_under_way = handed, True, False  # without a call in between
+            place.handed, place.state = handed, "woken"  # without a call in between
         place.notify()
         return True
 
@@ -336,10 +340,10 @@ class Line:
         """
         place.offer = offer
         place.ahead = 0 if place.is_first else place.ahead
-        if place.woken and place.released_at is not None and place.ahead:
+        if place.state == "woken" and place.released_at is not None and place.ahead:
             self._passed_due = min(self._passed_due, place.released_at + AHEAD_SECONDS + stagger(place.ahead))
-            place.woken = False
-        if not place.woken and place not in self._places:
+            place.state = "waiting"
+        if place.state != "woken" and place not in self._places:
             index = 0
             while index < len(self._places) and self._places[index].arrival < place.arrival:
                 index += 1
@@ -350,11 +354,11 @@ class Line:
 
     def next_step(self, place: Place, now: float, deadline: float) -> bool | float:
         """Return True if a parked waiter must wake, False if its deadline has passed, or the time of the next check."""
-        if place.woken:
-            place.woken = False
+        if place.state == "woken":
+            place.state = "waiting"
             place.is_first, place.released_at = False, None
             return True
-        if place.is_under_way:
+        if place.state == "served":
             return False if now >= deadline + LATE_SECONDS else deadline + LATE_SECONDS
         if now >= deadline:
             return False
@@ -378,7 +382,7 @@ class Line:
         Returns whether no waiter of the process is left, and nobody makes this one's attempt.
         """
         self._members.pop(place, None)
-        place.has_left = True
+        place.presence = "left"
         if in_time and place.offer is not None:
             place.offer = replace(place.offer, undo=place.offer.undo_late)
         had_turn = place not in self._places
@@ -386,11 +390,11 @@ class Line:
             self._places.remove(place)
         if self._places:  # if this one had its turn, the process has no place in the store's line until it asks again
             self._places[0].ahead = 0
-        if place.woken or (had_turn and self._passed_due < inf):  # a release that it did not use
+        if place.state == "woken" or (had_turn and self._passed_due < inf):  # a release that it did not use
             self.signal()
-            place.woken = False
+            place.state = "waiting" if place.state == "woken" else place.state
         self._expect(due)
-        return not self._members and not place.is_under_way
+        return not self._members and place.state != "served"
 
     def _expect(self, due: float) -> None:
         # The earlier one wins, even if it passed unused while the next waiter was still subscribing: an extra attempt

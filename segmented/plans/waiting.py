@@ -199,7 +199,7 @@ def _attempts(
                 return answer, asked_at, due
             place.line.note_kept()
         if not (yield from perform(Park(place, due, deadline, offer))):
-            if place.is_under_way and offer is not None and offer.undo_late != offer.undo:
+            if place.state == "served" and offer is not None and offer.undo_late != offer.undo:
                 raise StoreUnavailable(UNANSWERED)  # what was taken stays, for a repeat
             return answer, asked_at, due
         found = place.take_handed()
