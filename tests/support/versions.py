@@ -42,7 +42,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "pool": tuple(f"{CONTRACT}/pools/test_{name}.py" for name in ("reserve", "grant", "settle")),
     "once": (f"{CONTRACT}/dedup/test_dedup_claims.py", f"{REAL}/test_once_repeats.py"),
     "worker": tuple(f"{REAL}/test_{name}.py" for name in ("worker_tasks", "take_envelope", "broker_client")),
-    "CLI": (f"{REAL}/test_cli_pool.py", f"{REAL}/test_cli_pool_gated.py"),
+    "CLI": (f"{REAL}/test_cli_pool.py",),
 }
 FIRST: Final = "--first"
 NOT_IN_CI: Final = "CLI"

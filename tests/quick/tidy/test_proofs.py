@@ -17,7 +17,7 @@ HELD_WHOLE: Final = {
     ),
     "reference/celery-dedup-compared.md": f"quick/tidy/test_comparisons.py::{RENDERED}",
     "reference/command-line.md": "real/programs/test_command.py::test_the_reference_page_is_what_the_help_says",
-    "reference/lock-kinds.md": "quick/unit/test_lock_kinds.py::test_the_reference_page_is_what_the_records_say",
+    "reference/lock-kinds.md": "quick/unit/test_library.py::test_the_reference_page_is_what_the_records_say",
     "reference/metrics.md": "real/integration/test_events.py::test_the_reference_page_is_what_the_tables_say",
     "reference/python.md": "quick/unit/test_library.py::test_the_page_is_what_the_docstrings_say",
     "reference/worker-settings.md": (

@@ -38,6 +38,8 @@ from segmented.stock import AsyncCarts, AsyncPool, Carts, Pool
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stores.memory.model import Engine, MemoryModel
 from segmented.stores.redis import RedisStore
+from tests.support.contract.locks.kinds import uses
+from tests.support.lock_kinds import LOCK_KINDS, page
 from tests.support.paths import ROOT
 from tests.support.reference import python_page
 
@@ -235,3 +237,26 @@ def test_a_store_for_threads_or_a_bare_client_is_no_store_for_asyncio(make: Call
     assert sentence_of(lambda: make(redis_asyncio.Redis())).endswith(
         "needs a store, and got the client Redis: give AsyncRedisStore(client)"
     )
+
+
+# The records of the kinds of lock: what derives from them has every kind.
+
+
+NAMED: Final = re.compile(r"^  name = '(\w+)',$", re.MULTILINE)
+NAMES = {kind.name for kind in LOCK_KINDS}
+
+
+def test_every_kind_that_an_operator_may_see_has_one_record() -> None:
+    parts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "segmented" / "protocol").glob("*/kind.lua"))]
+    assert sorted(name for part in parts for name in NAMED.findall(part)) == sorted(kind.name for kind in LOCK_KINDS)
+    assert len(LOCK_KINDS) == len(NAMES)
+
+
+def test_the_reference_page_is_what_the_records_say() -> None:
+    written = (ROOT / "docs" / "reference" / "lock-kinds.md").read_text(encoding="utf-8")
+    assert written == page(), "make docs"
+
+
+def test_metrics_count_the_leases_of_each_kind_by_its_name() -> None:
+    assert [use.acquire("a", "holder").lease_kind for use in uses()] == [use.kind for use in uses()]
+    assert {use.kind for use in uses()} == NAMES - {"get_set"}, "whose lock is no operation"

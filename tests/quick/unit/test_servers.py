@@ -15,8 +15,9 @@ from segmented.errors import InvalidInput
 from segmented.servers import ValkeyServer, postgres
 from segmented.servers.account import Account, blocking_ancestors, is_reachable
 from segmented.servers.announcement import announced, announcement_file, announcing
-from segmented.servers.folders import Claim
+from segmented.servers.folders import Claim, is_short
 from segmented.servers.guard import LOG_NAME, open_log
+from segmented.servers.supervised import Stops
 from segmented.servers.valkey import configuration
 from tests.support.rings import require_module
 
@@ -261,3 +262,28 @@ def test_a_pipe_in_place_of_the_announcement_hangs_nobody(runtime: Path) -> None
     assert announced() is None
     with announcing("unix:///a", "sqlite:////a") as is_announced:
         assert not is_announced
+
+
+# The parts of the embedded servers that need no server.
+
+
+def test_valkey_with_a_data_folder_appends_to_a_file_there() -> None:
+    lines = configuration(Path("/run/x"), kept=Path("/data/valkey"), extra={}).splitlines()
+    assert 'dir "/data/valkey"' in lines
+    assert "appendonly yes" in lines
+
+
+def test_stopping_is_bounded_by_the_sum_of_its_steps() -> None:
+    assert Stops(((2, 10.0), (3, 5.0), (9, 5.0))).seconds == 20.0
+
+
+@pytest.mark.parametrize(("length", "short"), [(89, True), (90, False)])
+def test_a_socket_path_has_at_most_103_bytes(length: int, *, short: bool) -> None:
+    assert is_short(Path("/" + "x" * (length - 1))) is short
+
+
+def test_the_claim_of_a_dead_process_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "valkey").mkdir()
+    (tmp_path / "valkey" / "lock").write_text("1234567\n")
+    Claim.take(tmp_path / "valkey").hand_over()
+    assert (tmp_path / "valkey" / "lock").read_text() == f"{os.getpid()}\n"

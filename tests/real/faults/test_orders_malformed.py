@@ -1,11 +1,18 @@
 """Messages that no worker can read: they are kept, and the worker serves the next order."""
 
 import json
-from typing import Any, Final
+from random import Random
+from typing import Any, Final, cast
+
+import pytest
 
 from segmented import protocol as op
 from segmented.celery.messages import TASK
 from tests.fixtures.order_floors import OrderSystemFactory
+from tests.support.long_run import in_the_long_run
+from tests.support.sim.seeds import seed_of_run
+from tests.support.workers.forged import DEEP, forged, nested
+from tests.support.workers.fuzzed import fuzzed
 from tests.support.workers.order_floor import IN_WORKER, QUEUE, OrderSystem
 from tests.support.workers.selling import until
 
@@ -68,4 +75,81 @@ def test_an_order_that_cannot_be_read_keeps_none_of_its_envelope_from_being_fini
     found = [json.loads(message.text) for message in system.pool.store.execute(op.ListMessages(QUEUE))]
     assert sorted(found, key=str) == sorted(([[body], {}] for body in bodies), key=str)
     assert worker.is_running
+    system.check()
+
+
+# Forged messages of every kind: none ends or silences a worker, each is kept, and the orders beside them go on.
+
+
+KINDS: Final = 222
+
+
+@pytest.mark.parametrize("pool", ["threads", *in_the_long_run("prefork", "solo")])
+def test_forged_messages_of_222_kinds_end_no_worker_and_each_next_order_is_decided(
+    open_system: OrderSystemFactory, pool: str
+) -> None:
+    system = open_system(IN_WORKER)
+    system.send(system.pool.sku, ("a",))
+    sent = json.loads(cast("bytes", system.messages.rpop(QUEUE)))
+    worker = system.worker(pool=pool)
+    items = list(forged(sent, system.pool.sku))
+    for number, (_, item) in enumerate(items):
+        system.messages.lpush(QUEUE, item)
+        system.submit([(f"good-{number}", 1)])
+        system.until_decided(sweeping=False)
+    until(lambda: system.in_hand() == 0)
+    assert (len(items), len(system.pool.store.execute(op.ListMessages(QUEUE)))) == (KINDS, KINDS)
+    assert worker.is_running
+    assert worker.stop() == 0
+    system.check()
+
+
+@pytest.mark.parametrize("pool", ["prefork", *in_the_long_run("threads", "solo")])
+def test_nested_messages_take_no_place_of_a_worker_and_each_is_kept(open_system: OrderSystemFactory, pool: str) -> None:
+    """The process that reads the queue fails to pass some to a child; Celery then counts a child as busy forever."""
+    system = open_system(IN_WORKER)
+    system.send(system.pool.sku, ("a",))
+    sent = json.loads(cast("bytes", system.messages.rpop(QUEUE)))
+    worker = system.worker(pool=pool)
+    items = list(nested(sent))
+    for number, (_, item) in enumerate(items):
+        system.messages.lpush(QUEUE, item)
+        system.submit([(f"good-{number}", 1)])
+    system.until_decided(sweeping=False)
+    until(lambda: system.in_hand() == 0)
+    assert (len(items), len(system.pool.store.execute(op.ListMessages(QUEUE)))) == (6 * len(DEEP), 6 * len(DEEP))
+    assert worker.is_running
+    assert worker.stop() == 0
+    system.check()
+
+
+# Messages with random damage, new in every run: no worker ends or hangs, and the orders beside them go on.
+
+
+BETWEEN: Final = 25
+"""Damaged messages between two orders."""
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("pool", "messages"), [("threads", 100), *in_the_long_run(("prefork", 5_000))])
+def test_messages_with_random_damage_end_no_worker_and_delay_no_order(
+    open_system: OrderSystemFactory, pool: str, messages: int
+) -> None:
+    random = Random(seed_of_run())
+    system = open_system(IN_WORKER, stock=10_000)
+    system.send(system.pool.sku, ("a",))
+    sent = json.loads(cast("bytes", system.messages.rpop(QUEUE)))
+    worker = system.worker(pool=pool)
+    for number in range(0, messages, BETWEEN):
+        for each in range(BETWEEN):
+            item = fuzzed(random, sent)
+            system.messages.lpush(
+                QUEUE, item.replace(sent["properties"]["delivery_tag"].encode(), f"{number}-{each}".encode())
+            )
+        system.submit([(f"good-{number}", 1)])
+        system.until_decided(sweeping=False)
+    until(lambda: system.messages.llen(QUEUE) == 0)
+    until(lambda: system.in_hand() == 0)
+    assert worker.is_running
+    assert worker.stop() == 0
     system.check()

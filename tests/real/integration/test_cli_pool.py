@@ -3,18 +3,24 @@
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from segmented.errors import PoolMissing
 from segmented.keys import shard_keys
+from segmented.orders import Gate, rebuild
+from segmented.protocol import FreezePool
+from segmented.protocol.wire import load_script
 from segmented.servers import ValkeyServer
-from segmented.stock import Pool
+from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
-from tests.support.command_line import on_a_terminal, ran, ran_apart
+from tests.real.integration.test_sell_refuses import TEN_IN_TWO, one_order
+from tests.support.command_line import on_a_terminal, ran, ran_apart, started
+from tests.support.proxy import RedisProxy
+from tests.support.workers.selling import sell
 
 SKU: Final = "concert"
 SECONDS: Final = 120.0
@@ -290,3 +296,218 @@ def test_numbers_that_cannot_be_read_are_named_in_a_sentence(pool: Pool, valkey:
         done = ran("pool", *words, url=valkey.url)
         assert (done.returncode, done.stderr) == (1, "")
         assert "available is not a whole number, the ledger says 95" in done.stdout
+
+
+# `segmented pool list`: every pool that was opened, in shards or not.
+
+
+def test_every_pool_that_was_opened_is_listed_until_it_is_archived(valkey: ValkeyServer, tmp_path: object) -> None:
+    assert ran("pool", "list", url=valkey.url).stderr == "segmented: no pool was opened on this server\n"
+    with RedisStore.from_url(valkey.url) as store:
+        poster = Pool(store, "poster")
+        poster.open(stock=10, segments=2)
+        poster.reserve("a", quantity=3)
+        ShardedPool(store, "plate").open(stock=20, segments=4, shards=2)
+        assert ran("pool", "list", url=valkey.url).stdout.splitlines() == [
+            "plate\t20\t0\t0\topen",
+            "poster\t7\t3\t0\topen",
+        ]
+        listed = json.loads(ran("pool", "list", "--json", "-", url=valkey.url).stdout)["pools"]
+        assert [(one["sku"], one["state"]["available"]) for one in listed] == [("plate", 20), ("poster", 7)]
+        poster.cancel("a")
+        poster.close()
+        file = f"{tmp_path}/poster.jsonl"
+        assert ran("pool", "archive", "poster", "--to", file, "--yes", url=valkey.url).returncode == 0
+    assert ran("pool", "list", url=valkey.url).stdout.splitlines() == ["plate\t20\t0\t0\topen"]
+
+
+# `segmented pool open --profile`: what it opens, what it shows, and what it refuses.
+
+
+def test_a_pool_is_opened_with_a_profile_and_shown_with_it(
+    start_valkey: Callable[..., ValkeyServer], data_folder: Path
+) -> None:
+    url = start_valkey(data_folder, config={"appendfsync": "always"}).url
+    words = ["pool", "open", SKU, "--stock", "100", "--segments", "4"]
+    done = ran(*words, "--profile", "fsync/500ms", url=url)
+    assert (done.returncode, done.stderr, rows_of(done.stdout)["profile"]) == (0, "", "fsync/500ms")
+    assert ran(*words, url=url).returncode == 0  # an open pool keeps its profile
+    assert ran(*words, "--profile", "fsync", url=url).returncode == 1
+    assert json.loads(ran("pool", "show", SKU, "--json", "-", url=url).stdout)["profile"] == "fsync/500ms"
+
+
+def test_a_profile_that_the_server_or_nobody_knows_is_refused_and_nothing_is_opened(valkey: ValkeyServer) -> None:
+    words = ["pool", "open", SKU, "--stock", "100", "--segments", "4", "--profile"]
+    replicated = ran(*words, "replicated:1", url=valkey.url)
+    assert replicated.returncode == 2
+    assert replicated.stderr == (
+        "segmented: pool 'concert' cannot be opened with profile replicated:1: the server has 0 connected replicas of "
+        "the 1 wanted; connect more, or ask for fewer\n"
+    )
+    unknown = ran(*words, "disk", url=valkey.url)
+    assert (unknown.returncode, unknown.stderr.startswith("segmented: profile 'disk' is not known; give ")) == (2, True)
+    assert ran("pool", "show", SKU, url=valkey.url).returncode != 0
+
+
+# `segmented pool orders` over a real server: who got what.
+
+
+@pytest.mark.usefixtures("pool")
+def test_who_got_what_is_exported_as_lines_of_json_and_as_csv(valkey: ValkeyServer, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in ran("pool", "orders", SKU, url=valkey.url).stdout.splitlines()]
+    assert {one["order_id"]: (one["state"], one["quantity"]) for one in lines} == {
+        "sold": ("confirmed", 3),
+        "held": ("reserved", 2),
+    }
+    assert all("holder_id" not in one for one in lines)  # it would prove ownership
+    file = tmp_path / "sold.csv"
+    words = ["pool", "orders", SKU, "--state", "confirmed", "--format", "csv", "--to", str(file)]
+    assert ran(*words, url=valkey.url).stdout == "1 order written\n"
+    (row,) = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    assert (row["order_id"], row["quantity"], row["customer_id"]) == ("sold", "3", "")
+
+
+# A pool's queue and step by command: opened, shown, changed, kept by a rebuild, and respected by `segmented sell`.
+
+
+STEP: Final = "shop.steps:charge"
+NAMES: Final = ("--queue", "concerts", "--step", STEP)
+OPEN: Final = ("open", SKU, "--stock", "10", "--segments", "4")
+
+
+@pytest.fixture
+def order_database(sqlite_url: str) -> str:
+    return sqlite_url
+
+
+def names_of(valkey: ValkeyServer) -> tuple[str | None, str | None]:
+    with RedisStore.from_url(valkey.url) as store:
+        state = find_pool(store, SKU).state()
+    return state.queue, state.step
+
+
+@pytest.mark.parametrize("shards", [(), ("--shards", "2")], ids=["in one slot", "in shards"])
+def test_a_pool_names_its_workers_and_other_ones_later(valkey: ValkeyServer, shards: tuple[str, ...]) -> None:
+    first = ran("pool", *OPEN, *shards, *NAMES, url=valkey.url)
+    rows = rows_of(first.stdout)
+    assert (rows["queue of its workers"], rows["step of its workers"]) == ("concerts", STEP)
+    assert names_of(valkey) == ("concerts", STEP)
+    found: dict[str, Any] = json.loads(ran("pool", "show", SKU, "--json", "-", url=valkey.url).stdout)
+    assert (found["queue"], found["step"]) == ("concerts", STEP)
+    words = ("pool", "assign", SKU, "--queue", "tickets", "--any-step")
+    assert [ran(*words, url=valkey.url).stdout for _ in range(2)] == [
+        "queue tickets, step any now\n",
+        "queue tickets, step any before: nothing is changed\n",
+    ]
+    assert names_of(valkey) == ("tickets", None)
+
+
+def test_a_pool_that_is_open_with_other_names_is_left_alone_and_said(valkey: ValkeyServer) -> None:
+    ran("pool", *OPEN, *NAMES, url=valkey.url)
+    done = ran("pool", *OPEN, "--queue", "mugs", url=valkey.url)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "segmented: open already, with queue concerts instead of mugs: nothing is changed\n",
+    )
+    assert ran("pool", *OPEN, url=valkey.url).returncode == 0
+    assert names_of(valkey) == ("concerts", STEP)
+
+
+def test_an_assignment_that_is_not_whole_is_refused(valkey: ValkeyServer) -> None:
+    for words, sentence in (
+        (("--queue", "q"), "give either --step NAME or --any-step: the command sets both queue and step of 'concert'"),
+        (
+            ("--step", STEP),
+            "give either --queue NAME or --any-queue: the command sets both queue and step of 'concert'",
+        ),
+        (
+            ("--queue", "q", "--any-queue", "--any-step"),
+            "give either --queue NAME or --any-queue: the command sets both queue and step of 'concert'",
+        ),
+        (
+            ("--queue", "q", "--step", "charge"),
+            "step 'charge' should be module:function, as SEGMENTED_STEP names it",
+        ),
+    ):
+        ran("pool", *OPEN, *NAMES, url=valkey.url)
+        done = ran("pool", "assign", SKU, *words, url=valkey.url)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"segmented: {sentence}\n")
+        assert names_of(valkey) == ("concerts", STEP)
+
+
+def test_a_gated_pool_keeps_its_names_through_a_rebuild(valkey: ValkeyServer, gate: Gate, order_database: str) -> None:
+    database = ("--database", order_database)
+    assert ran("pool", *OPEN, "--gated", *database, *NAMES, url=valkey.url).returncode == 0
+    with RedisStore.from_url(valkey.url) as store:
+        pool = Pool(store, SKU)
+        store.execute(FreezePool(SKU, 1))
+        rebuild(pool, gate)
+        assert names_of(valkey) == ("concerts", STEP)
+        pool.assign(queue="tickets", step=STEP)
+        store.client.flushall()
+    again = ran("pool", "reopen", SKU, *database, "--segments", "4", "--queue", "tickets", url=valkey.url)
+    assert again.stdout == "reopened in epoch 3: 10 free\n"
+    assert names_of(valkey) == ("tickets", STEP)  # which the sale's row keeps
+
+
+def test_a_sale_of_a_file_refuses_a_pool_that_names_other_workers(
+    tmp_path: Path, valkey: ValkeyServer, gate: Gate, order_database: str
+) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        Pool(store, "mug", gate=gate).open(stock=10, segments=2, step=STEP)
+        sold = sell(
+            tmp_path,
+            one_order(tmp_path),
+            *TEN_IN_TWO,
+            *("--sku", "mug", "--url", valkey.url, "--database", order_database),
+        )
+        assert sold.exit_code == 2
+        assert f"pool 'mug' names step {STEP!r} for its orders, so this sale cannot sell them" in sold.errors
+        assert Pool(store, "mug").state().order_count == 0
+
+
+# `segmented pool` of a gated pool whose process is killed between the two sides: the same command finishes it.
+
+
+MUG: Final = "mug"
+CHANGES: Final = {
+    "restock": ("restock", MUG, "5", "--id", "change"),
+    "withdraw": ("withdraw", MUG, "5", "--id", "change"),
+    "resize": ("resize", MUG, "4"),
+}
+AFTER: Final = {"restock": (15, 2), "withdraw": (5, 2), "resize": (10, 4)}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_request_passed"), [("restock", False), ("withdraw", True), ("resize", False)], ids=CHANGES
+)
+def test_a_change_killed_between_the_two_sides_is_finished_by_the_same_command(
+    name: str,
+    store: RedisStore,
+    open_gate: Callable[..., Gate],
+    valkey: ValkeyServer,
+    postgres_database: str,
+    *,
+    is_request_passed: bool,
+) -> None:
+    gate, pool = open_gate(postgres_database), Pool(store, MUG)
+    Pool(pool.store, pool.sku, gate=gate).open(stock=10, segments=2)
+    words = ["pool", *CHANGES[name], "--database", postgres_database]
+    script = load_script("resize" if name == "resize" else "restock")
+    store.client.script_load(script.text)  # else the first request that has its digest is answered NOSCRIPT
+    with RedisProxy(valkey.url) as proxy:
+        hold = proxy.hold_replies if is_request_passed else proxy.hold
+        hold(script.sha.encode())
+        with started(*words, url=proxy.url) as run:
+            assert proxy.holding.wait(SECONDS)
+            run.kill()
+            run.communicate(timeout=SECONDS)
+    state, totals = pool.state(), gate.totals(MUG)
+    assert ((state.stocked, state.segment_count) == AFTER[name]) == is_request_passed
+    assert (totals.quota, len(totals.segments)) == {"restock": (15, 2), "withdraw": (10, 2), "resize": (10, 4)}[name]
+    assert len(gate.unfinished_changes(MUG)) == (name != "resize")
+    done = ran(*words, url=valkey.url)
+    assert (done.returncode, done.stderr, "before" in done.stdout) == (0, "", is_request_passed)
+    assert (pool.state().stocked, pool.state().segment_count) == AFTER[name]
+    totals = gate.totals(MUG)
+    assert (totals.quota, gate.unfinished_changes(MUG), pool.audit().is_clean) == (pool.state().stocked, (), True)

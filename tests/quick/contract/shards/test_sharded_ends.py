@@ -1,22 +1,25 @@
 """A pool in shards about the end of its sale: units that come back, what a refusal costs, and what an audit finds."""
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import PoolDrifted
+from segmented.errors import PoolDrifted, StoreUnavailable
 from segmented.keys import shard_keys
-from segmented.models import Order, SoldOut
-from segmented.plans import Plan
+from segmented.models import Order, Reserved, Shard, ShardDirectory, SoldOut, TooFew
+from segmented.plans import Batch, Plan
 from segmented.stock.sharded import ShardedPool
-from tests.fixtures.stores import Side
-from tests.support.contract.interposed import asks, interposed, process_of
+from tests.fixtures.stores import Side, another_process
+from tests.support.contract.interposed import asked_by, asks, interposed, process_of
+from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, SHORT_PASSES
 from tests.support.contract.shards.sharding import (
     at_home_in,
     check_all,
     refused,
+    remembered,
     sharded,
     shards_of,
     taken,
@@ -153,3 +156,143 @@ def test_a_refusal_says_how_old_it_is_and_is_never_older_than_a_tenth_of_a_secon
         ages.append(answer.age_ms or 0)
         memory.pass_time(0.04)
     assert ages == pytest.approx([0, 40, 80, 0, 40, 80], abs=1)
+
+
+# A pool in shards one of which cannot be asked, or has gone back in time: the others serve what they can.
+
+
+def is_of(operation: Any, shard: Shard) -> bool:  # noqa: ANN401  # any operation
+    return shard in {getattr(operation, "shard", None), getattr(operation, "sku", None)}
+
+
+def without(plan: Plan[Any], shard: Shard) -> Plan[Any]:
+    """Run a plan while the master of one shard is down."""
+    reply: Any = None
+    failure: BaseException | None = None
+    while True:
+        try:
+            effect = plan.send(reply) if failure is None else plan.throw(failure)
+        except StopIteration as stop:
+            return stop.value
+        reply, failure = None, None
+        away = [is_of(one, shard) for one in asked_by(effect)]
+        try:
+            if isinstance(effect, Batch):
+                left = tuple(one for one, is_away in zip(effect.operations, away, strict=True) if not is_away)
+                answers = iter((yield Batch(left, effect.deadline)) if left else [])
+                reply = [StoreUnavailable("it is down") if is_away else next(answers) for is_away in away]
+            elif any(away):
+                failure = StoreUnavailable("it is down")
+            else:
+                reply = yield effect
+        except BaseException as error:  # noqa: BLE001  # every exception belongs to the plan
+            failure = error
+
+
+@pytest.fixture
+def sku(side: Side) -> str:
+    """Open eleven units in three shards: four, four and three."""
+    made = sharded(side, side.name())
+    made.open(stock=STOCK, segments=7, shards=SHARDS)
+    return made.sku
+
+
+def test_lapsed_holds_of_other_shards_come_back_despite_a_failure_of_one(side: Side, sku: str) -> None:
+    """Only a caller that gives nothing back meets the failure."""
+    shards = shards_of(side, sku)
+    for number, shard in enumerate(shards):
+        side.execute(op.Reserve(shard, Order(at_home_in(number, SHARDS)[0], 1), SHORT_MS))
+    side.pass_time(SHORT_PASSES)
+    process = process_of(side, sku)
+    expired = side.run(without(process.expire(100), shards[0]))
+    assert [one.order_id for one in expired] == [at_home_in(number, SHARDS)[0] for number in (1, 2)]
+    with pytest.raises(StoreUnavailable, match="it is down"):
+        side.run(without(process.expire(100), shards[0]))
+    assert len(side.run(process.expire(100))) == 1
+
+
+def test_units_on_the_way_to_a_dead_shard_stop_no_order_that_others_can_serve(side: Side, sku: str) -> None:
+    shards = shards_of(side, sku)
+    side.execute(op.SendUnits(shards[1], 2, 1))
+    order = Order(at_home_in(0, SHARDS)[0], 6)
+    answer = side.run(without(process_of(side, sku).reserve(op.Reserve(sku, order, LONG_MS)), shards[2]))
+    assert taken(answer) == 6
+    assert sharded(side, sku).finish_transfers() == 1
+    check_all(sharded(side, sku))
+
+
+def test_transfers_are_finished_on_demand_even_with_a_shard_that_was_just_down(side: Side, sku: str) -> None:
+    shards, process = shards_of(side, sku), process_of(side, sku)
+    order = Order(at_home_in(0, SHARDS)[0], 11)
+    with pytest.raises(StoreUnavailable, match="it is down"):
+        side.run(without(process.reserve(op.Reserve(sku, order, LONG_MS)), shards[2]))
+    side.execute(op.SendUnits(shards[2], 1, 2))
+    assert side.run(process.finish_transfers()) == 1
+
+
+def test_an_order_is_not_refused_by_a_shard_that_went_back_in_time_between_two_looks(side: Side, sku: str) -> None:
+    shards = shards_of(side, sku)
+    pool = sharded(side, sku)
+    for number in (0, 2):
+        taken(pool.reserve(at_home_in(number, SHARDS)[0], quantity=(4, 4, 3)[number]))
+    take_over = remembered(side, shards[1])
+    with another_process(side) as other:  # else the shard would be frozen at once
+        taken(sharded(other, sku).reserve(at_home_in(1, SHARDS)[0], quantity=4))
+
+    def nothing() -> Plan[None]:
+        yield from ()
+
+    def fails_over() -> Plan[None]:
+        take_over()
+        yield from ()
+
+    looks = asks(op.LookAtShard)
+    plan = process_of(side, sku).reserve(op.Reserve(sku, Order(at_home_in(0, SHARDS)[1], 1), LONG_MS))
+    assert isinstance(side.run(interposed(plan, (looks, nothing), (looks, fails_over))), Reserved)
+
+
+def test_a_pool_is_closed_when_all_its_shards_are(side: Side, sku: str) -> None:
+    pool = sharded(side, sku)
+    side.execute(op.ClosePool(shards_of(side, sku)[0]))
+    assert not pool.state().is_closed
+    assert pool.close().state.is_closed
+
+
+@pytest.mark.parametrize("free", [0, 8])
+def test_a_partial_order_of_a_batch_gets_what_all_shards_have(side: Side, sku: str, free: int) -> None:
+    pool = sharded(side, sku)
+    taken_before = pool.reserve("all but some", quantity=STOCK - free)
+    assert isinstance(taken_before, Reserved)
+    (answer,) = pool.reserve_many([Order("a", 9)], partial=True)
+    if free:
+        assert taken(answer) == 8
+    else:
+        assert isinstance(answer, SoldOut)
+    check_all(pool)
+
+
+def test_a_transfer_that_a_shard_lost_is_mended_once(side: Side, sku: str) -> None:
+    shards, pool = shards_of(side, sku), sharded(side, sku)
+    take_over = remembered(side, shards[1])
+    taken(pool.reserve(at_home_in(1, SHARDS)[0], quantity=STOCK))
+    take_over()
+    report = pool.audit()
+    assert sorted(one.kind for one in report.transfers) == ["orphan transfer"] * 2
+    with another_process(side) as other:  # for this one, which has seen what was lost, the shard would be frozen
+        assert [sharded(other, sku).repair(report, yes=True).done_count for _ in range(2)] == [2, 0]
+
+
+def test_a_withdrawal_of_more_than_all_shards_have_is_told_what_all_have(side: Side, sku: str) -> None:
+    pool = sharded(side, sku)
+    answer = pool.withdraw(STOCK + 1, withdraw_id="w")
+    assert isinstance(answer, TooFew)
+    assert answer.available == STOCK
+    check_all(pool)
+
+
+def test_a_directory_that_says_open_replaces_none_of_another_opening(side: Side) -> None:
+    name = side.name()
+    first = ShardDirectory(name, ("a", "b"), 10, 2, 1, None, is_open=False)
+    assert side.execute(op.WriteDirectory(first, 0)) == first
+    assert side.execute(op.WriteDirectory(replace(first, stock=20, is_open=True), 0)) == first
+    assert side.execute(op.ReadDirectory(name, 0)) == first

@@ -9,8 +9,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from segmented.clock import SystemClock
 from segmented.dedup import AsyncSqlRecords, SqlRecords
 from tests.fixtures.stores import AsyncSide, Side, SyncSide
-from tests.quick.contract.dedup.test_dedup_at_most_once import *  # noqa: F403  # the same tests, over another `side`
-from tests.quick.contract.dedup.test_dedup_calls import *  # noqa: F403  # as above
+from tests.quick.contract.dedup.test_dedup_calls import *  # noqa: F403  # the same tests, over another `side`
 from tests.quick.contract.dedup.test_dedup_claims import *  # noqa: F403  # as above
 from tests.quick.contract.dedup.test_dedup_runs import *  # noqa: F403  # as above
 from tests.quick.contract.dedup.test_dedup_upkeep import *  # noqa: F403  # as above

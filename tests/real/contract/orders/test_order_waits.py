@@ -5,7 +5,7 @@ import pytest
 from segmented.models import Settled
 from segmented.models.submitted import Deciding
 from tests.fixtures.stores import Side
-from tests.quick.contract.orders.test_order_handles import BOTH, DEADLINE, decide, opened
+from tests.quick.contract.orders.test_submit import BOTH, DEADLINE, decide, opened
 
 
 @pytest.mark.parametrize("decides", BOTH)
