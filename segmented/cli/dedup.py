@@ -23,8 +23,7 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.dedup import operator
-from segmented.dedup.explained import as_json, seconds, sentences
-from segmented.dedup.operator import HeldKey
+from segmented.dedup.operator import HeldKey, as_json, seconds, sentences
 from segmented.dedup.terms import DAY
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT

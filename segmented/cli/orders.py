@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from segmented import protocol as op
-from segmented.cli import orders_data
+from segmented.cli import put_away
 from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
@@ -237,8 +237,8 @@ def migrate(*, database: DatabaseOption = None, json_file: JsonOption = None) ->
         typer.echo(f"tables at revision {done.after} before: nothing is changed" if done.replay else f"tables {change}")
 
 
-orders.command()(orders_data.prune)
-orders.command()(orders_data.erase)
+orders.command()(put_away.prune)
+orders.command()(put_away.erase)
 
 
 @contextmanager

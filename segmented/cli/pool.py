@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli import pool_archive, pool_books, pool_changes, pool_list, pool_recovery, pool_relay
+from segmented.cli import pool_books, pool_changes, pool_recovery, pool_view, put_away
 from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
@@ -30,8 +30,7 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.cli.pool_changes import QueueOption, StepOption
-from segmented.cli.pool_shards import required_in_one_piece, required_no_database
-from segmented.cli.pool_view import as_json, show_once, total_rows
+from segmented.cli.pool_view import as_json, required_in_one_piece, required_no_database, show_once, total_rows
 from segmented.errors import ChangeGated, InvalidInput, PoolDiffers
 from segmented.files import STDOUT
 from segmented.models import AlreadyOpen, CartSweep, Opened, PoolState, UnfinishedCart
@@ -279,9 +278,9 @@ def _tell(state: PoolState, more: dict[str, Any], json_file: Path | None, senten
 GROUPS: Final[dict[str, dict[str, Callable[..., None]]]] = {
     "Sell": {"open": open_pool, "assign": pool_changes.assign, "close": close},
     "Look": {
-        "list": pool_list.list_pools,
+        "list": pool_view.list_pools,
         "show": show,
-        "doctor": pool_list.doctor,
+        "doctor": pool_view.doctor,
         "audit": pool_books.audit,
         "orders": pool_books.orders,
         "carts": carts,
@@ -303,12 +302,12 @@ GROUPS: Final[dict[str, dict[str, Callable[..., None]]]] = {
     },
     "Put away": {
         "export": pool_books.export,
-        "relay": pool_relay.relay,
-        "trim": pool_relay.trim,
-        "forget": pool_archive.forget,
-        "archive": pool_archive.archive,
-        "verify-archive": pool_archive.verify_archive,
-        "delete": pool_archive.delete,
+        "relay": put_away.relay,
+        "trim": put_away.trim,
+        "forget": put_away.forget,
+        "archive": put_away.archive,
+        "verify-archive": put_away.verify_archive,
+        "delete": put_away.delete,
     },
 }
 """The commands by what a user wants to do, in the order of the help."""

@@ -26,9 +26,20 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
-from segmented.cli.pool_all import AllOption, OneSkuArgument, each_pool, one_of, pools_of
-from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed, required_no_database
-from segmented.cli.pool_view import as_json
+from segmented.cli.pool_view import (
+    AllOption,
+    OneSkuArgument,
+    as_json,
+    away_line,
+    drift_lines,
+    each_pool,
+    ledgers,
+    one_of,
+    place,
+    placed,
+    pools_of,
+    required_no_database,
+)
 from segmented.files import STDOUT, whole_file
 from segmented.ledger_lines import parts_text
 from segmented.models import LedgerEntry, OrderRecord, OrderState, PoolState

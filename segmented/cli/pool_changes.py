@@ -21,8 +21,7 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
-from segmented.cli.pool_shards import in_all, required_no_database
-from segmented.cli.pool_view import as_json
+from segmented.cli.pool_view import as_json, in_all, required_no_database
 from segmented.errors import InvalidInput
 from segmented.models import Closed, Restocked, TooFew
 from segmented.models.ids import plural

@@ -20,8 +20,7 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
-from segmented.cli.pool_all import AllOption, OneSkuArgument, each_pool, each_shard, one_of
-from segmented.cli.pool_view import as_json, total_rows
+from segmented.cli.pool_view import AllOption, OneSkuArgument, as_json, each_pool, each_shard, one_of, total_rows
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, PoolNotFrozen, PoolNotGated, ThawGated
 from segmented.models import Opened, PoolState, Thawed
 from segmented.models.ids import counted, plural

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.dedup.async_dedup import AsyncDedup as AsyncDedup
-    from segmented.dedup.async_run import AsyncRun as AsyncRun
-    from segmented.dedup.dedup import Dedup as Dedup
+    from segmented.dedup.dedup import AsyncDedup as AsyncDedup, Dedup as Dedup
     from segmented.dedup.plans import StoreEffect as StoreEffect
-    from segmented.dedup.run import Run as Run
-    from segmented.dedup.run_state import Replay as Replay
+    from segmented.dedup.run import AsyncRun as AsyncRun, Replay as Replay, Run as Run
     from segmented.dedup.sql import OnceTable as OnceTable
     from segmented.dedup.sql_records import AsyncSqlRecords as AsyncSqlRecords, SqlRecords as SqlRecords
     from segmented.dedup.time_slots import once_per as once_per
@@ -31,17 +28,14 @@ if TYPE_CHECKING:
 
 LATE: Final = from_modules(
     {
-        "segmented.dedup.async_dedup": "AsyncDedup",
-        "segmented.dedup.async_run": "AsyncRun",
-        "segmented.dedup.dedup": "Dedup",
+        "segmented.dedup.dedup": "AsyncDedup Dedup",
         "segmented.dedup.time_slots": "once_per",
         "segmented.dedup.plans": "StoreEffect",
         "segmented.errors": (
             "AlreadyDone AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
             "OtherPayload ResultUnkept RunLost"
         ),
-        "segmented.dedup.run": "Run",
-        "segmented.dedup.run_state": "Replay",
+        "segmented.dedup.run": "AsyncRun Replay Run",
         "segmented.dedup.sql": "OnceTable",
         "segmented.dedup.sql_records": "AsyncSqlRecords SqlRecords",
     }

@@ -15,14 +15,30 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.schema import CreateTable
 
-from segmented.dedup.base import NOTHING
+from segmented.dedup.dedup import NOTHING
 from segmented.dedup.identity import payload_print
-from segmented.dedup.sql_tables import TABLES, create_tables, forgotten, once
-from segmented.dedup.terms import checked_namespace
+from segmented.dedup.terms import NAMESPACE_LENGTH_MAX, checked_namespace
 from segmented.errors import (
     AlreadyDone,
     InvalidInput,
@@ -51,13 +67,17 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from datetime import datetime
 
-    from sqlalchemy import Engine, Select, Table
+    from sqlalchemy import Engine, Select
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-    from segmented.dedup.async_run import AsyncRun
-    from segmented.dedup.run import Run
-    from segmented.dedup.run_state import Replay
+    from segmented.dedup.run import AsyncRun, Replay, Run
 
+
+KEY_LENGTH_MAX: Final = 255
+DIGEST_LENGTH: Final = 32
+CREATE_LOCK: Final = 7_341_652_100
+"""An arbitrary number that other programs are unlikely to use for an advisory lock."""
+TABLES: Final = "segmented_once by OnceTable().create(engine)"
 V = TypeVar("V")
 LOCKING: Final = frozenset({"mysql", "mariadb"})
 """Databases where a plain SELECT reads the transaction's snapshot, and only a locking SELECT reads the current rows."""
@@ -67,6 +87,59 @@ INSERTS: Final[dict[str, Callable[[Table], Any]]] = {"postgresql": postgresql.in
 """Databases that can report an existing row on insert without an error, which would end the transaction."""
 TRIES: Final = 3
 """Attempts for a transaction that the database rolls back because another one with the same key was faster."""
+
+
+def _identifier(length: int) -> String:
+    """Return a text type that is compared byte by byte everywhere, so that no collation equates two keys."""
+    binary = String(length, collation="utf8mb4_bin")
+    return (
+        String(length)
+        .with_variant(String(length, collation="C"), "postgresql")
+        .with_variant(binary, "mysql", "mariadb")
+    )
+
+
+once_metadata = MetaData()
+"""For tools that create tables from metadata, such as Alembic."""
+
+once = Table(
+    "segmented_once",
+    once_metadata,
+    Column("namespace", _identifier(NAMESPACE_LENGTH_MAX), nullable=False),
+    Column("record_key", _identifier(KEY_LENGTH_MAX), nullable=False),
+    Column("message", _identifier(KEY_LENGTH_MAX), nullable=False),
+    Column("payload_print", _identifier(DIGEST_LENGTH), nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("body", Text().with_variant(LONGTEXT(), "mysql", "mariadb"), nullable=False),
+    Column("finished_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+    PrimaryKeyConstraint("namespace", "record_key", name="segmented_once_key"),
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
+)
+
+forgotten = Table(
+    "segmented_once_forgotten",
+    once_metadata,
+    Column("namespace", _identifier(NAMESPACE_LENGTH_MAX), primary_key=True),
+    # The highest token of a forgotten row: the row of a run with no higher token may be among the deleted ones.
+    Column("fence", BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
+)
+
+
+def create_tables(connection: Connection) -> None:
+    """Create both tables unless they exist."""
+    is_postgresql = connection.dialect.name == "postgresql"
+    if is_postgresql:
+        connection.execution_options(isolation_level="READ COMMITTED")
+    with connection.begin():
+        if is_postgresql:  # concurrent CREATE TABLE IF NOT EXISTS fails on PostgreSQL
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
+        for table in once_metadata.sorted_tables:
+            if not connection.dialect.has_table(connection, table.name):
+                connection.execute(CreateTable(table, if_not_exists=True))
 
 
 @dataclass(frozen=True, slots=True)

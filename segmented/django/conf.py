@@ -21,7 +21,7 @@ from django.db.backends.base.base import NO_DB_ALIAS
 from sqlalchemy import URL
 
 from segmented.dedup.terms import checked_namespace
-from segmented.dedup.web.options import WebOptions
+from segmented.dedup.web.guard import WebOptions
 from segmented.errors import InvalidInput
 from segmented.orders import Gate
 from segmented.orders.mysql import OPTIONS as MYSQL_OPTIONS

@@ -8,7 +8,7 @@ from django.db.migrations.operations.base import Operation
 from sqlalchemy import make_url
 from sqlalchemy.schema import CreateTable
 
-from segmented.dedup.sql_tables import forgotten, once
+from segmented.dedup.sql import forgotten, once
 from segmented.django.conf import gate_alias
 from segmented.errors import InvalidInput
 from segmented.orders.migrating import revisions_as_sql

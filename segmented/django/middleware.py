@@ -14,9 +14,8 @@ from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 
 from segmented.dedup import Dedup
-from segmented.dedup.web.guard import Guard
+from segmented.dedup.web.guard import MEBIBYTE, Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
-from segmented.dedup.web.options import MEBIBYTE
 from segmented.dedup.web.route import UNSAFE, Idempotent, serving
 from segmented.django.conf import setting, store
 

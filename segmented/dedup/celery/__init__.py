@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.dedup.celery import signals as signals
     from segmented.dedup.celery.outbox import (
         Outgoing as Outgoing,
         create_outbox as create_outbox,
         outbox_metadata as outbox_metadata,
         relay_outbox as relay_outbox,
     )
-    from segmented.dedup.celery.repeats import once_repeated as once_repeated
-    from segmented.dedup.celery.result import OnceResult as OnceResult
+    from segmented.dedup.celery.result import OnceResult as OnceResult, once_repeated as once_repeated
     from segmented.dedup.celery.rule import (
         OnceRule as OnceRule,
         latest as latest,
@@ -27,11 +25,10 @@ if TYPE_CHECKING:
 
 LATE: Final = from_modules(
     {
-        "segmented.dedup.celery.signals": "Once",  # the task needs these signals
         "segmented.dedup.celery.outbox": "Outgoing create_outbox outbox_metadata relay_outbox",
-        "segmented.dedup.celery.repeats": "once_repeated",
-        "segmented.dedup.celery.result": "OnceResult",
+        "segmented.dedup.celery.result": "OnceResult once_repeated",
         "segmented.dedup.celery.rule": "OnceRule latest per serial unique",
+        "segmented.dedup.celery.task": "Once",
     }
 )
 """Names that are imported on first use, and their modules."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from celery.utils import uuid
 
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, expires_in_ms, json_text, publish_text
-from segmented.dedup.celery.repeats import tell
+from segmented.dedup.celery.result import tell
 from segmented.errors import InvalidInput, OtherPayload, SegmentedError, StoreError, StoreUnavailable, WrongKind
 from segmented.events.traces import CURRENT
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers, RecordName

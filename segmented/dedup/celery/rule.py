@@ -19,8 +19,8 @@ from zoneinfo import ZoneInfo
 from celery import Task
 
 from segmented.clock import WallClock
-from segmented.dedup.explained import sentences
 from segmented.dedup.identity import checked_key
+from segmented.dedup.operator import sentences
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
 from segmented.dedup.terms import DAY, DEFAULT_TTL, RunTerms, in_words
 from segmented.errors import InvalidInput

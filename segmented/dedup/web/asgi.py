@@ -10,19 +10,18 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from segmented.dedup.run_state import Replay
-from segmented.dedup.web.guard import Collected, Guard
+from segmented.dedup.run import Replay
+from segmented.dedup.web.guard import MEBIBYTE, Collected, Guard
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
-from segmented.dedup.web.options import MEBIBYTE
 from segmented.dedup.web.route import UNSAFE, serving
 from segmented.errors import DedupError, SegmentedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.dedup.async_dedup import AsyncDedup
-    from segmented.dedup.async_run import AsyncRun
-    from segmented.dedup.web.options import WebOptions
+    from segmented.dedup.dedup import AsyncDedup
+    from segmented.dedup.run import AsyncRun
+    from segmented.dedup.web.guard import WebOptions
     from segmented.dedup.web.route import Idempotent
 
 Message = MutableMapping[str, Any]

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
-from segmented.dedup.canonical import canonical, digest
+from segmented.dedup.identity import canonical, digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -9,17 +9,15 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from segmented.dedup.terms import DEFAULT_TTL, DedupOptions, in_words
-from segmented.dedup.web.guard import Guard
-from segmented.dedup.web.options import WebOptions, succeeded
+from segmented.dedup.web.guard import Guard, WebOptions, succeeded
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.clock import Duration
-    from segmented.dedup.async_run import AsyncRun
-    from segmented.dedup.base import DedupBase
-    from segmented.dedup.run import Run
+    from segmented.dedup.dedup import DedupBase
+    from segmented.dedup.run import AsyncRun, Run
     from segmented.dedup.web.messages import WebRequest
 
 P = ParamSpec("P")

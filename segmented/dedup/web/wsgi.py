@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from segmented.dedup.dedup import Dedup
     from segmented.dedup.run import Run
+    from segmented.dedup.web.guard import WebOptions
     from segmented.dedup.web.messages import Unkept
-    from segmented.dedup.web.options import WebOptions
     from segmented.dedup.web.route import Idempotent
 
 UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")

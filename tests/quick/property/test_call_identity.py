@@ -10,8 +10,7 @@ from enum import Enum, IntFlag
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from segmented.dedup.canonical import canonical, digest
-from segmented.dedup.identity import CallIdentity, explicit_key
+from segmented.dedup.identity import CallIdentity, canonical, digest, explicit_key
 from segmented.errors import InvalidInput
 from segmented.models.ids import is_unseen
 

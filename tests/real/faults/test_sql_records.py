@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from segmented import Lock
 from segmented.dedup import AsyncDedup, AsyncSqlRecords, Dedup, SqlRecords, StoreEffect
-from segmented.dedup.sql_record_rows import STALE_MAX, WAIT_MS, records
+from segmented.dedup.sql_records import STALE_MAX, WAIT_MS, records
 from segmented.errors import InFlight, InvalidInput, StoreRefused, StoreUnavailable
 from segmented.locks.sql_edge import is_in_autocommit
 from segmented.process import THIS

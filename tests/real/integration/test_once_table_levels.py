@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from segmented.dedup import AlreadyDone, AsyncDedup, AsyncRun
-from segmented.dedup.sql_tables import once, once_metadata
+from segmented.dedup.sql import once, once_metadata
 from segmented.errors import StaleToken, StoreRefused, TransactionConflict
 from segmented.servers import ValkeyServer
 from segmented.stores.redis import AsyncRedisStore, RedisStore

@@ -8,8 +8,7 @@ from typing import Any, Final
 from sqlalchemy import Column, Connection, Engine, Integer, MetaData, String, Table, func, insert, select, update
 
 from segmented.dedup import Dedup, Run
-from segmented.dedup.sql import OnceTable
-from segmented.dedup.sql_tables import once
+from segmented.dedup.sql import OnceTable, once
 from segmented.stores.redis import RedisStore
 
 bookings = Table("bookings", MetaData(), Column("id", Integer, primary_key=True), Column("order_id", String(50)))
