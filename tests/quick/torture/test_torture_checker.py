@@ -18,7 +18,6 @@ from tests.torture.locks.resource import (
     EXCLUSIVE,
     PERMIT,
     SHARED,
-    AccessRequest,
     Cancelled,
     Died,
     Entered,
@@ -28,7 +27,7 @@ from tests.torture.locks.resource import (
     PermitsSeen,
     Wrote,
 )
-from tests.torture.locks.rounds import CLASSES, LockRequest, lock_of, tokens_of
+from tests.torture.locks.rounds import CLASSES, Round, lock_of, tokens_of
 from tests.torture.locks.run import report_of
 from tests.torture.segments import UnusedSegments, WaitingBuyers
 
@@ -248,10 +247,6 @@ def test_it_is_broken_without_entries_or_a_known_fence_or_when_a_process_ended()
     ]
 
 
-def asked(token: int, *, name: str = "a") -> AccessRequest:
-    return AccessRequest(name, token, f"holder-{token}", "exclusive", 1.0, 1.5, 0.1)
-
-
 def test_every_kind_has_contenders_and_a_lock_for_tasks() -> None:
     assert list(CLASSES) == list(KINDS)
     for kind in KINDS:
@@ -261,9 +256,9 @@ def test_every_kind_has_contenders_and_a_lock_for_tasks() -> None:
 async def _has_lock(kind: str) -> None:
     stores = [AsyncMemoryStore() for _ in range(3)]
     store = AsyncQuorumStore(stores) if kind == "quorum" else stores[0]
-    request = LockRequest(["a", "b"], "a", 5.0, renew=False, timeout=1.0)
+    drawn = Round(["a", "b"], "a", 5.0, renew=False, timeout=1.0)
     for seed in range(5):
-        lock = lock_of(kind, store, request, Random(seed), in_task=True)
+        lock = lock_of(kind, store, drawn, Random(seed), in_task=True)
         async with lock.acquire() as lease:
             tokens = tokens_of(lease)
             assert set(tokens) <= {"a", "b"}

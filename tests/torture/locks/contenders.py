@@ -4,14 +4,11 @@ It stops taking locks when the supervisor asks it to.
 """
 
 import asyncio
-import json
-import socket
 import threading
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection
-from random import Random
 from typing import Any, Final
 
 import redis
@@ -19,7 +16,7 @@ import redis
 from segmented.clock import SystemClock
 from segmented.plans.drivers import Store
 from segmented.stores.quorum import QuorumStore
-from tests.torture.locks.resource import ServerGone
+from tests.torture.locks.resource import ResourceClient, ServerGone
 from tests.torture.locks.rounds import (
     NOT_ACQUIRED,
     NOT_RELEASED,
@@ -42,28 +39,6 @@ ANSWER_TIMEOUT: Final = 0.2
 _clock = SystemClock()
 
 
-class ResourceClient:
-    """A contender's connection to the resource."""
-
-    def __init__(self, path: str, process: int) -> None:
-        """Connect, and identify the process."""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(path)
-        self._answers = self._socket.makefile("rb")
-        self.ask("hello", {"process": process})
-
-    def ask(self, do: str, said: dict[str, Any]) -> Any:  # noqa: ANN401  # whatever the server answers
-        """Send a request, and return the answer. Raises ServerGone."""
-        try:
-            self._socket.sendall(json.dumps({"do": do, **said}).encode() + b"\n")
-            line = self._answers.readline()
-        except OSError as error:
-            raise ServerGone from error
-        if not line:
-            raise ServerGone
-        return json.loads(line)
-
-
 class Contender(threading.Thread):
     """A thread that takes locks until it is asked to stop."""
 
@@ -71,7 +46,7 @@ class Contender(threading.Thread):
         """Create thread number `index` of the process."""
         super().__init__(daemon=True)
         self._assignment = assignment
-        self._random = Random(f"{assignment.seed}/{assignment.process}/{index}")
+        self._random = assignment.random(str(index))
         self._store = store
         self._stop_asked = stop
         self._client = ResourceClient(assignment.socket_path, assignment.process)
@@ -88,37 +63,29 @@ class Contender(threading.Thread):
 
     def _round(self) -> None:
         drawn = draw_round(self._random, self._assignment)
-        request = drawn.request
-        lock = lock_of(self._assignment.kind, self._store, request, self._random, in_task=False)
+        lock = lock_of(self._assignment.options.kind, self._store, drawn, self._random, in_task=False)
         asked_at = _clock.now()
         try:
             lease = lock.acquire()
         except NOT_ACQUIRED as error:
             reason = reason_of(error)
-            waited = _clock.now() - asked_at
-            self._client.ask("miss", {"name": request.name, "reason": reason, "waited": waited})
+            self._client.miss(drawn.name, reason, _clock.now() - asked_at)
             if reason == "unavailable":
-                self._stop_asked.wait(self._random.uniform(0.0, request.ttl))
+                self._stop_asked.wait(self._random.uniform(0.0, drawn.ttl))
             return
         self._use(lock, lease, drawn.hold_s, asked_at)
 
     def _use(self, lock: ContendedLock, lease: Any, hold_s: float, asked_at: float, *, is_again: bool = False) -> None:  # noqa: ANN401  # leases of several kinds
-        asked = lock.requests(lease, now=_clock.now(), asked_at=asked_at)
-        answers = [self._client.ask("enter", asdict(one))["access"] for one in asked]
-        open_ones = [access for access in answers if access is not None]
+        accesses = self._client.enter(lock.requests(lease, now=_clock.now(), asked_at=asked_at))
         for step in range(2):
             self._stop_asked.wait(hold_s / 2)
-            self._tell("write", open_ones, lease)
+            self._client.tell("write", accesses, lease)
             if step == 0 and lock.is_entered_again and not is_again:
                 with suppress(*NOT_ACQUIRED):
                     self._use(lock, lock.acquire(), 0.0, asked_at, is_again=True)
-        self._tell("leave", open_ones, lease)
+        self._client.tell("leave", accesses, lease)
         with suppress(*NOT_RELEASED):
             lease.release()
-
-    def _tell(self, do: str, open_ones: list[int], lease: Any) -> None:  # noqa: ANN401  # as above
-        for access in open_ones:
-            self._client.ask(do, {"access": access, "trusted_until": lease.trusted_until})
 
 
 class TaskThread(threading.Thread):
@@ -147,9 +114,9 @@ def be_contender(pipe: Connection, assignment: Assignment) -> None:
     with ExitStack() as stack:
         store = _store(assignment, stack)
         threads: list[threading.Thread] = [
-            Contender(assignment, index, store, stop) for index in range(assignment.threads)
+            Contender(assignment, index, store, stop) for index in range(assignment.options.threads)
         ]
-        if assignment.tasks:
+        if assignment.options.tasks:
             threads.append(of_tasks)
         for thread in threads:
             thread.start()
@@ -159,7 +126,7 @@ def be_contender(pipe: Connection, assignment: Assignment) -> None:
             thread.join()
     client = ResourceClient(assignment.socket_path, assignment.process)
     with suppress(ServerGone):
-        client.ask("finished", {"tasks": of_tasks.tasks_left, "connections": _connections_left(assignment)})
+        client.finished(tasks=of_tasks.tasks_left, connections=_connections_left(assignment))
 
 
 def _connections_left(assignment: Assignment) -> int:

@@ -3,11 +3,11 @@
 The resource checks fencing tokens: its fence is a `FenceGuard`, which refuses a token lower than the highest it has
 accepted for the name. So a holder whose lease has ended can enter and write until a successor comes, and is refused
 from then on. The resource never refuses a holder without a token (`QuorumLock`), nor one whose tokens have no order
-(`Semaphore`): the log shows the consequences. The resource is pure: the time is passed in.
+(`Semaphore`): the log shows the consequences.
 
-The server listens at a Unix socket: one JSON object a line each way, one contender a connection. A contender identifies
-itself (`hello`), then sends `enter`, `write`, `leave`, `miss`, `cancelled` and `finished`; the server answers each with
-one object. When a connection ends, its open accesses end too: a killed holder has left.
+The server listens at a Unix socket, with a connection for each contender. A contender identifies itself, then asks to
+`enter`, `write` and `leave`, or notes an event of its own; each request has one answer. When a connection ends, its
+open accesses end too: a killed holder has left.
 
 The log has one event a line, in the order in which the resource saw them. All times are seconds of the machine's
 monotonic clock, which its processes share.
@@ -18,13 +18,14 @@ from __future__ import annotations
 import json
 import selectors
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_args
 
-from segmented.clock import Clock
+from segmented.clock import Clock, SystemClock
 from segmented.errors import StaleToken
 from segmented.locks.checks import FenceGuard
 
@@ -172,13 +173,7 @@ Event = (
     | Ended
 )
 
-EVENTS: Final[dict[str, type[Event]]] = {
-    event.__name__.lower(): event
-    for event in (
-        *(Began, Entered, Wrote, Left, Died, Missed, FaultInjected),
-        *(Cancelled, Restarted, Finished, PermitsSeen, Ended),
-    )
-}
+EVENTS: Final[dict[str, type[Event]]] = {event.__name__.lower(): event for event in get_args(Event)}
 
 
 def line_of(event: Event) -> str:
@@ -193,7 +188,6 @@ def read_events(lines: Iterable[str]) -> Iterator[Event]:
         yield EVENTS[found.pop("event")](**found)
 
 
-CHUNK: Final = 65_536
 BACKLOG: Final = 1_024
 
 
@@ -214,50 +208,93 @@ class AccessRequest:
     waited: float
 
 
-class Resource:
-    """A resource that one holder per name may change at a time."""
+class ResourceServer:
+    """A resource that one holder per name may change at a time, served in one thread: the log is totally ordered."""
 
-    def __init__(self, note: Callable[[Event], None], *, is_fenced: bool) -> None:
-        """Pass every event to `note`; refuse old tokens if `is_fenced`."""
+    def __init__(self, path: Path, note: Callable[[Event], None], clock: Clock, *, is_fenced: bool) -> None:
+        """Listen at `path`; pass every event to `note`, and refuse old tokens if `is_fenced`."""
         self._note = note
+        self._clock = clock
         self._is_fenced = is_fenced
         self._fence = FenceGuard()
-        self._inside: dict[int, tuple[AccessRequest, int]] = {}
+        self._inside: dict[int, tuple[AccessRequest, Connection]] = {}
         self._ids = count(1)
+        self._processes: dict[Connection, int] = {}
+        """The process of each contender that has identified itself."""
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(path))
+        self._listener.listen(BACKLOG)
+        self._selector.register(self._listener, selectors.EVENT_READ)
 
-    def enter(self, asked: AccessRequest, *, process: int, now: float) -> int | None:
-        """Return the number of the access, or None when it is refused."""
-        is_accepted = self._is_let_through(asked)
-        access = next(self._ids)
-        if is_accepted:
-            self._inside[access] = asked, process
-        self._note(Entered(at=now, access=access, process=process, is_accepted=is_accepted, **asdict(asked)))
-        return access if is_accepted else None
+    def __enter__(self) -> Self:
+        """Return the server."""
+        return self
 
-    def write(self, access: int, *, trusted_until: float, now: float) -> bool:
-        """Log a write, and return whether it is accepted."""
-        is_accepted = self._is_let_through(self._inside[access][0])
-        self._note(Wrote(now, access, trusted_until, is_accepted))
-        return is_accepted
+    def __exit__(self, *_: object) -> None:
+        """Close all connections."""
+        for key in list(self._selector.get_map().values()):
+            self._selector.unregister(key.fileobj)
+            key.fileobj.close()  # type: ignore[union-attr]  # the listener, or a connection
+        self._selector.close()
 
-    def leave(self, access: int, *, trusted_until: float, now: float) -> bool:
-        """End the access, and return whether it was still the newest."""
-        is_accepted = self._is_let_through(self._inside.pop(access)[0])
-        self._note(Left(now, access, trusted_until, is_accepted))
-        return is_accepted
+    def serve(self, seconds: float) -> None:
+        """Wait up to `seconds` for requests, and answer those that are ready."""
+        for key, _ in self._selector.select(max(0.0, seconds)):
+            if isinstance(key.fileobj, Connection):
+                self._serve(key.fileobj)
+            else:
+                accepted, _ = self._listener.accept()
+                self._selector.register(Connection(accepted.detach()), selectors.EVENT_READ)
 
-    def die(self, access: int, *, now: float) -> None:
-        """End the access of a holder whose connection ended."""
-        del self._inside[access]
-        self._note(Died(now, access))
-
-    def note(self, event: Event) -> None:
-        """Log an event that changes no access."""
-        self._note(event)
+    def client_counts(self) -> dict[int, int]:
+        """Return how many contenders of each process are connected and have identified themselves."""
+        found: dict[int, int] = {}
+        for process in self._processes.values():
+            found[process] = found.get(process, 0) + 1
+        return found
 
     def processes_inside(self) -> set[int]:
         """Return the processes whose holders are inside now."""
-        return {process for _, process in self._inside.values()}
+        return {self._processes[connection] for _, connection in self._inside.values()}
+
+    def _serve(self, connection: Connection) -> None:
+        try:
+            do, said = connection.recv()
+            connection.send(self._answer(connection, do, said))
+        except (EOFError, OSError):  # it has ended, or was killed between request and answer
+            self._selector.unregister(connection)
+            connection.close()
+            for access in sorted(number for number, (_, owner) in self._inside.items() if owner is connection):
+                del self._inside[access]
+                self._note(Died(self._clock.now(), access))
+            self._processes.pop(connection, None)
+
+    def _answer(self, connection: Connection, do: str, said: Any) -> int | None:  # noqa: ANN401  # what each request has
+        now = self._clock.now()
+        match do:
+            case "hello":
+                self._processes[connection] = said
+            case "enter":
+                return self._enter(connection, said, now)
+            case "write" | "leave":
+                access, trusted_until = said
+                is_accepted = self._is_let_through(self._inside[access][0])
+                self._note((Wrote if do == "write" else Left)(now, access, trusted_until, is_accepted))
+                if do == "leave":
+                    del self._inside[access]
+            case "note":
+                self._note(said)
+        return None
+
+    def _enter(self, connection: Connection, asked: AccessRequest, now: float) -> int | None:
+        """Return the number of the access, or None when it is refused."""
+        access, is_accepted, process = next(self._ids), self._is_let_through(asked), self._processes[connection]
+        self._note(Entered(at=now, access=access, process=process, is_accepted=is_accepted, **asdict(asked)))
+        if not is_accepted:
+            return None
+        self._inside[access] = asked, connection
+        return access
 
     def _is_let_through(self, asked: AccessRequest) -> bool:
         if not self._is_fenced or asked.token is None:
@@ -269,111 +306,45 @@ class Resource:
         return True
 
 
-class ResourceServer:
-    """Serves the resource in one thread, so that the log is totally ordered."""
+class ResourceClient:
+    """A contender's connection to the resource. Its calls raise ServerGone."""
 
-    def __init__(self, path: Path, resource: Resource, clock: Clock) -> None:
-        """Listen at `path`."""
-        self._resource = resource
-        self._clock = clock
-        self._selector = selectors.DefaultSelector()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(path))
-        self._listener.listen(BACKLOG)
-        self._listener.settimeout(0.0)
-        self._selector.register(self._listener, selectors.EVENT_READ)
+    def __init__(self, path: str, process: int) -> None:
+        """Connect, and identify the process."""
+        self._connection = Client(path)
+        self._process = process
+        self._clock = SystemClock()
+        self._ask("hello", process)
 
-    def __enter__(self) -> Self:
-        """Return the server."""
-        return self
+    def enter(self, asked: Sequence[AccessRequest]) -> list[int]:
+        """Ask for access to each name; return the numbers of the accesses that were accepted."""
+        return [access for one in asked if (access := self._ask("enter", one)) is not None]
 
-    def __exit__(self, *_: object) -> None:
-        """Close all connections."""
-        for key in list(self._selector.get_map().values()):
-            self._selector.unregister(key.fileobj)
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.close()
-        self._selector.close()
+    def tell(self, do: str, accesses: Sequence[int], lease: Any) -> None:  # noqa: ANN401  # leases of several kinds
+        """Write or leave."""
+        for access in accesses:
+            self._ask(do, (access, lease.trusted_until))
 
-    def serve(self, seconds: float) -> None:
-        """Wait up to `seconds` for requests, and answer those that are ready."""
-        for key, _ in self._selector.select(max(0.0, seconds)):
-            if key.data is None:
-                self._accept()
-            else:
-                self._serve(key.data)
+    def miss(self, name: str, reason: str, waited: float) -> None:
+        """Note that the lock was not acquired."""
+        self._ask("note", Missed(self._clock.now(), name, reason, waited))
 
-    def client_counts(self) -> dict[int, int]:
-        """Return how many contenders of each process are connected and have identified themselves."""
-        found: dict[int, int] = {}
-        for key in self._selector.get_map().values():
-            if key.data is not None and key.data.process:
-                found[key.data.process] = found.get(key.data.process, 0) + 1
-        return found
+    def cancelled(self, moment: str, *, is_heeded: bool) -> None:
+        """Note a cancelled task."""
+        self._ask("note", Cancelled(self._clock.now(), moment, self._process, is_heeded))
 
-    def _accept(self) -> None:
-        connection, _ = self._listener.accept()
-        connection.settimeout(1.0)  # an answer is a few bytes: it always fits
-        self._selector.register(
-            connection, selectors.EVENT_READ, ClientConnection(connection, self._resource, self._clock)
-        )
+    def finished(self, *, tasks: int, connections: int) -> None:
+        """Note what is left of the process."""
+        self._ask("note", Finished(self._clock.now(), self._process, tasks, connections))
 
-    def _serve(self, connection: ClientConnection) -> None:
-        if not connection.serve():
-            self._selector.unregister(connection.connection)
-            connection.end()
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
-
-class ClientConnection:
-    """One contender's connection, and its open accesses."""
-
-    def __init__(self, connection: socket.socket, resource: Resource, clock: Clock) -> None:
-        """Serve `connection`."""
-        self.connection = connection
-        self.process = 0
-        self._resource = resource
-        self._clock = clock
-        self._rest = b""
-        self._open: set[int] = set()
-
-    def serve(self) -> bool:
-        """Answer the requests received, and return whether the connection is still open."""
+    def _ask(self, do: str, said: object) -> int | None:
         try:
-            chunk = self.connection.recv(CHUNK)
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            for line in lines:
-                self.connection.sendall(json.dumps(self._answer(json.loads(line))).encode() + b"\n")
-        except OSError:  # killed between request and answer
-            return False
-        return bool(chunk)
-
-    def end(self) -> None:
-        """Close the connection, and end its open accesses."""
-        self.connection.close()
-        now = self._clock.now()
-        for access in sorted(self._open):
-            self._resource.die(access, now=now)
-
-    def _answer(self, said: dict[str, Any]) -> dict[str, Any]:
-        now = self._clock.now()
-        match said.pop("do"):
-            case "hello":
-                self.process = said["process"]
-                return {}
-            case "enter":
-                access = self._resource.enter(AccessRequest(**said), process=self.process, now=now)
-                if access is not None:
-                    self._open.add(access)
-                return {"access": access}
-            case "write":
-                return {"is_accepted": self._resource.write(**said, now=now)}
-            case "leave":
-                self._open.discard(said["access"])
-                return {"is_accepted": self._resource.leave(**said, now=now)}
-            case "miss":
-                self._resource.note(Missed(now, **said))
-            case "cancelled":
-                self._resource.note(Cancelled(now, process=self.process, **said))
-            case "finished":
-                self._resource.note(Finished(now, self.process, **said))
-        return {}
+            self._connection.send((do, said))
+            answer: int | None = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise ServerGone from error
+        return answer

@@ -18,7 +18,7 @@ from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner, thread_owner
 from segmented.locks.semaphore import AsyncSemaphore, Semaphore
 from segmented.plans.drivers import AsyncStore, Store
-from tests.torture.locks.options import PERMITS
+from tests.torture.locks.options import PERMITS, TortureOptions
 from tests.torture.locks.resource import EXCLUSIVE, PERMIT, SHARED, AccessRequest
 
 
@@ -26,18 +26,13 @@ from tests.torture.locks.resource import EXCLUSIVE, PERMIT, SHARED, AccessReques
 class Assignment:
     """The work of one process of contenders."""
 
-    kind: str
+    options: TortureOptions
     urls: list[str]
     socket_path: str
     """Path of the resource's socket."""
     names: list[str]
-    threads: int
-    ttl: float
-    seed: int
     prefix: str
     """Prefix of the names of the run's connections to the servers."""
-    tasks: int = 0
-    """Number of asyncio tasks that contend beside the threads, and are cancelled."""
     process: int = 0
     """Its number, from 1; no two processes of a run have the same."""
 
@@ -45,6 +40,10 @@ class Assignment:
     def client_name(self) -> str:
         """Name of the process's connections to the servers."""
         return f"{self.prefix}-{self.process}"
+
+    def random(self, contender: str) -> Random:
+        """Return the random numbers of a contender of this process."""
+        return Random(f"{self.options.seed}/{self.process}/{contender}")
 
 
 WRITERS: Final = 0.4
@@ -66,8 +65,8 @@ CLASSES: Final[dict[str, tuple[Callable[..., Any], Callable[..., Any]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class LockRequest:
-    """Which lock to acquire, and how."""
+class Round:
+    """One round of a contender: which lock to acquire, how, and for how long."""
 
     names: Sequence[str]
     """All names of the run."""
@@ -76,6 +75,7 @@ class LockRequest:
     ttl: float
     renew: bool
     timeout: float
+    hold_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,30 +105,28 @@ def tokens_of(lease: Any) -> Mapping[str, int | None]:  # noqa: ANN401  # as abo
     return {lease.name: getattr(lease, "fencing_token", None)} if several is None else dict(several)
 
 
-def lock_of(
-    kind: str, store: Store | AsyncStore, request: LockRequest, random: Random, *, in_task: bool
-) -> ContendedLock:
+def lock_of(kind: str, store: Store | AsyncStore, drawn: Round, random: Random, *, in_task: bool) -> ContendedLock:
     """Return the lock of one round."""
-    made = partial(CLASSES[kind][in_task], store, ttl=request.ttl, renew=request.renew)
-    timeout = request.timeout
+    made = partial(CLASSES[kind][in_task], store, ttl=drawn.ttl, renew=drawn.renew)
+    timeout = drawn.timeout
     match kind:
         case "reentrant":
-            owned, again = made(request.name), random.random() < AGAIN
+            owned, again = made(drawn.name), random.random() < AGAIN
             owner = task_owner if in_task else thread_owner
             return ContendedLock(partial(owned.acquire, timeout=timeout), owner=owner, is_entered_again=again)
         case "read_write":
             if random.random() < WRITERS:
-                return ContendedLock(partial(made(request.name).write.acquire, timeout=timeout))
-            return ContendedLock(partial(made(request.name).read.acquire, timeout=timeout), SHARED)
+                return ContendedLock(partial(made(drawn.name).write.acquire, timeout=timeout))
+            return ContendedLock(partial(made(drawn.name).read.acquire, timeout=timeout), SHARED)
         case "semaphore":
-            semaphore = made(request.name, permits=PERMITS)
+            semaphore = made(drawn.name, permits=PERMITS)
             return ContendedLock(partial(semaphore.acquire, timeout=timeout), PERMIT)
         case "multi":
             if random.random() < SINGLES:
-                return lock_of("lock", store, request, random, in_task=in_task)
-            several = made(random.sample(request.names, min(2, len(request.names))))
+                return lock_of("lock", store, drawn, random, in_task=in_task)
+            several = made(random.sample(drawn.names, min(2, len(drawn.names))))
             return ContendedLock(partial(several.acquire, timeout=timeout))
-    return ContendedLock(partial(made(request.name).acquire, timeout=timeout))
+    return ContendedLock(partial(made(drawn.name).acquire, timeout=timeout))
 
 
 MOMENT: Final = 0.02
@@ -150,17 +148,9 @@ NOT_RELEASED: Final = (LeaseLost, StoreUnavailable, PartlyReleased)
 """Errors of a release that a fault may cause: the lease expires on its own, or has expired."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One round of a contender."""
-
-    request: LockRequest
-    hold_s: float
-
-
 def draw_round(random: Random, assignment: Assignment) -> Round:
     """Draw the next round of a contender."""
-    ttl, roll = assignment.ttl, random.random()
+    ttl, roll = assignment.options.what().ttl, random.random()
     is_renewed = roll < RENEWED
     is_overslept = not is_renewed and roll < RENEWED + OVERSLEPT
     hold_s = random.uniform(0.0, MOMENT)
@@ -169,7 +159,7 @@ def draw_round(random: Random, assignment: Assignment) -> Round:
     elif is_overslept:
         hold_s = ttl * random.uniform(1.2, 1.8)
     name = random.choice(assignment.names)
-    return Round(LockRequest(assignment.names, name, ttl, is_renewed, _patience(random)), hold_s)
+    return Round(assignment.names, name, ttl, is_renewed, _patience(random), hold_s)
 
 
 def reason_of(error: Exception) -> str:

@@ -30,7 +30,6 @@ from tests.torture.locks.resource import (
     Ended,
     FaultInjected,
     PermitsSeen,
-    Resource,
     ResourceServer,
     Restarted,
     line_of,
@@ -150,9 +149,8 @@ class Supervisor:
         prefix = f"torture-{uuid4().hex[:8]}"
         self._prefix = prefix
         self._names = [f"{prefix}:{number}" for number in range(NAMES)]
-        self._resource = Resource(note, is_fenced=self._kind.is_fenced)
         self._socket_path = folder / "resource"
-        self._server = ResourceServer(self._socket_path, self._resource, self._clock)
+        self._server = ResourceServer(self._socket_path, note, self._clock, is_fenced=self._kind.is_fenced)
         self._stack = ExitStack()
         self._ends_of_pauses: dict[int, tuple[float, str]] = {}
         self._clients: list[redis.Redis] = []
@@ -234,17 +232,7 @@ class Supervisor:
         return {**found, "processes": len(self.processes.running)}
 
     def _start_one(self) -> int:
-        assignment = Assignment(
-            kind=self._kind.name,
-            urls=self._urls,
-            socket_path=str(self._socket_path),
-            names=self._names,
-            threads=self._options.threads,
-            ttl=self._kind.ttl,
-            seed=self._options.seed,
-            prefix=self._prefix,
-            tasks=self._options.tasks,
-        )
+        assignment = Assignment(self._options, self._urls, str(self._socket_path), self._names, self._prefix)
         number = self.processes.start(be_contender, assignment)
         self.processes.tell(number, number)
         return number
@@ -254,7 +242,7 @@ class Supervisor:
         if len(awake) <= self._options.processes // 2:  # wait until paused processes are resumed
             injector.draw(now, inside=(), others=())
             return
-        fault = injector.draw(now, inside=self._resource.processes_inside() & awake, others=awake)
+        fault = injector.draw(now, inside=self._server.processes_inside() & awake, others=awake)
         if fault is None:
             return
         if fault.what == KILL:

@@ -2,25 +2,22 @@
 
 A task is cancelled before its first step, in the acquire, in the body, or in the release; or it belongs to a task group
 of which another task fails. It uses the lock as a program would, with a `with` block or `try` and `finally`. Only its
-requests to the resource are never cut in two: a holder that was cancelled leaves the resource, and then releases.
+requests to the resource are never cut in two, because they block the loop: a holder that was cancelled leaves the
+resource, and then releases.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict
-from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from segmented.clock import SystemClock
 from segmented.plans.drivers import AsyncStore
 from segmented.stores.quorum import AsyncQuorumStore
 from segmented.stores.redis import AsyncRedisStore
-from tests.torture.locks.resource import AccessRequest, ServerGone
+from tests.torture.locks.resource import ResourceClient, ServerGone
 from tests.torture.locks.rounds import (
     NOT_ACQUIRED,
     NOT_RELEASED,
@@ -32,8 +29,6 @@ from tests.torture.locks.rounds import (
     reason_of,
 )
 from tests.torture.locks.servers import called
-
-OutcomeT = TypeVar("OutcomeT")
 
 BEFORE, ACQUIRE, BODY, RELEASE = "before", "acquire", "body", "release"
 GROUP, NEVER = "group", "never"
@@ -73,61 +68,10 @@ class Unasked(Exception):
     """A task was cancelled, and nobody had cancelled it."""
 
 
-async def to_the_end(asked: Coroutine[Any, Any, OutcomeT]) -> OutcomeT:
-    """Await a coroutine that no cancellation interrupts; raise the cancellation after it."""
-    task = asyncio.ensure_future(asked)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    found = task.result()
-    if cancelled is not None:
-        raise cancelled
-    return found
-
-
-class TaskClient:
-    """A contender's connection to the resource."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Use an open connection."""
-        self._reader = reader
-        self._writer = writer
-        self._turn = asyncio.Lock()
-
-    @classmethod
-    async def connect(cls, assignment: Assignment) -> TaskClient:
-        """Connect, and identify the process."""
-        client = cls(*await asyncio.open_unix_connection(assignment.socket_path))
-        await client.ask("hello", {"process": assignment.process})
-        return client
-
-    async def ask(self, do: str, said: dict[str, Any]) -> Any:  # noqa: ANN401  # whatever the server answers
-        """Send a request, and return the answer. Raises ServerGone. Call it where no cancellation can come."""
-        async with self._turn:
-            try:
-                self._writer.write(json.dumps({"do": do, **said}).encode() + b"\n")
-                await self._writer.drain()
-                line = await self._reader.readline()
-            except OSError as error:
-                raise ServerGone from error
-        if not line:
-            raise ServerGone
-        return json.loads(line)
-
-    async def close(self) -> None:
-        """Close the connection."""
-        self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
-
-
 class LockUse:
     """One use of a lock, by one task."""
 
-    def __init__(self, client: TaskClient, drawn: Round, lock: ContendedLock, *, is_block: bool) -> None:
+    def __init__(self, client: ResourceClient, drawn: Round, lock: ContendedLock, *, is_block: bool) -> None:
         """Acquire `lock` as `drawn`."""
         self._client = client
         self._drawn = drawn
@@ -155,9 +99,8 @@ class LockUse:
                     await lease.release()
         except NOT_ACQUIRED + NOT_RELEASED as error:
             if self.phase == ACQUIRE:
-                reason, waited = reason_of(error), _clock.now() - self._asked_at
-                missed = {"name": self._drawn.request.name, "reason": reason, "waited": waited}
-                await to_the_end(self._client.ask("miss", missed))
+                reason = reason_of(error)
+                self._client.miss(self._drawn.name, reason, _clock.now() - self._asked_at)
                 if reason == "unavailable":
                     await asyncio.sleep(UNAVAILABLE_SECONDS)
         else:
@@ -175,41 +118,29 @@ class LockUse:
             self._waiting[phase].set_result(None)
 
     async def _use(self, lease: Any, *, is_again: bool = False) -> None:  # noqa: ANN401  # leases of several kinds
-        open_ones: list[int] = []
+        accesses = self._client.enter(self._lock.requests(lease, now=_clock.now(), asked_at=self._asked_at))
         try:
-            asked = self._lock.requests(lease, now=_clock.now(), asked_at=self._asked_at)
-            await to_the_end(self._enter(asked, open_ones))
             self._reach(BODY)
             for step in range(1 if is_again else 2):
                 await asyncio.sleep(0.0 if is_again else self._drawn.hold_s / 2)
-                await to_the_end(self._tell("write", open_ones, lease))
+                self._client.tell("write", accesses, lease)
                 if step == 0 and self._lock.is_entered_again and not is_again:
                     with suppress(*NOT_ACQUIRED, *NOT_RELEASED):
                         async with self._lock.acquire() as inner:
                             await self._use(inner, is_again=True)
         finally:
-            await to_the_end(self._tell("leave", open_ones, lease))
+            self._client.tell("leave", accesses, lease)
             if not is_again:
                 self._reach(RELEASE)
-
-    async def _enter(self, asked: list[AccessRequest], open_ones: list[int]) -> None:
-        for one in asked:
-            access = (await self._client.ask("enter", asdict(one)))["access"]
-            if access is not None:
-                open_ones.append(access)
-
-    async def _tell(self, do: str, open_ones: list[int], lease: Any) -> None:  # noqa: ANN401  # as above
-        for access in open_ones:
-            await self._client.ask(do, {"access": access, "trusted_until": lease.trusted_until})
 
 
 class TaskContender:
     """Lets tasks use locks, one after another or in groups, and cancels them."""
 
-    def __init__(self, assignment: Assignment, index: int, store: AsyncStore, client: TaskClient) -> None:
+    def __init__(self, assignment: Assignment, index: int, store: AsyncStore, client: ResourceClient) -> None:
         """Create contender number `index` of the process."""
         self._assignment = assignment
-        self._random = Random(f"{assignment.seed}/{assignment.process}/task {index}")
+        self._random = assignment.random(f"task {index}")
         self._store = store
         self._client = client
 
@@ -224,7 +155,7 @@ class TaskContender:
 
     def _drawn_use(self) -> LockUse:
         drawn = draw_round(self._random, self._assignment)
-        lock = lock_of(self._assignment.kind, self._store, drawn.request, self._random, in_task=True)
+        lock = lock_of(self._assignment.options.kind, self._store, drawn, self._random, in_task=True)
         return LockUse(self._client, drawn, lock, is_block=self._random.random() < BLOCKS)
 
     async def _one(self, moment: str) -> None:
@@ -247,7 +178,7 @@ class TaskContender:
         else:
             task.result()
         if cancelled_in is not None:
-            await self._note(cancelled_in, is_heeded=not use.is_used)
+            self._client.cancelled(cancelled_in, is_heeded=not use.is_used)
 
     async def _group(self) -> None:
         uses = [self._drawn_use() for _ in range(GROUP_SIZE)]
@@ -268,7 +199,7 @@ class TaskContender:
             pass
         for task in tasks:
             if task.cancelled():
-                await self._note(GROUP, is_heeded=True)
+                self._client.cancelled(GROUP, is_heeded=True)
 
     async def _some_time(self, moment: str) -> None:
         if self._random.random() < SOON:
@@ -283,16 +214,13 @@ class TaskContender:
             message = f"a task did not end in {END_SECONDS:g} s: {going}"
             raise TaskStuck(message)
 
-    async def _note(self, moment: str, *, is_heeded: bool) -> None:
-        await self._client.ask("cancelled", {"moment": moment, "is_heeded": is_heeded})
-
 
 async def contend(assignment: Assignment, stop: threading.Event, answer_timeout: float) -> int:
     """Contend with all tasks of the process until `stop`; return how many tasks are left after the store was closed."""
     async with AsyncExitStack() as stack:
-        clients = [await TaskClient.connect(assignment) for _ in range(assignment.tasks)]
+        clients = [ResourceClient(assignment.socket_path, assignment.process) for _ in range(assignment.options.tasks)]
         for client in clients:
-            stack.push_async_callback(client.close)
+            stack.callback(client.close)
         stores = [
             await stack.enter_async_context(AsyncRedisStore(called(url, assignment.client_name)))
             for url in assignment.urls
