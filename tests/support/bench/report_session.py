@@ -1,34 +1,20 @@
 """A whole session made up for tests of the report: every sweep in small, a void cell, hollow points, a history."""
 
 import json
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import zstandard
 
 from bench.engine.cell import Cell
-from bench.engine.percentiles import percentiles_of
-from bench.engine.record import Counts, EndLine, Percentiles, ResultFile, Run, Series, SessionLine, Times, Work, as_line
-from tests.support.bench.records import checker, run as plausible_run
+from bench.engine.record import Counts, EndLine, ResultFile, Run, SessionLine, as_line
+from tests.support.bench.records import checker, end_line, run as plausible_run, session_line
 
 ROUNDS = 3
 RANDOM = "segments-random"
 AA = Cell(strategy="segment-locks", segments=16, section="sleep", hold_ms=20.0)
 """Runs twice a round."""
-
-
-def times(middle_ms: float, spread: float = 0.4) -> Percentiles:
-    """A lognormal histogram around a median of about so many milliseconds."""
-    return _times(float(f"{middle_ms:.1g}"), spread)
-
-
-@lru_cache(maxsize=200)
-def _times(middle_ms: float, spread: float) -> Percentiles:
-    """Rounded, since a histogram takes milliseconds to make."""
-    random = np.random.default_rng(int(middle_ms * 1_000) % 1_000)
-    return percentiles_of(np.round(np.exp(random.normal(np.log(middle_ms), spread, 3_000)), 1) / 1_000)
 
 
 def rate_of(cell: Cell, round_: int) -> float:
@@ -55,12 +41,9 @@ def run(cell: Cell, number: int, round_: int, *, arm: Literal["A", "B"] = "A", v
     wrongly = 12 if void and "refused" in void[0] else 0
     closed = cell.model_copy(update={"loop": "closed", "offered_per_s": None})
     load = (cell.offered_per_s or 0) / max(rate_of(closed, 0), 1)
-    split = cell.segments
     return plausible_run(
         cell,
         orders_per_s=rate,
-        wait_ms=1.0,  # its histograms are replaced below
-        wait_cv=0.0,
         run=number,
         round=round_,
         arm=arm,
@@ -76,47 +59,6 @@ def run(cell: Cell, number: int, round_: int, *, arm: Literal["A", "B"] = "A", v
             refused_wrongly=wrongly,
             stranded=wrongly,
         ),
-        times=times_of(cell, rate, load),
-        work=Work(
-            commands=6 + 40 / split,
-            round_trips=3 + 12 / split,
-            attempts=1 + 9 / split,
-            server_us=40 + 60 / split,
-            bytes=900.0,
-        ),
-        series=series_of(rate, split, sold),
-    )
-
-
-def times_of(cell: Cell, rate: float, load: float) -> Times:
-    """Make histograms: the more is offered, the longer the wait."""
-    full = min(cell.buyers * 1_000 / max(rate, 1), 1_500.0)
-    is_open = cell.loop == "open"
-    return Times(
-        service=times(round(full, 1)),
-        response=times(round(cell.hold_ms * (1 + 8 * min(load, 1.5) ** 6) + 1, 1), 0.5) if is_open else None,
-        wait=times(round(max(0.2, full - cell.hold_ms), 1)),
-        hold=times(max(0.2, cell.hold_ms + 0.6), 0.02),
-        lateness=times(0.2) if is_open else None,
-    )
-
-
-def series_of(rate: float, split: int, sold: int) -> Series:
-    """Make three seconds of a sale, the segments emptying together."""
-    at = [round(0.1 * one, 1) for one in range(30)]
-    left = [[max(0, round(sold / split * (1 - one / 2.6) + (lane * 7) % 5)) for lane in range(split)] for one in at]
-    return Series(
-        bin_s=0.1,
-        offered=[int(rate / 10) + 5 * (one > 20) for one in range(30)],
-        sold=[int(rate / 10)] * 26 + [0] * 4,
-        sold_out=[0] * 26 + [9] * 4,
-        failed=[0] * 30,
-        p50_ms=[None, *[30.0 + one for one in range(29)]],
-        max_ms=[None, *[60.0 + one for one in range(29)]],
-        window=(0.3, 2.6),
-        segment_sold=[sold // split] * split,
-        left_at=at if split > 1 else [],
-        left=left if split > 1 else [],
     )
 
 
@@ -152,7 +94,7 @@ def cells() -> list[Cell]:
 VOID = {"no-lock": "oversold by 7 units", RANDOM: "orders refused while units were free: 12"}
 
 
-@lru_cache(maxsize=1)
+@cache
 def _runs() -> tuple[Run, ...]:
     runs: list[Run] = []
     for round_ in range(ROUNDS):
@@ -184,16 +126,8 @@ def session(folder: Path | None = None) -> ResultFile:
         ],
         "sweeps": [{"name": "made-up", "question": "what do more segments bring?", "figures": ["F1"]}],
     }
-    first = SessionLine(
-        plan=plan,
-        plan_sha256="0" * 64,
-        plan_commit=None,
-        is_quick=True,
-        left_out=("most of it",),
-        started_at="2026-01-01T00:00:00Z",
-        environment=environment,
-    )
-    last = EndLine(finished_at="2026-01-01T01:00:00Z", runs_planned=len(runs), runs_done=len(runs), stopped_by=None)
+    first = session_line(plan=plan, plan_commit=None, is_quick=True, left_out=("most of it",), environment=environment)
+    last = end_line(len(runs))
     if folder is not None:
         runs[1] = with_history(folder, runs[1])
         lines: list[SessionLine | Run | EndLine] = [first, *runs, last]
