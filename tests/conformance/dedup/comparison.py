@@ -38,7 +38,6 @@ def compare(
     cases: Sequence[str],
     python_of: PythonOf,
     tell: Tell,
-    seconds_max: float = CASE_SECONDS,
 ) -> list[dict[str, Any]]:
     """Run `cases` (default: all) on the contenders of `only` (default: all), and return a record for each.
 
@@ -53,7 +52,7 @@ def compare(
             continue
         tell(f"{contender.name}: its environment")
         python = python_of(contender)
-        results = _results(contender, rows, python, tell, seconds_max)
+        results = _results(contender, rows, python, tell)
         found.append({"name": contender.name, "conditions": _conditions(contender, python), "results": results})
     return found
 
@@ -107,12 +106,10 @@ def judged(row: Row, offers: frozenset[str], result: dict[str, Any]) -> dict[str
     return {**result, "outcome": "fails", "why": ""}
 
 
-def _results(
-    contender: Contender, rows: Sequence[Row], python: Path, tell: Tell, seconds_max: float
-) -> dict[str, dict[str, Any]]:
+def _results(contender: Contender, rows: Sequence[Row], python: Path, tell: Tell) -> dict[str, dict[str, Any]]:
     results = {}
     for row in rows:
-        result = results[row.row_id] = run_case(row, contender, python, seconds_max=seconds_max)
+        result = results[row.row_id] = run_case(row, contender, python)
         outcome = judged(row, contender.offers, result)["outcome"]
         tell(f"{contender.name} {row.row_id}: {outcome}, {result['evidence']} [{result['seconds']} s]")
     return results

@@ -38,9 +38,7 @@ ROW_SECONDS: Final = 60.0
 """Seconds after which a hanging lock is stopped and has failed the row."""
 
 
-def compare(
-    *, peers: Sequence[str], rows: Sequence[str], python_of: PythonOf, tell: Tell, seconds_max: float = ROW_SECONDS
-) -> dict[str, Any]:
+def compare(*, peers: Sequence[str], rows: Sequence[str], python_of: PythonOf, tell: Tell) -> dict[str, Any]:
     """Run `rows` (default: all) on the locks of `peers` (default: all and ours), and return the results.
 
     `python_of` returns the interpreter of a peer's environment. Raises InvalidInput for an unknown name, and
@@ -54,7 +52,7 @@ def compare(
         urls = [server.url for server in servers]
         found = []
         for python, contender, is_ours in _contenders(who, there_is["ours"], python_of):
-            found.append(_run_rows(python, contender, wanted, urls, tell, seconds_max) | {"is_ours": is_ours})
+            found.append(_run_rows(python, contender, wanted, urls, tell) | {"is_ours": is_ours})
         return {
             "conditions": _conditions(urls[0]),
             "rows": [row for row in there_is["rows"] if row["id"] in wanted],
@@ -73,15 +71,13 @@ def _contenders(who: Sequence[str], ours: Sequence[str], python_of: PythonOf) ->
                 yield python, contender, False
 
 
-def _run_rows(
-    python: Path, contender: str, rows: Sequence[str], urls: Sequence[str], tell: Tell, seconds_max: float
-) -> dict[str, Any]:
+def _run_rows(python: Path, contender: str, rows: Sequence[str], urls: Sequence[str], tell: Tell) -> dict[str, Any]:
     who: dict[str, Any] = {"title": contender, "colour": "unknown", "versions": {}}
     results = {}
     for row_id in rows:
-        said = run_row(python, contender, row_id, urls, seconds_max=seconds_max)
+        said = run_row(python, contender, row_id, urls)
         if said is None:
-            result = {"outcome": "failed", "why": f"it had not ended after {seconds_max:g} s", "seconds": seconds_max}
+            result = {"outcome": "failed", "why": f"it had not ended after {ROW_SECONDS:g} s", "seconds": ROW_SECONDS}
         else:
             who = {name: said[name] for name in ("title", "colour", "versions")}
             result = {name: said[name] for name in ("outcome", "why", "seconds")}

@@ -142,11 +142,10 @@ def demo_run(
     *,
     lone_hold_ms: float = 22.5,
     orders_per_s: float = 840.0,
-    segments: int = 20,
     **changes: Any,  # noqa: ANN401  # any field of a run
 ) -> DemoRun:
     """Return a run of the demo that sold all of 13,334 units."""
-    kept = segments if strategy in {"segment-locks", "lock-free"} else 1
+    kept = 20 if strategy in {"segment-locks", "lock-free"} else 1
     cell = Cell(strategy=strategy, segments=kept, buyers=64, section="commit", hold_ms=20)
     fields: dict[str, Any] = {
         "checker": checker(stock=13_334, sold=13_334, sold_in_sql=13_334),

@@ -18,10 +18,10 @@ def let_lapse(side: Side, lease: Lease) -> None:
     side.pass_time(0.005)
 
 
-def let_end_soon(lease: Lease, seconds: float = 0.1) -> Lease:
+def let_end_soon(lease: Lease) -> Lease:
     """Have a lease that was taken for long end soon; one taken for as short might end before its holder hears of it."""
     with suppress(LeaseLost):  # on a machine that stands still
-        lease.renew(ttl=seconds)
+        lease.renew(ttl=0.1)
     return lease
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import ExitStack
 from math import inf
 from typing import Any, Final, Self, TypeAlias
@@ -63,9 +63,9 @@ class ScriptCount:
     So what else happens on a server that tests share changes no count.
     """
 
-    def __init__(self, server: redis.Redis, name: str, commands: Collection[str] = SCRIPTS) -> None:
+    def __init__(self, server: redis.Redis, name: str) -> None:
         """Begin to count the scripts that have `name` as a whole word in a key: of a lock or of any part of a pool."""
-        self._server, self._commands = server, commands
+        self._server = server
         self._name = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
         self._count = 0
         self._opened = ExitStack()
@@ -83,7 +83,7 @@ class ScriptCount:
         self._server.echo(mark)
         while mark not in (found := self._monitor.next_command())["command"]:
             command, _, arguments = found["command"].partition(" ")
-            is_sent = found["client_type"] != "lua" and command.lower() in self._commands
+            is_sent = found["client_type"] != "lua" and command.lower() in SCRIPTS
             self._count += is_sent and self._name.search(arguments) is not None
         return self._count
 

@@ -54,8 +54,8 @@ class Shop:
     def sold(self) -> dict[str, dict[str, int]]:
         return sold_in_sql(self.database)
 
-    def units(self, *, forgets: bool = False) -> tuple[int, int, int]:
-        return judged(self.server_url, self.database, forgets=forgets)
+    def units(self) -> tuple[int, int, int]:
+        return judged(self.server_url, self.database)
 
     def states(self, *, are_all_final: bool = True) -> dict[str, str]:
         return judged_carts(self.server_url, self.database, are_all_final=are_all_final)

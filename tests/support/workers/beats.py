@@ -33,10 +33,10 @@ class Beat(Logged):
         """Return the fencing tokens with which it has led."""
         return [int(token) for token in LED.findall(self.said())]
 
-    def led(self, times: int = 1) -> "Beat":
-        """Wait until it has become the leader that many times."""
-        until(lambda: len(self.tokens()) >= times or self.process.poll() is not None)
-        assert len(self.tokens()) >= times, self.said()
+    def led(self) -> "Beat":
+        """Wait until it has become the leader."""
+        until(lambda: self.tokens() or self.process.poll() is not None)
+        assert self.tokens(), self.said()
         return self
 
 

@@ -23,7 +23,6 @@ class EnvelopeSetup:
 
     pool: Pool
     gate: Gate | None
-    url: str = ""
 
     def take(
         self,

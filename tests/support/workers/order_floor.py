@@ -166,7 +166,7 @@ class OrderSystem:
     def undecided(self) -> list[str]:
         return [order_id for order_id, state in self.states().items() if state in {"queued", "reserved"}]
 
-    def until_decided(self, *, seconds: float = DECIDED_SECONDS, sweeping: bool = True) -> float:
+    def until_decided(self, *, sweeping: bool = True) -> float:
         """Wait until every order is decided, sweeping meanwhile; return how long that took."""
         began_at, swept_at = time.monotonic(), 0.0
 
@@ -177,7 +177,7 @@ class OrderSystem:
                 swept_at = time.monotonic()
             return not self.undecided()
 
-        until(is_so, seconds=seconds)
+        until(is_so, seconds=DECIDED_SECONDS)
         return time.monotonic() - began_at
 
     def runs(self, what: str = "effect") -> Counter[str]:

@@ -227,9 +227,9 @@ def customer(shop: Market, number: int) -> None:
         payer.join(SOON)
 
 
-def storm(shop: Market, *, orders: int, kills: int, seed: int = 1) -> None:
+def storm(shop: Market, *, orders: int, kills: int) -> None:
     """Let all customers come, eight at a time, and kill the shop now and then, while they do."""
-    chance, numbers = random.Random(seed), itertools.count(1)
+    chance, numbers = random.Random(1), itertools.count(1)
     moments = sorted(chance.randrange(orders // 10, orders) for _ in range(kills))
     with ThreadPoolExecutor(8) as customers:
         done = [customers.submit(customer, shop, next(numbers)) for _ in range(orders)]

@@ -127,12 +127,10 @@ class KeyClient:
         *,
         next_attempt: int | None = None,
         wait_ms: int = LONG_MS,
-        delay_ms: int = 0,
-        remember_ms: int = LONG_MS,
     ) -> Any:  # noqa: ANN401  # as above
-        who = (self.record, message, holder or f"{message}'s", remember_ms)
+        who = (self.record, message, holder or f"{message}'s", LONG_MS)
         where = (self.point.seat_end, self.point.run_on)
-        return self.side.execute(op.AbandonRun(*who, *where, next_attempt, wait_ms, delay_ms))
+        return self.side.execute(op.AbandonRun(*who, *where, next_attempt, wait_ms))
 
     def cancel(self, message: str, *, is_dead: bool = False, remember_ms: int = LONG_MS) -> Any:  # noqa: ANN401  # as above
         return self.side.execute(op.CancelMessage(self.record, message, remember_ms, self.point.run_on, is_dead))
@@ -146,7 +144,7 @@ class KeyClient:
     def read(self, message: str = "") -> RecordState | None:
         return self.side.execute(op.ReadRecord(self.record, message))
 
-    def claims(self, *, limit: int = 100) -> tuple[tuple[str, str | None], ...]:
+    def claims(self) -> tuple[tuple[str, str | None], ...]:
         """Return what is held, as key and message."""
-        listing = op.ListClaims(self.record.namespace, once_partition(self.key), limit)
+        listing = op.ListClaims(self.record.namespace, once_partition(self.key), 100)
         return tuple((claim.key, claim.message) for claim in self.side.execute(listing))

@@ -32,26 +32,26 @@ class Handle(Protocol[LeaseT_co]):
         """Wait for one."""
 
 
-def book(side: Side, name: str, *, ttl: float = LONG) -> ReadWriteLock:
+def book(side: Side, name: str) -> ReadWriteLock:
     """Make a lock of readers and writers."""
     return side.made(
-        lambda store: ReadWriteLock(store, name, ttl=ttl), lambda store: AsyncReadWriteLock(store, name, ttl=ttl)
+        lambda store: ReadWriteLock(store, name, ttl=LONG), lambda store: AsyncReadWriteLock(store, name, ttl=LONG)
     )
 
 
-def room(side: Side, name: str, *, permits: int, ttl: float = LONG) -> Semaphore:
+def room(side: Side, name: str, *, permits: int) -> Semaphore:
     """Make a semaphore."""
     return side.made(
-        lambda store: Semaphore(store, name, permits=permits, ttl=ttl),
-        lambda store: AsyncSemaphore(store, name, permits=permits, ttl=ttl),
+        lambda store: Semaphore(store, name, permits=permits, ttl=LONG),
+        lambda store: AsyncSemaphore(store, name, permits=permits, ttl=LONG),
     )
 
 
-def several(side: Side, names: Sequence[str], *, ttl: float = LONG, renew: bool = False) -> MultiLock:
+def several(side: Side, names: Sequence[str], *, ttl: float = LONG) -> MultiLock:
     """Make a lock on several names."""
     return side.made(
-        lambda store: MultiLock(store, names, ttl=ttl, renew=renew),
-        lambda store: AsyncMultiLock(store, names, ttl=ttl, renew=renew),
+        lambda store: MultiLock(store, names, ttl=ttl),
+        lambda store: AsyncMultiLock(store, names, ttl=ttl),
     )
 
 
@@ -61,18 +61,16 @@ def let_lapse(side: Side, lease: Lease) -> None:
     side.pass_time(0.005)
 
 
-def new_names(side: Side, letters: str = "abc") -> list[str]:
+def new_names(side: Side) -> list[str]:
     """Return names that belong together, in order."""
     word = side.name("part")
-    return [f"{word}-{letter}" for letter in letters]
+    return [f"{word}-{letter}" for letter in "abc"]
 
 
-def start_waiting(
-    side: Side, lock: Handle[LeaseT_co], waiters: int = 1, *, after: int = 0, timeout: float = PATIENCE
-) -> list[Future[LeaseT_co]]:
-    """Start acquires that find the lock taken, beside `after` others, and return once they have come to rest."""
+def start_waiting(side: Side, lock: Handle[LeaseT_co], waiters: int = 1) -> list[Future[LeaseT_co]]:
+    """Start acquires that find the lock taken, and return once they have come to rest."""
     started = []
     for index in range(waiters):
-        started.append(side.start(lambda: lock.acquire(timeout=timeout)))
-        wait_until(partial(has_come_to_rest, side.store, after + index + 1))
+        started.append(side.start(lambda: lock.acquire(timeout=PATIENCE)))
+        wait_until(partial(has_come_to_rest, side.store, index + 1))
     return started

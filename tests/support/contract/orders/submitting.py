@@ -65,10 +65,10 @@ def begun(
     return answer
 
 
-def begin_and_die(shop: Shop, *order_ids: str, times: int = 1, begun_max: int = BEGUN_MAX) -> None:
+def begin_and_die(shop: Shop, *order_ids: str, times: int = 1) -> None:
     """Begin orders as workers that die at once, and wait until their time is over."""
     for number in range(times):
-        take(shop, *order_ids, holder=f"dead {number}", ttl_ms=1, work_ms=1, begun_max=begun_max)
+        take(shop, *order_ids, holder=f"dead {number}", ttl_ms=1, work_ms=1)
         shop.side.pass_time(0.003)
 
 

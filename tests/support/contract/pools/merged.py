@@ -57,9 +57,9 @@ class Watched:
         await self._store.close()
 
 
-async def turns(count: int = 20) -> None:
+async def turns() -> None:
     """Let the loop make some passes."""
-    for _ in range(count):
+    for _ in range(20):
         await asyncio.sleep(0)
 
 

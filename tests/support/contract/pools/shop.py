@@ -113,8 +113,8 @@ class Shop:
     def cancel(self, order_id: str, holder_id: str | None = None, *, voided: bool = False) -> Settled | Superseded:
         return self.side.execute(op.Cancel(self.sku, order_id, holder_id, voided))
 
-    def expire(self, order_id: str, *, voided: bool = False) -> Settled | None:
-        return self.side.execute(op.Expire(self.sku, order_id, voided))
+    def expire(self, order_id: str) -> Settled | None:
+        return self.side.execute(op.Expire(self.sku, order_id))
 
     def confirm_many(self, *order_ids: str, stored: bool = False) -> tuple[Settled | SegmentedError | None, ...]:
         return self.side.execute(op.SettleMany(self.sku, "confirmed", order_ids, stored))
@@ -151,8 +151,8 @@ class Shop:
     def record(self, order_id: str) -> OrderRecord | None:
         return self.side.execute(op.ReadOrders(self.sku, (order_id,)))[0]
 
-    def ledger(self, after: int = 0, limit: int = 1_000) -> tuple[LedgerEntry, ...]:
-        return self.side.execute(op.ReadLedger(self.sku, after, limit))
+    def ledger(self, after: int = 0) -> tuple[LedgerEntry, ...]:
+        return self.side.execute(op.ReadLedger(self.sku, after, 1_000))
 
     def story(self) -> list[tuple[str, str | None]]:
         """Return kind and order of every ledger entry."""

@@ -24,8 +24,8 @@ class TransferShard(Shop):
     def receive(self, number: int, sent: int, source: int = 0) -> Received:
         return self.side.execute(op.ReceiveUnits(self.shard, source, number, sent, epoch=1))
 
-    def acknowledge(self, number: int, target: int = 1) -> None:
-        self.side.execute(op.AcknowledgeUnits(self.shard, target, number, epoch=1))
+    def acknowledge(self, number: int) -> None:
+        self.side.execute(op.AcknowledgeUnits(self.shard, 1, number, epoch=1))
 
     def increases(self) -> int:
         return self.look().increases
