@@ -375,7 +375,7 @@ def prune(
         raise InvalidInput("prune needs --database URL: the order database whose old rows are deleted")
     is_asked = not dry_run and require_somebody("prune", yes=yes)
     from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
-    from segmented.orders import prune as prune_rows  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    from segmented.orders.pruning import PruneRows, prune as prune_rows  # noqa: PLC0415  # SQLAlchemy, as above
 
     before = before.replace(tzinfo=UTC)
     with (
@@ -385,7 +385,7 @@ def prune(
     ):
         if is_asked and not typer.confirm(f"Delete the orders and ledger entries from before {before:%Y-%m-%d %H:%M}?"):
             raise typer.Exit(EXIT_REFUSED)
-        sizes = gate.pruning.sizes()
+        sizes = PruneRows(gate).sizes()
         done = prune_rows(store, gate, before, gone=gone, dry_run=dry_run, on_page=on_page)
     content = asdict(done) | {"before": before.isoformat(), "sizes_before": sizes}
     if write_json(json_file, {"is_changed": not dry_run and bool(done.orders or done.entries)} | content):

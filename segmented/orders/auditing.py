@@ -25,6 +25,7 @@ from segmented.errors import InvalidInput, PoolNotGated, StoreRefused
 from segmented.ledger_lines import parse_record
 from segmented.models import Shard
 from segmented.models.ids import checked_id, plural
+from segmented.orders.pruning import PruneRows
 from segmented.orders.stocking import on_the_way, other_shards
 from segmented.orders.tables import CONFIRMED, VOID, WITHDRAWN
 from segmented.orders.verifying import own_totals
@@ -173,7 +174,7 @@ class BothAudit:
         """Compare all orders, one page after the other; the progress is right after each of them."""
         if self._progress.returned < 0:
             self._progress.returned = self._gate.returns.units(self._pool.sku)
-            self._progress.pruned = self._gate.pruning.units(self._pool.sku)
+            self._progress.pruned = PruneRows(self._gate).units(self._pool.sku)
         yield from self._read_pool()
         if self._progress.sold_before < 0:
             self._progress.sold_before = self._gate.totals(self._pool.sku).sold
@@ -187,7 +188,7 @@ class BothAudit:
         noted = self._noted(begun)
         after = self._pool.state()
         is_quiet = stock_of(before) == stock_of(after) and begun == self._gate.unfinished_changes(self._pool.sku)
-        is_quiet = is_quiet and progress.pruned == self._gate.pruning.units(self._pool.sku)
+        is_quiet = is_quiet and progress.pruned == PruneRows(self._gate).units(self._pool.sku)
         if not is_quiet or (after.epoch, after.lost) != (progress.epoch, progress.lost):
             return None
         sums = Sums(progress.sold_before, progress.sold, progress.earlier - after.lost, self._returned())

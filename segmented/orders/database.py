@@ -26,14 +26,10 @@ from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order, pla
 from segmented.models.submitted import one_line
 from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
-from segmented.orders.cart_rows import CartRows
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany, StoreWith
 from segmented.orders.deciding import Claim, fate
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, STATEMENTS, connect, shown
-from segmented.orders.ledger import LedgerRows
-from segmented.orders.outcome_rows import OutcomeRows
-from segmented.orders.prune_rows import PruneRows
 from segmented.orders.return_rows import ReturnRows
 from segmented.orders.statements import order_values
 from segmented.orders.stocking import Stocking, TransferRows
@@ -85,25 +81,19 @@ class OrderDatabase(NotPickled):
         self.where: Final = f"the order database {shown(engine.url)}"
         """Name of the database in messages, without secrets."""
         self._statements = STATEMENTS[engine.dialect.name]()
+        self.begin = self._statements.begin
+        """Opens a transaction on a connection of this database."""
         self.confirming = Confirming(self._statements)
         """Confirms one order on a connection: the gate's own, or the caller's."""
         self._confirming_many = ConfirmingMany(self._statements)
-        self.stocking = Stocking(self._statements.begin, self._run)
+        self.stocking = Stocking(self)
         """Changes the rows when the pool is restocked, emptied or resized."""
-        self.ledger = LedgerRows(engine.dialect.name, self._statements.begin, self._run)
-        """The rows of relayed ledgers."""
-        self.transfers = TransferRows(self._statements.begin, self._run)
+        self.transfers = TransferRows(self)
         """The rows of two shards, when units go from one to the other."""
-        self.returns = ReturnRows(self._statements.begin, self._run)
+        self.returns = ReturnRows(self)
         """The rows of returns."""
-        self.outcome_rows: Callable[[str, int, str], OutcomeRows] = partial(OutcomeRows, self._run)
-        """Gives the rows of outcomes of a shard, from its sale's name, its number, and the sku of its orders."""
-        self.pruning = PruneRows(self._statements.begin, self._run)
-        """Deletes old rows."""
-        self.carts = CartRows(self._statements, self._run)
-        """The rows of carts, which are stored together."""
         try:
-            self._run(lambda connection: known_revision(connection, self.where))
+            self.run(lambda connection: known_revision(connection, self.where))
         except BaseException:
             self.close()
             raise
@@ -117,11 +107,11 @@ class OrderDatabase(NotPickled):
                 create_missing(connection)
                 connection.commit()
 
-        self._run(work)
+        self.run(work)
 
     def missing_tables(self) -> tuple[str, ...]:
         """Return the names of the missing tables: all before the first `create`, none when the gate can work."""
-        return self._run(missing_tables)
+        return self.run(missing_tables)
 
     def open(self, sku: str, quotas: Sequence[int], epoch: int = 1) -> Opened | AlreadyOpen:
         """Store one row per segment, each with its quota.
@@ -140,7 +130,7 @@ class OrderDatabase(NotPickled):
             if found.segments:
                 return _already_open(found)
             try:
-                connection.exec_driver_sql(self._statements.begin)
+                connection.exec_driver_sql(self.begin)
                 connection.execute(insert(segments), rows)
                 connection.execute(delete(sales).where(sales.c.sku == sku))  # of rows that were deleted by hand
                 connection.execute(insert(sales).values(sku=sku, sale_id=random_id()))
@@ -153,7 +143,7 @@ class OrderDatabase(NotPickled):
                 return _already_open(found)
             return Opened(sum(quotas), len(quotas), epoch)
 
-        return self._run(work)
+        return self.run(work)
 
     def confirm(  # noqa: PLR0913  # each is a column of the order or its authority, and given by name
         self,
@@ -181,7 +171,7 @@ class OrderDatabase(NotPickled):
 
     def confirm_claim(self, claim: Claim) -> ConfirmAnswer:
         """Do what `confirm` does, for an order with all its fields."""
-        return self._run(lambda connection: self.confirming.confirm(connection, claim))
+        return self.run(lambda connection: self.confirming.confirm(connection, claim))
 
     def confirm_many(
         self, claims: Iterable[Claim], *, store_with: StoreWith | None = None
@@ -208,7 +198,7 @@ class OrderDatabase(NotPickled):
             return [self._confirmed(envelope[0], store_with)]  # in one statement if that is enough
         answers, of_some_order = None, (InvalidInput,) if store_with is None else (InvalidInput, StoreRefused)
         with suppress(*of_some_order):  # the error does not say which
-            answers = self._run(lambda connection: self._confirming_many.confirm(connection, envelope, store_with))
+            answers = self.run(lambda connection: self._confirming_many.confirm(connection, envelope, store_with))
         return [self._confirmed(claim, store_with) for claim in envelope] if answers is None else list(answers)
 
     def _confirmed(self, claim: Claim, store_with: StoreWith | None) -> ConfirmAnswer | SegmentedError:
@@ -219,7 +209,7 @@ class OrderDatabase(NotPickled):
             return answer or StoreRefused(f"order {claim.order.order_id!r} was decided by others again and again")
 
         try:
-            return self._run(work)
+            return self.run(work)
         except DatabaseUnavailable:
             raise
         except SegmentedError as error:
@@ -287,7 +277,7 @@ class OrderDatabase(NotPickled):
                 return Voided(replay=False)
             return fate(order, reading.read_standing(connection, values), asked)
 
-        return self._run(work)
+        return self.run(work)
 
     def void_many(self, sku: str, orders: Iterable[Order]) -> bool:
         """Void orders that have no row, in one statement; False, with nothing written, if one of them has a row."""
@@ -298,7 +288,7 @@ class OrderDatabase(NotPickled):
         ]
 
         def work(connection: Connection) -> bool:
-            connection.exec_driver_sql(self._statements.begin)
+            connection.exec_driver_sql(self.begin)
             try:
                 connection.execute(insert(orders_table), rows)
             except IntegrityError:
@@ -307,7 +297,7 @@ class OrderDatabase(NotPickled):
             connection.commit()
             return True
 
-        return self._run(work)
+        return self.run(work)
 
     def while_undecided(self, sku: str, order_id: str, segment: int, ask: Callable[[], AskedT]) -> AskedT | None:
         """Return what `ask` returns, which no confirm of the order overtakes; None if the database has decided it.
@@ -318,13 +308,13 @@ class OrderDatabase(NotPickled):
         values = {"given_sku": sku, "given_order_id": plain_text(order_id)}
 
         def work(connection: Connection) -> AskedT | None:
-            connection.exec_driver_sql(self._statements.begin)
+            connection.exec_driver_sql(self.begin)
             self._statements.lock_these(connection, sku, [segment])
             answer = None if self._statements.has_order(connection, values) else ask()
             connection.rollback()
             return answer
 
-        return self._run(work)
+        return self.run(work)
 
     def lower(self, sku: str, order_id: str, quantity: int, epoch: int) -> None:
         """Lower the quantity of an order that was confirmed in this epoch with more, and return the other units.
@@ -333,44 +323,32 @@ class OrderDatabase(NotPickled):
         earlier epoch sold, or that the pool has forgotten, keeps its units: those of the pool are others.
         """
         sku = plain_text(sku)
-
-        def work(connection: Connection) -> None:
-            connection.exec_driver_sql(self._statements.begin)
-            lower_within(connection, sku, order_id, quantity, epoch)
-            connection.commit()
-
-        self._run(work)
+        self.write(lambda connection: lower_within(connection, sku, order_id, quantity, epoch))
 
     def is_decided(self, sku: str, order_id: str) -> bool:
         """Return whether the database has decided the order: it is sold, or void."""
         values = {"given_sku": plain_text(sku), "given_order_id": plain_text(order_id)}
-        return self._run(lambda connection: self._statements.has_order(connection, values))
+        return self.run(lambda connection: self._statements.has_order(connection, values))
 
     def orders(self, sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
         """Read the existing orders among these ids, by id."""
         found: dict[str, OrderRow] = {}
         sku, ids = plain_text(sku), map(plain_text, order_ids)
         while chunk := list(islice(ids, PAGE_SIZE)):
-            rows = self._run(partial(reading.read_orders, sku=sku, order_ids=chunk))
+            rows = self.run(partial(reading.read_orders, sku=sku, order_ids=chunk))
             found |= {row.order_id: row for row in rows}
         return found
 
     def sold_among(self, sku: str, order_ids: Sequence[str]) -> set[str]:
         """Return which of up to 1,000 orders are confirmed."""
-        return self._run(partial(reading.read_sold, sku=plain_text(sku), order_ids=order_ids))
+        return self.run(partial(reading.read_sold, sku=plain_text(sku), order_ids=order_ids))
 
     def note_forgotten(self, sku: str, order_ids: Sequence[str]) -> None:
         """Note that the pool no longer answers for up to 1,000 confirmed orders: their epoch is 0 from then on."""
         chosen = (orders_table.c.sku == sku, orders_table.c.order_id.in_(sorted(order_ids)))
         sold = (orders_table.c.state == CONFIRMED, orders_table.c.epoch > 0)
         statement = update(orders_table).where(*chosen, *sold).values(epoch=0)
-
-        def work(connection: Connection) -> None:
-            connection.exec_driver_sql(self._statements.begin)
-            connection.execute(statement)
-            connection.commit()
-
-        self._run(work)
+        self.run(lambda connection: connection.execute(statement))
 
     def each_order(self, sku: str, *, after: str = "", page_size: int = PAGE_SIZE) -> Iterator[OrderRow]:
         """Read the orders of a sku behind `after`, sorted by their ids' bytes, in pages, each a separate read."""
@@ -389,7 +367,7 @@ class OrderDatabase(NotPickled):
         last: str = "",
     ) -> Iterator[AnswerT]:
         while True:
-            page = self._run(partial(read, sku=sku, order_id=last, page_size=page_size))
+            page = self.run(partial(read, sku=sku, order_id=last, page_size=page_size))
             yield from page
             if len(page) < page_size:
                 return
@@ -397,20 +375,20 @@ class OrderDatabase(NotPickled):
 
     def totals(self, sku: str) -> SegmentTotals:
         """Read a sku's segment rows, and the identity of its sale, in one step."""
-        return self._run(lambda connection: reading.read_totals(connection, sku))
+        return self.run(lambda connection: reading.read_totals(connection, sku))
 
     def sales(self) -> list[str]:
         """Read the names of all sales, sorted: skus, and those of shards."""
         names = select(sales.c.sku).order_by(sales.c.sku)
-        return self._run(lambda connection: list(connection.execute(names).scalars()))
+        return self.run(lambda connection: list(connection.execute(names).scalars()))
 
     def names_of(self, base: str) -> list[str]:
         """Read the names of a sku's sales: its own, or those of its shards."""
-        return self._run(lambda connection: reading.read_names(connection, base))
+        return self.run(lambda connection: reading.read_names(connection, base))
 
     def confirmed_units(self, sku: str) -> int:
         """Add up the confirmed order rows, independently of the segment rows."""
-        return self._run(lambda connection: reading.read_confirmed_units(connection, sku))
+        return self.run(lambda connection: reading.read_confirmed_units(connection, sku))
 
     def unfinished_changes(self, sku: str) -> tuple[ChangeRow, ...]:
         """Read the restocks and withdrawals that one side may lack; repeat them with the same id and units."""
@@ -435,8 +413,8 @@ class OrderDatabase(NotPickled):
         if self._is_closed:  # the engine would keep it for the next call, or in the pool that it has given up
             connection.invalidate()
 
-    def _run(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
-        """Run `work`, which may run twice, on a connection of its own."""
+    def run(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
+        """Run `work`, which may run twice, on a connection of its own; each of its statements is a transaction."""
 
         def on_connection() -> AnswerT:
             try:
@@ -451,6 +429,17 @@ class OrderDatabase(NotPickled):
 
         with translated(self.where):
             return _repeated(on_connection)
+
+    def write(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
+        """Run `work`, which may run twice, in one transaction, and commit it."""
+
+        def whole(connection: Connection) -> AnswerT:
+            connection.exec_driver_sql(self.begin)
+            answer = work(connection)
+            connection.commit()
+            return answer
+
+        return self.run(whole)
 
 
 def _guarded(engine: Any) -> Engine:  # noqa: ANN401  # sync or async, or no engine at all

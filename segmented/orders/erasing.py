@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.models import checked_id
+from segmented.orders.pruning import PruneRows
 from segmented.orders.relaying import relay
 from segmented.orders.verifying import when_verified
 from segmented.stock import ShardedPool, find_pool
@@ -65,7 +66,7 @@ def erase_customer(
     pools = [find_pool(store, sku) for sku in store.execute(op.ListPools())]
     for pool in pools:
         eraser.erase(pool)
-    rows = 0 if gate is None else gate.pruning.erase(customer_id, dry_run=dry_run)
+    rows = 0 if gate is None else PruneRows(gate).erase(customer_id, dry_run=dry_run)
     return EraseReport(eraser.records, eraser.ledgers, rows, eraser.undecided)
 
 

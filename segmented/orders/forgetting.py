@@ -26,6 +26,7 @@ from segmented import protocol as op
 from segmented.clock import WallClock, in_seconds
 from segmented.errors import InvalidInput
 from segmented.ledger_lines import parse_record
+from segmented.orders.relaying import LedgerRows
 from segmented.orders.tables import CONFIRMED
 from segmented.orders.verifying import own_totals, when_verified
 from segmented.protocol.archive import cannot_forget
@@ -172,7 +173,7 @@ def _limits(pool: Pool, gate: OrderDatabase, grace: float) -> _Limits:
     if grace == 0:
         return _Limits(relayed[1], trimmed, trimmed)
     ended = datetime.fromtimestamp(WallClock().now(), UTC) - timedelta(seconds=grace)
-    return _Limits(relayed[1], trimmed, gate.ledger.last_before(pool.sku, 0, (state.epoch, trimmed), ended))
+    return _Limits(relayed[1], trimmed, LedgerRows(gate).last_before(pool.sku, 0, (state.epoch, trimmed), ended))
 
 
 def _pages(pool: Pool) -> Iterator[tuple[Inspected, ...]]:

@@ -13,19 +13,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from sqlalchemy import and_, delete, func, or_, select, text, update
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from segmented import protocol as op
 from segmented.clock import WallClock
 from segmented.errors import InvalidInput, PoolArchived, PoolMissing, ShardVanished
-from segmented.orders.tables import VOID
+from segmented.orders.reading import in_utc
+from segmented.orders.statements import Rows
+from segmented.orders.tables import CONFIRMED, VOID, behind, ledger, orders
 from segmented.orders.verifying import own_totals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from sqlalchemy import ColumnElement, Connection, Insert, Select
 
     from segmented.orders.database import OrderDatabase
-    from segmented.orders.prune_rows import OldRow
     from segmented.plans.drivers import Store
 
 AGE_MIN: Final = timedelta(days=1)
@@ -75,7 +82,7 @@ def prune(
             f"before {newest:%Y-%m-%d %H:%M}"
         )
         raise InvalidInput(message)
-    rows = gate.pruning
+    rows = PruneRows(gate)
     orders = units = entries = 0
     unknown: list[str] = []
     for sku in rows.names():
@@ -122,3 +129,178 @@ def _unneeded(store: Store, sku: str, rows: list[OldRow], epoch: int) -> list[st
     over = tuple(row.order_id for row in rows if row.state == VOID or (row.epoch or 0) < epoch)
     inspected = store.execute(op.InspectOrders(sku, over)) if over else ()
     return [one.order_id for one in inspected if one.raw is None]
+
+
+# --- old and personal rows: read in pages, and deleted or changed a page in one transaction ---
+
+PAGE: Final = 1_000
+PRUNED_ID: Final = "\tpruned"
+"""The id of the row that keeps a pool's deleted sold units, so that the sums of an audit stay right.
+
+No order can have a tab in its id. The row has epoch 0, as a sold order has that its pool does not know any more.
+"""
+_LAST: Final = (ledger.c.epoch.desc(), ledger.c.sequence.desc())
+_FIRST: Final = (ledger.c.epoch, ledger.c.sequence, ledger.c.line)
+
+
+@dataclass(frozen=True, slots=True)
+class OldRow:
+    """An order's row, and when it was made."""
+
+    order_id: str
+    state: str
+    epoch: int | None
+    created_at: datetime
+
+
+class PruneRows(Rows):
+    """Deletes old rows."""
+
+    def names(self) -> Iterator[str]:
+        """Read the skus and shards that have orders, one after the other: the whole index would take too long."""
+        last: str | None = ""
+        while last is not None:
+            following = select(func.min(orders.c.sku)).where(orders.c.sku > last)
+            last = self._run(partial(_first_of, following))
+            if last is not None:
+                yield last
+
+    def page(self, sku: str, after: str) -> tuple[OldRow, ...]:
+        """Read the next orders behind an id, sorted by their ids' bytes."""
+        columns = (orders.c.order_id, orders.c.state, orders.c.epoch, orders.c.created_at)
+        chosen = select(*columns).where(orders.c.sku == sku, orders.c.order_id > max(after, PRUNED_ID))
+        page = chosen.order_by(orders.c.order_id).limit(PAGE)
+
+        def work(connection: Connection) -> tuple[OldRow, ...]:
+            return tuple(OldRow(*row[:-1], in_utc(row[-1])) for row in connection.execute(page))
+
+        return self._run(work)
+
+    def delete(self, sku: str, order_ids: Sequence[str]) -> tuple[int, int]:
+        """Delete up to 1,000 orders, add their sold units to the pool's row, and return both numbers."""
+        chosen = select(orders.c.order_id, orders.c.state, orders.c.quantity).where(
+            orders.c.sku == sku, orders.c.order_id.in_(order_ids)
+        )
+
+        def work(connection: Connection) -> tuple[int, int]:
+            found = connection.execute(chosen.with_for_update()).all()
+            gone = [row.order_id for row in found]  # others may have come back since they were read
+            connection.execute(delete(orders).where(orders.c.sku == sku, orders.c.order_id.in_(gone)))
+            units = sum(row.quantity for row in found if row.state == CONFIRMED)
+            if units:
+                connection.execute(_add_pruned(connection.dialect.name, sku, units))
+            return len(found), units
+
+        return self._write(work)
+
+    def units(self, sku: str) -> int:
+        """Return the sold units of all orders of a sku that were deleted."""
+        pruned = select(orders.c.quantity).where(orders.c.sku == sku, orders.c.order_id == PRUNED_ID)
+        return self._run(lambda connection: connection.execute(pruned).scalar() or 0)
+
+    def ledgers(self) -> Iterator[tuple[str, int]]:
+        """Read the skus and the numbers of shards that have a relayed ledger, one after the other."""
+        sku, shard = "", 0
+        while True:
+            key = (ledger.c.sku, ledger.c.shard)
+            following = select(*key).where(behind(*key, sku, shard)).order_by(*key)
+            found = self._run(partial(_first_row_of, following.limit(1)))
+            if found is None:
+                return
+            sku, shard = found
+            yield sku, shard
+
+    def delete_entries(self, sku: str, shard: int, before: datetime, *, dry_run: bool) -> int:
+        """Delete about 1,000 of the oldest rows of a shard's ledger; 0 if none is left. A dry run counts all.
+
+        The last entry stays: the relay continues behind it.
+        """
+        of_it = (ledger.c.sku == sku, ledger.c.shard == shard)
+        last = select(ledger.c.epoch, ledger.c.sequence).where(*of_it).order_by(*_LAST).limit(1)
+        first = select(ledger.c.epoch, ledger.c.sequence, ledger.c.changed_at).where(*of_it).order_by(*_FIRST)
+
+        def work(connection: Connection) -> int:
+            end = connection.execute(last).one_or_none()
+            old = None
+            for row in connection.execute(first if dry_run else first.limit(PAGE)).yield_per(PAGE):
+                if in_utc(row.changed_at) >= before or (row.epoch, row.sequence) == tuple(end or ()):
+                    break
+                old = row
+            if old is None:
+                return 0
+            up_to: ColumnElement[bool] = or_(
+                ledger.c.epoch < old.epoch, and_(ledger.c.epoch == old.epoch, ledger.c.sequence <= old.sequence)
+            )
+            if dry_run:
+                counted = select(func.count()).select_from(ledger).where(*of_it, up_to)
+                return int(connection.execute(counted).scalar_one())
+            return connection.execute(delete(ledger).where(*of_it, up_to)).rowcount
+
+        return self._write(work)
+
+    def erase(self, customer_id: str, *, dry_run: bool) -> int:
+        """Take a customer's id out of all rows, about 1,000 in a transaction, and return how many had it."""
+        count = 0
+        for sku in self.names():
+            count += self._erase((orders.c.sku == sku,), (orders.c.order_id,), customer_id, dry_run=dry_run)
+        for sku, shard in self.ledgers():
+            of_it = (ledger.c.sku == sku, ledger.c.shard == shard)
+            count += self._erase(of_it, (ledger.c.epoch, ledger.c.sequence), customer_id, dry_run=dry_run)
+        return count
+
+    def _erase(
+        self, of_it: tuple[ColumnElement[bool], ...], key: tuple[Any, ...], customer_id: str, *, dry_run: bool
+    ) -> int:
+        """Go through rows by their key, in pages, and take the customer out."""
+        table = key[0].table
+        count, after, is_more = 0, None, True
+        while is_more:
+            rest = of_it if after is None else (*of_it, behind(*key, *after))
+            end = select(*key).where(*rest).order_by(*key).offset(PAGE - 1).limit(1)
+
+            def work(connection: Connection) -> tuple[int, Any]:
+                last = connection.execute(end).one_or_none()  # noqa: B023  # runs before the next page
+                page = rest if last is None else (*rest, ~behind(*key, *last))  # noqa: B023  # runs before the next page
+                named = (*page, table.c.customer_id == customer_id)
+                if dry_run:
+                    return connection.execute(select(func.count()).select_from(table).where(*named)).scalar_one(), last
+                return connection.execute(update(table).where(*named).values(customer_id=None)).rowcount, last
+
+            found, after = self._write(work)
+            count, is_more = count + found, after is not None
+        return count
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of both tables with their indexes; empty on other databases than PostgreSQL."""
+        size = text(
+            "SELECT relname, pg_total_relation_size(oid) FROM pg_class "
+            "WHERE oid IN (to_regclass(:a), to_regclass(:b)) ORDER BY relname"
+        )
+
+        def work(connection: Connection) -> dict[str, int]:
+            if connection.dialect.name != "postgresql":
+                return {}
+            found = connection.execute(size, {"a": orders.name, "b": ledger.name})
+            return {row[0]: row[1] for row in found}
+
+        return self._run(work)
+
+
+def _add_pruned(dialect: str, sku: str, units: int) -> Insert:
+    """Build the insert of the row with a pool's deleted units, or its update."""
+    content = {"sku": sku, "order_id": PRUNED_ID, "state": CONFIRMED, "segment": 0, "epoch": 0, "quantity": units}
+    summed = {"quantity": orders.c.quantity + units}
+    if dialect in {"mysql", "mariadb"}:
+        return mysql.insert(orders).values(content).on_duplicate_key_update(summed)
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    key = (orders.c.sku, orders.c.order_id)
+    return insert(orders).values(content).on_conflict_do_update(index_elements=key, set_=summed)
+
+
+def _first_of(wanted: Select[str | None], connection: Connection) -> str | None:
+    return connection.execute(wanted).scalar()
+
+
+def _first_row_of(wanted: Select[str, int], connection: Connection) -> tuple[str, int] | None:
+    found = connection.execute(wanted).one_or_none()
+    return None if found is None else (found[0], found[1])

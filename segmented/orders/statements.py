@@ -294,27 +294,22 @@ MOVE_QUOTA: Final = (
 AnswerT = TypeVar("AnswerT")
 
 
-class Run(Protocol):
-    """Runs work that may run twice, on a connection of its own."""
+class Database(Protocol):
+    """Runs work on a connection of its own. Work may run twice: a repeat finds what the first run did."""
 
-    def __call__(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
-        """Return the work's result."""
+    begin: str
+    """Opens a transaction; connections are in autocommit otherwise."""
+
+    def run(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
+        """Return the work's result; each of its statements is a transaction."""
+
+    def write(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
+        """Return the result of work in one transaction, after its commit."""
 
 
 class Rows:
-    """Rows of one kind. Created by a gate."""
+    """Rows of one kind."""
 
-    def __init__(self, begin: str, run: Run) -> None:
-        """Create with the database's statement that opens a transaction."""
-        self._begin, self._run = begin, run
-
-    def _write(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
-        """Do work, which may run twice, in a transaction, and commit it."""
-
-        def whole(connection: Connection) -> AnswerT:
-            connection.exec_driver_sql(self._begin)
-            answer = work(connection)
-            connection.commit()
-            return answer
-
-        return self._run(whole)
+    def __init__(self, database: Database) -> None:
+        """Create for the rows of a database."""
+        self._run, self._write, self._begin = database.run, database.write, database.begin

@@ -224,7 +224,6 @@ class Stocking(Rows):
         """
 
         def work(connection: Connection) -> SegmentTotals | None:
-            connection.exec_driver_sql(self._begin)
             rows = lock_segments(connection, sku)
             noted = connection.execute(_SELECT_CHANGE, _opening(sku)).one_or_none()
             if any(row.epoch > epoch for row in rows) or (opened or 0) != (0 if noted is None else noted.epoch):
@@ -236,10 +235,9 @@ class Stocking(Rows):
             _add_rows(connection, sku, rows, segment_count, epoch)
             rows = lock_segments(connection, sku)
             returning = begun_returns(connection, sku, done_since)
-            connection.commit()
             return SegmentTotals(sum(row.quota for row in rows), sum(row.sold for row in rows), rows, "", returning)
 
-        return self._run(work)
+        return self._write(work)
 
     def _changing(
         self, sku: str, epoch: int, work: Callable[[Connection, Sequence[SegmentRow]], AnswerT]
@@ -247,16 +245,13 @@ class Stocking(Rows):
         """Do `work` in a transaction, with all rows of the sku locked and in this epoch."""
 
         def locked(connection: Connection) -> AnswerT | Missing | EpochChanged:
-            connection.exec_driver_sql(self._begin)
             rows = lock_segments(connection, sku)
             if not rows or rows[0].epoch != epoch:
                 connection.rollback()
                 return EpochChanged(rows[0].epoch) if rows else Missing()
-            answer = work(connection, rows)
-            connection.commit()
-            return answer
+            return work(connection, rows)
 
-        return self._run(locked)
+        return self._write(locked)
 
 
 def _key(change: Change) -> dict[str, Any]:

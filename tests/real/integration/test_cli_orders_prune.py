@@ -145,9 +145,9 @@ def test_younger_rows_stay_and_a_date_of_today_is_refused(
 def test_killed_behind_every_transaction_and_run_again_nothing_is_counted_twice(
     pool: Pool, gate: Gate, order_database: str, valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from segmented.orders import prune_rows  # noqa: PLC0415  # its page is changed
+    from segmented.orders import pruning  # noqa: PLC0415  # its page is changed
 
-    monkeypatch.setattr(prune_rows, "PAGE", 1)
+    monkeypatch.setattr(pruning, "PAGE", 1)
     kills = 0
     while killed_in_the_next_delete(order_database, valkey.url):
         kills += 1
@@ -161,7 +161,7 @@ def killed_in_the_next_delete(database: str, url: str) -> bool:
     child = os.fork()
     if child == 0:
         from segmented.orders import Gate  # noqa: PLC0415  # in the child
-        from segmented.orders.prune_rows import PruneRows  # noqa: PLC0415  # as above
+        from segmented.orders.pruning import PruneRows  # noqa: PLC0415  # as above
 
         remove = PruneRows.delete
 

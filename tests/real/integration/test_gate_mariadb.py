@@ -13,6 +13,7 @@ from segmented import Pool, RedisStore
 from segmented.errors import InvalidInput, StoreRefused, TransactionConflict
 from segmented.orders import Gate, Migrated, connect, migrate
 from segmented.orders.answers import Confirmed
+from segmented.orders.pruning import PruneRows
 from segmented.orders.tables import HEAD
 from segmented.servers import ValkeyServer
 from tests.fixtures.mariadb import MariaDbServer
@@ -129,10 +130,10 @@ def test_ids_and_customers_that_differ_in_a_blank_or_a_case_are_others(gate: Gat
     for order_id in ("a", "A", "a ", "á"):
         assert confirm(gate, order_id, customer_id=order_id) == NEW
     assert [row.order_id for row in gate.each_order(SKU)] == ["A", "a", "a ", "á"]
-    assert gate.pruning.erase("a", dry_run=False) == 1
-    assert gate.pruning.delete(SKU, ["a", "A"]) == (2, 2)
-    assert gate.pruning.delete(SKU, ["a "]) == (1, 1)
-    assert (gate.pruning.units(SKU), gate.confirmed_units(SKU)) == (3, 4)
+    assert PruneRows(gate).erase("a", dry_run=False) == 1
+    assert PruneRows(gate).delete(SKU, ["a", "A"]) == (2, 2)
+    assert PruneRows(gate).delete(SKU, ["a "]) == (1, 1)
+    assert (PruneRows(gate).units(SKU), gate.confirmed_units(SKU)) == (3, 4)
 
 
 def test_rows_of_a_later_epoch_have_no_sequence(gate: Gate) -> None:

@@ -19,6 +19,7 @@ from segmented.errors import PoolUnverified
 from segmented.keys import shard_keys
 from segmented.models import LedgerEntry, Order, Reserved, Shard
 from segmented.orders import Gate, connect, relay
+from segmented.orders.relaying import LedgerRows
 from segmented.orders.sale import take_order
 from segmented.servers import ValkeyServer
 from segmented.stock import Pool, ShardedPool
@@ -139,7 +140,7 @@ def test_the_ledgers_of_relayed_pools_are_copied_and_trimmed(
         return all(one.relayed == (1, one.sequence) for one in states) and states[0].sequence == 12
 
     until_done(publisher, "relay", all_are_copied)  # the twelfth change is the trim's checkpoint
-    found = {sku: gate.ledger.last(sku, 0) for sku in (mugs.sku, "plain")}
+    found = {sku: LedgerRows(gate).last(sku, 0) for sku in (mugs.sku, "plain")}
     assert found[mugs.sku] is None
     assert found["plain"] is not None
     assert found["plain"].change == (1, 12)
