@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from segmented.errors import InvalidInput
-from segmented.locks.call_keys import Call, CallKey, name_of
-from segmented.locks.key_expressions import KeyExpression, Path
+from segmented.locks.call_keys import Call, CallKey, KeyExpression, Path, name_of
 from segmented.models.ids import is_unseen, plain_text
 
 if TYPE_CHECKING:

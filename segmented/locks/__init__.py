@@ -8,12 +8,6 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.locks.call_keys import key_for as key_for
-    from segmented.locks.checks import (
-        FenceGuard as FenceGuard,
-        async_fenced_set as async_fenced_set,
-        fenced_set as fenced_set,
-        fenced_where as fenced_where,
-    )
     from segmented.locks.dead_letters import (
         DeadLetter as DeadLetter,
         DeadLetters as DeadLetters,
@@ -22,9 +16,16 @@ if TYPE_CHECKING:
     )
     from segmented.locks.dead_letters_sql import SqlDeadLetters as SqlDeadLetters
     from segmented.locks.fair import AsyncFairLock as AsyncFairLock, FairLock as FairLock
-    from segmented.locks.flight_plan import FlightOptions as FlightOptions
+    from segmented.locks.fencing import (
+        FenceGuard as FenceGuard,
+        Sequencer as Sequencer,
+        async_fenced_set as async_fenced_set,
+        fenced_set as fenced_set,
+        fenced_where as fenced_where,
+    )
     from segmented.locks.flights import (
         AsyncSingleFlight as AsyncSingleFlight,
+        FlightOptions as FlightOptions,
         SingleFlight as SingleFlight,
         single_flight as single_flight,
     )
@@ -57,9 +58,10 @@ if TYPE_CHECKING:
         thread_owner as thread_owner,
     )
     from segmented.locks.semaphore import AsyncSemaphore as AsyncSemaphore, Semaphore as Semaphore
-    from segmented.locks.sequencer import Sequencer as Sequencer
-    from segmented.locks.sql_row import AsyncSqlRowLock as AsyncSqlRowLock, HeldRow as HeldRow, SqlRowLock as SqlRowLock
-    from segmented.locks.sql_table import (
+    from segmented.locks.sql_row import (
+        AsyncSqlRowLock as AsyncSqlRowLock,
+        HeldRow as HeldRow,
+        SqlRowLock as SqlRowLock,
         async_create_lock_table as async_create_lock_table,
         create_lock_table as create_lock_table,
     )
@@ -75,12 +77,11 @@ if TYPE_CHECKING:
 LATE: Final = from_modules(
     {
         "segmented.locks.call_keys": "key_for",
-        "segmented.locks.checks": "FenceGuard fenced_set async_fenced_set fenced_where",
         "segmented.locks.dead_letters": "DeadLetter DeadLetters Replayed Work",
         "segmented.locks.dead_letters_sql": "SqlDeadLetters",
         "segmented.locks.fair": "AsyncFairLock FairLock",
-        "segmented.locks.flight_plan": "FlightOptions",
-        "segmented.locks.flights": "AsyncSingleFlight SingleFlight single_flight",
+        "segmented.locks.fencing": "FenceGuard Sequencer async_fenced_set fenced_set fenced_where",
+        "segmented.locks.flights": "AsyncSingleFlight FlightOptions SingleFlight single_flight",
         "segmented.locks.get_set": "AsyncGetSetLease AsyncGetSetLock GetSetLease GetSetLock",
         "segmented.locks.lease": "AsyncLease Lease",
         "segmented.locks.lock": "AsyncLock Lock",
@@ -90,9 +91,7 @@ LATE: Final = from_modules(
         "segmented.locks.read_write": "AsyncReadWriteLock ReadWriteLock",
         "segmented.locks.reentrant": "AsyncReentrantLock ReentrantLock task_owner thread_owner",
         "segmented.locks.semaphore": "AsyncSemaphore Semaphore",
-        "segmented.locks.sequencer": "Sequencer",
-        "segmented.locks.sql_row": "AsyncSqlRowLock HeldRow SqlRowLock",
-        "segmented.locks.sql_table": "async_create_lock_table create_lock_table",
+        "segmented.locks.sql_row": "AsyncSqlRowLock HeldRow SqlRowLock async_create_lock_table create_lock_table",
         "segmented.locks.unreachable": "UnreachablePolicy",
         "segmented.locks.zookeeper": "AsyncZooKeeperLease AsyncZooKeeperLock ZooKeeperLease ZooKeeperLock",
         "segmented.stores.quorum": "AsyncQuorumStore QuorumStore",

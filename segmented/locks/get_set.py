@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Final
 from segmented.clock import Clock, Duration, WallClock
 from segmented.errors import AcquireTimeout, LeaseLost, WrongKind
 from segmented.keys import polling_channel
+from segmented.locks.blocks import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.handle import DEFAULT_TTL, Acquiring
 from segmented.locks.hints import Hinted
-from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.process import THIS

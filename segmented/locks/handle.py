@@ -21,15 +21,13 @@ from segmented.errors import (
     StoreError,
     StoreUnavailable,
 )
-from segmented.locks.blocks import Blocks
+from segmented.locks.blocks import AsyncEntered, Blocks, Entered, RefusesOtherWith
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
-from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.hints import Hinted
 from segmented.locks.keeper import async_release_later, release_later
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
-from segmented.locks.lease_manners import RefusesOtherWith
 from segmented.locks.lease_state import Renewal, trusted_until
-from segmented.locks.outages import waited_out, waits_out
+from segmented.locks.unreachable import waited_out, waits_out
 from segmented.models import Acquired, Held, Unreplicated
 from segmented.plans import Now, Offer, Plan, Try, Within, perform, run_async, run_sync, undo_after, wait_in_line
 from segmented.plans.store_kinds import checked_async, checked_sync

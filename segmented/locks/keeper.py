@@ -6,12 +6,21 @@ times; renewals that are due close to each other are sent in one batch. The leas
 
 A keeper holds leases weakly, so that it does not renew one that its program has dropped. Only a lease that owes its
 release is held until the release is answered or the lease has ended on its own.
+
+A handle that is dropped while it holds something gives a ResourceWarning (`WarnsWhenDropped`), and its lock is free
+once the lease ends. It is not released at once: Python decides when a handle is finalized, and the program may still be
+at the work that the lock protects. No warning is given for a lease whose holder id the program has read, since another
+process may have adopted it, for leases of a closed store, and by a forked child for its parent's leases. At the end of
+the interpreter, it is given only if this module is still whole: Python clears modules one by one, and a handle may
+outlive some of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import warnings
 from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -24,9 +33,10 @@ from segmented.plans.tasks import OfOneLoop, begun
 from segmented.process import BeginsAnew, after_fork_in_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from segmented.locks.claim import LeaseClaim
+    from segmented.locks.lease_state import LeaseState
     from segmented.plans.drivers import AsyncStore, Store
 
 SLEEP_MAX: Final = 5.0
@@ -281,3 +291,48 @@ def _forget_parents() -> None:
 
 
 after_fork_in_child(_forget_parents)
+
+
+def unreleased(name: str) -> str:
+    """Return the warning for a lease that was not released."""
+    return f"lease on {name!r} was dropped without a release: release it, or use it in a with statement"
+
+
+class WarnsWhenDropped:
+    """A handle that its program must end. Its finalizer may run in any thread, at any moment: it waits for nothing."""
+
+    def _note_dropped(self) -> str | None:
+        """Note that the handle is gone; return the warning, or None if the handle has ended."""
+        raise NotImplementedError
+
+    def __del__(
+        self, _warn: Callable[..., None] = warnings.warn, _is_ending: Callable[[], bool] = sys.is_finalizing
+    ) -> None:
+        """Give a ResourceWarning if the program has not ended the handle."""
+        try:
+            message = self._note_dropped()
+        except (AttributeError, TypeError):  # the name of a cleared module is None
+            if _is_ending():
+                return
+            raise
+        if message is not None:
+            _warn(message, ResourceWarning, stacklevel=2, source=self)
+
+
+class LapsesWhenDropped(WarnsWhenDropped):
+    """A lease on one name or several, which is not renewed any more if the handle is dropped."""
+
+    name: str
+
+    def _states(self) -> Sequence[LeaseState]:
+        """Return the state of each name."""
+        raise NotImplementedError
+
+    def _note_dropped(self) -> str | None:
+        held = [state for state in self._states() if state.note_dropped()]
+        if not held or is_closed(vars(self).get("_store")):
+            return None
+        return None if any(state.is_release_asked for state in self._states()) else self._unended()
+
+    def _unended(self) -> str:
+        return unreleased(self.name)

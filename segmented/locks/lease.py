@@ -11,12 +11,11 @@ import threading
 from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
-from segmented.locks.dropped import LapsesWhenDropped
+from segmented.locks.blocks import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, ListsWhatHoldersNeed
 from segmented.locks.durations import milliseconds
-from segmented.locks.keeper import async_keeper, thread_keeper
-from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, ListsWhatHoldersNeed
+from segmented.locks.fencing import Sequencer
+from segmented.locks.keeper import LapsesWhenDropped, async_keeper, thread_keeper
 from segmented.locks.lease_state import RELEASE_SECONDS, LeaseState, Renewal
-from segmented.locks.sequencer import Sequencer
 from segmented.plans import Within, perform, run_async, run_sync
 from segmented.plans.tasks import to_the_end
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from segmented import events
 from segmented.errors import LeaseLost, SegmentedError, StockError, StoreUnavailable
+from segmented.locks.blocks import StaysInItsProcess
 from segmented.locks.hints import Hinted
-from segmented.locks.lease_manners import StaysInItsProcess
 from segmented.models import Acquired, Lost, Released, Renewed
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.process import THIS

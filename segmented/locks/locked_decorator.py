@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, Type
 
 from segmented.clock import Duration, in_seconds
 from segmented.errors import AcquireTimeout, InvalidInput
-from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, name_of, shape_of
+from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, Path, checked_function, name_of, shape_of
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout, is_whole, milliseconds
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL
 from segmented.locks.holdings import AsyncHolding, Holding, HookWatch, Transaction
-from segmented.locks.key_expressions import Path
 from segmented.locks.lock import AsyncLock, Lock
 from segmented.plans import pause, run_async, run_sync
 from segmented.plans.store_kinds import async_store, check_given, sync_store

@@ -37,18 +37,23 @@ from segmented.errors import (
     StoreBusy,
     StoreUnavailable,
 )
-from segmented.locks.blocks import Blocks
+from segmented.locks.blocks import (
+    AsyncEntered,
+    Blocks,
+    CancelScope,
+    EndsWithItsAsyncBlock,
+    EndsWithItsBlock,
+    Entered,
+    StaysInItsProcess,
+)
 from segmented.locks.claim import new_holder_id
-from segmented.locks.dropped import LapsesWhenDropped
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
-from segmented.locks.entered import AsyncEntered, Entered
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
 from segmented.locks.hints import Hinted
-from segmented.locks.keeper import async_keeper, async_release_later, release_later, thread_keeper
-from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
+from segmented.locks.keeper import LapsesWhenDropped, async_keeper, async_release_later, release_later, thread_keeper
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, LeaseState, Renewal, trusted_until
 from segmented.locks.lock import LockClaim
-from segmented.locks.outages import waited_out, waits_out
+from segmented.locks.unreachable import waited_out, waits_out
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.plans import Batch, Now, Park, Plan, perform, run_async, run_sync, substituted
 from segmented.plans.store_kinds import checked_async, checked_sync

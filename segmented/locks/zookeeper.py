@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreUnavailable
 from segmented.imports import needs
-from segmented.locks.dropped import WarnsWhenDropped, unreleased
+from segmented.locks.blocks import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout
 from segmented.locks.handle import Acquiring
 from segmented.locks.hints import Hinted, hinted
-from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
+from segmented.locks.keeper import WarnsWhenDropped, unreleased
 from segmented.locks.zookeeper_paths import checked_root, lock_path
 from segmented.process import THIS
 

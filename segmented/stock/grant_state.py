@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Typ
 from segmented import events
 from segmented.errors import InvalidInput, LeaseLost, NotGranted, SegmentedError, StoreBusy, StoreUnavailable
 from segmented.locks.claim import LeaseClaim
-from segmented.locks.dropped import WarnsWhenDropped
+from segmented.locks.keeper import WarnsWhenDropped
 from segmented.locks.lease_state import LeaseState, trusted_until
 from segmented.models import Acquired, Granted, Lost, Refusal, Renewed
 from segmented.models.ids import plural

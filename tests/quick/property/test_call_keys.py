@@ -2,8 +2,8 @@
 
 from hypothesis import assume, given, strategies as st
 
+from segmented.locks.call_keys import ESCAPE, KeyExpression, part_text
 from segmented.locks.durations import checked_name
-from segmented.locks.key_expressions import ESCAPE, KeyExpression, part_text
 
 CLOSE = st.text(alphabet="ab:-#%2DA{}é\n ", min_size=1, max_size=4)
 """Few characters, so that parts and what stands between them often meet."""

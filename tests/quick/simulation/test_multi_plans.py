@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from segmented.errors import AcquireTimeout, LeaseLost, LockUnreachable, SegmentedError, StoreUnavailable
-from segmented.locks.flight_plan import Failed, FlightOptions, Loaded, Opened, landing_plan, look_plan
+from segmented.locks.flights import Failed, FlightOptions, Loaded, Opened, landing_plan, look_plan
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim

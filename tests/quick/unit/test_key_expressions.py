@@ -14,9 +14,8 @@ import pytest
 
 from segmented import AsyncMemoryStore, MemoryStore
 from segmented.errors import InvalidInput, LoaderFailed
-from segmented.locks.call_keys import CallKey
-from segmented.locks.flight_plan import Entry, FlightOptions
-from segmented.locks.key_expressions import KeyExpression, part_text
+from segmented.locks.call_keys import CallKey, KeyExpression, part_text
+from segmented.locks.flights import Entry, FlightOptions
 from segmented.locks.locked_decorator import locked
 from segmented.models import Cached
 

@@ -34,9 +34,8 @@ from segmented.errors import (
 )
 from segmented.keys import fenced_keys
 from segmented.locks import GetSetLock, MultiLock, QuorumStore, locked
-from segmented.locks.checks import FenceGuard
 from segmented.locks.durations import DEFAULT_TIMEOUT
-from segmented.locks.sequencer import Sequencer
+from segmented.locks.fencing import FenceGuard, Sequencer
 from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Busy, Decided, Order, Settled, SoldOut
 from segmented.models.pools import Profile, parse_profile
 from segmented.orders import Gate, WorkTerms, connect

@@ -8,7 +8,7 @@ import sqlalchemy
 from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, Table, create_engine, select, update
 
 from segmented.errors import InvalidInput
-from segmented.locks.checks import fenced_where
+from segmented.locks.fencing import fenced_where
 
 SECONDS = 60.0
 TOKEN = 1_767_225_600_000_000

@@ -17,7 +17,7 @@ import redis
 from segmented import AsyncLock, AsyncRedisStore, Pool
 from segmented.errors import InvalidInput, LockUnreachable, StockError, StoreUnavailable
 from segmented.keys import lock_keys
-from segmented.locks import FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, locked, outages
+from segmented.locks import FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, locked, unreachable
 from segmented.locks.dead_letters import Replayed, Work, replay
 from segmented.locks.dead_letters_sql import SqlDeadLetters
 from segmented.locks.unreachable import UnreachablePolicy
@@ -127,8 +127,8 @@ def test_a_single_try_and_an_acquire_in_a_policys_block_are_told_at_once(
 def test_without_a_timeout_an_acquire_gives_up_when_the_server_was_away_for_so_long(
     private_valkey: ValkeyServer, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert outages.AWAY_SECONDS == 60.0
-    monkeypatch.setattr(outages, "AWAY_SECONDS", WAIT)
+    assert unreachable.AWAY_SECONDS == 60.0
+    monkeypatch.setattr(unreachable, "AWAY_SECONDS", WAIT)
     private_valkey.kill()
     for kind in ("lock", "multi"):
         began = time.monotonic()

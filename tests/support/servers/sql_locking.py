@@ -16,8 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from segmented.locks.sql_edge import TABLE_NAME
-from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock
-from segmented.locks.sql_table import async_create_lock_table, create_lock_table
+from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock, async_create_lock_table, create_lock_table
 from tests.support.servers.nodes import eventually
 
 OutcomeT = TypeVar("OutcomeT")

@@ -27,7 +27,7 @@ from typing import Any, Final, Self, get_args
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import StaleToken
-from segmented.locks.checks import FenceGuard
+from segmented.locks.fencing import FenceGuard
 
 EXCLUSIVE: Final = "exclusive"
 SHARED: Final = "shared"

@@ -9,8 +9,7 @@ import pytest
 from segmented import AsyncMemoryStore, MemoryStore, protocol as op
 from segmented.errors import AcquireTimeout, InvalidInput, LoaderFailed, StoreRefused, StoreUnavailable
 from segmented.locks import AsyncLock
-from segmented.locks.flight_plan import FlightOptions
-from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
+from segmented.locks.flights import AsyncSingleFlight, FlightOptions, SingleFlight, single_flight
 from segmented.models import Acquired, Cached, Forgotten, Held, MayLoad, Outpaced, Released, Uncached, Written
 from segmented.protocol import Operation
 from segmented.stores.redis import RedisStore

@@ -7,7 +7,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import InvalidInput, WrongKind
 from segmented.keys import fenced_keys
-from segmented.locks.checks import async_fenced_set, fenced_set
+from segmented.locks.fencing import async_fenced_set, fenced_set
 from segmented.models import Standing
 from tests.fixtures.stores import Side
 from tests.support.paths import ROOT
