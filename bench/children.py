@@ -41,7 +41,7 @@ class MeasuringProcess:
     """A process that imports everything needed once, which takes seconds, and forks for each assignment."""
 
     def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
-        """Start a process that runs `module`, which calls `fork_for_each_line` of `bench.forks`.
+        """Start a process that runs `module`, which calls `fork_for_each_line` of `bench.engine.run_cell`.
 
         It has this process's environment unless another one is given.
         """

@@ -24,7 +24,7 @@ from bench.engine.arrivals import schedule_of
 from bench.engine.cases import opened_of
 from bench.engine.checker import broken_promises, summed
 from bench.engine.environment import committed
-from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, PLAN, RESULTS
+from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, PLAN, RESULTS, calls_of
 from bench.engine.grid import grid_of
 from bench.engine.meters import saturated
 from bench.engine.percentiles import DIGITS, LOWEST_US, decoded, described
@@ -33,7 +33,6 @@ from bench.engine.record import read_results
 from bench.engine.schedule import stock_of, turns_of, wanted
 from bench.engine.skus import choice_of
 from bench.engine.summary import LATE_SHARE, noted_of, too_short_of, unsold
-from bench.histories import calls_of
 from bench.results import say, show_rows
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput

@@ -1,19 +1,34 @@
-"""The results folder of a session: each finished run is saved at once, and a stopped session can continue."""
+"""The results folder of a session: each finished run is saved at once, and a stopped session can continue.
+
+The history of a run has every call of its sale, compressed beside the results.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
+from array import array
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import numpy as np
+import zstandard
+
 from bench.engine.record import SCHEMA, EndLine, Run, SessionLine, as_line, read_results
 from segmented.errors import InvalidInput
-from segmented.files import write_whole
+from segmented.files import bounded_lines, write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from bench.engine.record import Run
+
+    Numbers = NDArray[np.float64]
 
 RESULTS: Final = "results.jsonl"
 HISTORIES: Final = "histories"
@@ -209,3 +224,25 @@ def _is_by_calibration(run: Run) -> bool:
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 40 else f"{text[:12]}..."  # noqa: PLR2004  # a commit is shown in full
+
+
+def calls_of(
+    folder: Path, run: Run, fields: Sequence[str], *, size_max: int = HISTORY_MAX
+) -> dict[str, Numbers] | None:
+    """Return fields of all calls of a run, in the order of their answers, NaN for null; None if no history is there.
+
+    Raises InvalidInput for a history that cannot be read, or that has more than `size_max` MiB unpacked.
+    """
+    if run.history is None or not (folder / run.history).is_file():
+        return None
+    file, numbers = folder / run.history, array("d")
+    try:
+        with file.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as plain:
+            for _, line in bounded_lines(io.BufferedReader(plain), file, size_max=size_max, of="calls"):
+                found: dict[str, Any] = json.loads(line)
+                numbers.extend([np.nan if found[name] is None else float(found[name]) for name in fields])
+    except (OSError, zstandard.ZstdError, ValueError, KeyError, TypeError, RecursionError) as error:
+        message = f"the history {file.name} cannot be read: {error}"
+        raise InvalidInput(message) from error
+    columns = np.frombuffer(numbers, dtype=np.float64).reshape(-1, len(fields)).T
+    return dict(zip(fields, columns, strict=True))

@@ -1,26 +1,37 @@
 """Runs a cell in its own process: `python -m bench.engine.run_cell`, started by `bench.children`.
 
-Each line of stdin is an assignment, and a fork of this process runs it. As in `bench.forks`, the process exits
-when stdin ends.
+Each line of stdin is an assignment (URLs may have passwords, which a process list would show). A fork of this process
+runs it, so that the CPU time of the fork is the generator's only. When the parent ends for any reason, stdin ends, and
+this process exits too. It reports in lines of JSON on stdout.
+
+Why it forks: loading locust, celery, SQLAlchemy and the other libraries takes longer than most sales. A fork has
+everything loaded, and no state of earlier forks. All forks share what an interpreter randomizes at its start (hash
+seed, memory layout). So a session starts a new loader for each round: all cells of a round have the same loader, and
+each cell has all of them.
 """
 
 from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import logging
 import os
 import random
+import sys
+import traceback
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-import gevent
+import gevent.os
 import locust  # noqa: F401  # before redis and psycopg: it patches sockets, sleeping and locks for gevent
 import redis
 import zstandard
+from gevent.monkey import get_original
+from gevent.os import tp_read
 
 from bench.conditions import named_version
 from bench.engine.cases import case_of, refuse_case
@@ -30,7 +41,6 @@ from bench.engine.open_loop import run_open
 from bench.engine.sale import Sale
 from bench.engine.skus import choice_of
 from bench.engine.summary import noted, summarise, too_short, voided
-from bench.forks import fork_for_each_line, leave_with_the_parent, say
 from bench.strategies import STRATEGIES
 from bench.strategies.base import StrategyContext
 from segmented.errors import InvalidInput, SegmentedError
@@ -39,12 +49,54 @@ from segmented.orders import Gate, connect
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from sqlalchemy import Engine
 
     from bench.engine.measurement import Measurement
     from bench.strategies.base import Strategy
+
+
+EXIT_ORPHANED = 3
+
+
+def fork_for_each_line(main: Callable[[str], int]) -> None:
+    """Run each line of stdin in a fork, one after another, and report its end; return when stdin ends."""
+    wait = get_original("os", "waitpid")  # gevent's version would run its loop, which is for the forks
+    gc.collect()
+    gc.freeze()  # otherwise a collection in a fork would copy every loaded page
+    for line in iter(sys.stdin.readline, ""):
+        child = gevent.os.fork()
+        if not child:
+            _do_and_leave(main, line)
+        code = os.waitstatus_to_exitcode(wait(child, 0)[1])
+        sys.stdout.write("\n" + json.dumps({"event": "left", "code": code}) + "\n")  # it may have died in mid-line
+        sys.stdout.flush()
+
+
+def _do_and_leave(main: Callable[[str], int], line: str) -> NoReturn:
+    exit_code = 1
+    try:
+        exit_code = main(line)
+    except BaseException:  # noqa: BLE001  # it must not continue as the loader
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)  # everything is closed, and clearing so many imports takes half a second
+
+
+def say(event: str, said: Mapping[str, object]) -> None:
+    """Send an event to the parent."""
+    sys.stdout.write(json.dumps({"event": event, **said}) + "\n")
+    sys.stdout.flush()
+
+
+def leave_with_the_parent() -> None:
+    """Wait for the end of stdin, and exit at once."""
+    while tp_read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(EXIT_ORPHANED)
+
 
 PREFIX = "bench"
 """Beginning of the names of all pools."""

@@ -14,7 +14,7 @@ from redis.retry import Retry
 from sqlalchemy import text
 
 from bench.engine.environment import public, redis_of
-from bench.proxy.running import delayed
+from bench.proxy import delayed
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect
 from segmented.servers import PostgresServer, ValkeyServer

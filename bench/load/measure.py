@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import bench.scenarios
 from bench import sizing
-from bench.arms import SEGMENT_COUNTS, Arm, arm_figures, cost_figures
 from bench.children import kill_group
 from bench.conditions import conditions, running
-from bench.figures import Figure, FigureResults
+from bench.figures import SEGMENT_COUNTS, Arm, Figure, FigureResults, arm_figures, cost_figures
 from bench.load.coordinator import DATABASE, URL
 from bench.load.results import ONE_LOCK
 from segmented.errors import SegmentedError

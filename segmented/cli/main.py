@@ -46,7 +46,7 @@ CHECKOUT: Final = Path(segmented.__file__).parent.parent
 OWN: Final = ("advise", "dedup", "exporter", "lock", "orders", "pool", "sell", "server", "watch")
 BESIDE: Final = {"exporter": "watch"}
 """Commands in another command's module."""
-MEASURING: Final = {"bench": "bench.cli.bench", "demo": "bench.cli.demo", "torture": "tests.torture.cli"}
+MEASURING: Final = {"bench": "bench.cli", "demo": "bench.demo", "torture": "tests.torture.cli"}
 """Commands of the checkout, which are not installed with the library, by the module that has them."""
 MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
 
@@ -196,7 +196,7 @@ def _root(
 
 def _commands() -> dict[str, EntryPoint]:
     found = {name: EntryPoint(name, f"segmented.cli.{BESIDE.get(name, name)}:{name}", GROUP) for name in OWN}
-    if (CHECKOUT / "bench" / "cli" / "bench.py").is_file() and (CHECKOUT / "pyproject.toml").is_file():
+    if (CHECKOUT / "bench" / "cli.py").is_file() and (CHECKOUT / "pyproject.toml").is_file():
         found |= {name: EntryPoint(name, f"{module}:{name}", GROUP) for name, module in MEASURING.items()}
     return {**{point.name: point for point in entry_points(group=GROUP)}, **found}
 

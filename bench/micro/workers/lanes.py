@@ -21,10 +21,9 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import make_url
 
-from bench.arms import SEGMENT_COUNTS, Arm, arm_figures, cost_figures
 from bench.conditions import server_conditions
 from bench.cpu import OtherLoad
-from bench.figures import Figure, FigureResults, of_rounds
+from bench.figures import SEGMENT_COUNTS, Arm, Figure, FigureResults, arm_figures, cost_figures, of_rounds
 from bench.micro.workers.context import (
     CONNECTIONS,
     LOADING,
@@ -37,7 +36,7 @@ from bench.micro.workers.context import (
     started_context,
     work_off,
 )
-from bench.proxy.running import delayed
+from bench.proxy import delayed
 from bench.sizing import shuffled_rounds
 from segmented import Outbox, Pool, protocol as op
 from segmented.errors import SegmentedError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from bench.ab.measure import AbResults, CellRecord, Round, compare
+from bench.ab import AbResults, CellRecord, Round, compare
 from bench.analysis.intervals import Estimate, mean_of, median_of, rate_of
 from bench.figures import Figure, FigureResults
 from bench.micro.locks.measure import interval

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from bench.cpu import CpuReading, busy_seconds, machine_core_count
-from bench.demo.results import DemoRun, Results, bars, findings
+from bench.demo import DemoRun, Results, bars, findings
 from bench.engine.cases import case_of, is_cancelled, refuse_case
 from bench.engine.cell import Cell
 from bench.engine.checker import broken_promises, check, surely_wrong

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from bench import sizing
 from bench.analysis.fleet import Costs, Fleet, lines, throughput
 from bench.analysis.model_error import any_free_lane, ceiling, random_lane
-from bench.arms import Arm, arm_figures
 from bench.engine.arrivals import Spike, spike
 from bench.engine.cell import Cell
 from bench.engine.checker import broken_promises, check, summed
@@ -25,7 +24,7 @@ from bench.engine.percentiles import at_ms, histogram_of
 from bench.engine.sale import Recorder, split
 from bench.engine.schedule import Estimate, turns_of, wanted
 from bench.engine.skus import choice_of
-from bench.figures import Figure
+from bench.figures import Arm, Figure, arm_figures
 from bench.micro.workers.lanes import holds
 from bench.sections import LONG, SHORT, Kind, Section
 from bench.strategies.base import GaveUp, Refused, Sold, Verdict

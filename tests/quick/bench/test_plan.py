@@ -7,8 +7,7 @@ from typing import Any, Final
 import pytest
 
 from bench.conditions import Servers
-from bench.demo.measure import DemoOptions, cell_of, lone_assignment
-from bench.demo.results import STORIES, Results
+from bench.demo import STORIES, DemoOptions, Results, cell_of, lone_assignment
 from bench.engine.cell import Cell, RunAssignment
 from bench.engine.grid import grid_of
 from bench.engine.plan import PLAN_FILE, read_plan

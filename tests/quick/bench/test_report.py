@@ -16,7 +16,6 @@ from bench.display import display_on
 from bench.engine.cell import Cell
 from bench.engine.record import Cpu, Run, as_line
 from bench.figures import Figure, FigureResults
-from bench.fixed_report import check_folder, write_report
 from bench.micro.shards.measure import LANE, LONE, costs_of, measure_masters, order_id, predicted, sale_figures
 from bench.micro.shards.page import chart, read_figures, tables, with_table
 from bench.micro.shards.sale import Part, Sale
@@ -27,6 +26,7 @@ from bench.report.figures.strategies import work
 from bench.report.markdown import table
 from bench.report.page import page
 from bench.report.tables import cell_row
+from bench.results import check_folder, write_report
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.stock.sharded.opening import home_of

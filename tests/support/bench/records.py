@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bench.demo.results import DemoRun
+from bench.demo import DemoRun
 from bench.engine.cell import Cell
 from bench.engine.percentiles import percentiles_of
 from bench.engine.record import (

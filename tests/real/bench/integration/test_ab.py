@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from rich.console import Console
 
-from bench.ab.builds import build_here, build_of
-from bench.ab.measure import CELLS, AbSizes, measure_ab
+from bench.ab import CELLS, AbSizes, build_here, build_of, measure_ab
 from bench.display import display_on
 from segmented.errors import InvalidInput
 from tests.support.rings import require_module

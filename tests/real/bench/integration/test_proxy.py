@@ -12,15 +12,15 @@ import psutil
 import pytest
 import redis
 
-from bench.proxy.relay import Upstream
-from bench.proxy.running import delayed, through, upstream_of
+from bench.proxy import delayed, through, upstream_of
+from bench.proxy_relay import Upstream
 from tests.support.processes import words_of
 
 ROUND_TRIP_MS = 20.0
 
 
 def proxies() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if "bench.proxy.relay" in words_of(one)]
+    return [one for one in psutil.Process().children() if "bench.proxy_relay" in words_of(one)]
 
 
 def test_a_ping_takes_the_round_trip_and_the_process_is_gone_afterwards(valkey_url: str) -> None:

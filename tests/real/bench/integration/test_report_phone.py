@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from bench.browser import browser
+from bench.recording import browser
 from tests.support.paths import ROOT
 from tests.support.rings import require
 

@@ -1,6 +1,6 @@
 """The process of the proxy: it relays each connection to the server, every byte a fixed time after it came in.
 
-`python -m bench.proxy.relay` reads its request from one line of standard input, and ends when that ends. It listens on
+`python -m bench.proxy_relay` reads its request from one line of standard input, and ends when that ends. It listens on
 a socket in a private folder, so that no other account of the machine reaches the server through it. It does not import
 the library, so that it starts at once.
 

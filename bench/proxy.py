@@ -1,6 +1,6 @@
-"""Starts the proxy's process and ends it.
+"""Simulates a network with a given round trip in front of a local server: each byte is delayed by half of it.
 
-The upstream of a proxy, and the URL of the same database through it.
+Starts the proxy's process and ends it. The upstream of a proxy, and the URL of the same database through it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from bench.children import close_process, start_child, tell_child
 from bench.engine.cell import ROUND_TRIP_MAX
-from bench.proxy.relay import DEFAULT_PORT, Upstream
+from bench.proxy_relay import DEFAULT_PORT, Upstream
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.servers.folders import SOCKET_NAME_LONGEST
 
@@ -35,7 +35,7 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
         raise InvalidInput(message)
     with tempfile.TemporaryDirectory(prefix="segmented-") as folder, tempfile.TemporaryFile("w+") as errors:
         path = f"{folder}/{SOCKET_NAME_LONGEST}"  # the name that a client of PostgreSQL looks for
-        child = start_child(("-m", "bench.proxy.relay"), errors=errors)
+        child = start_child(("-m", "bench.proxy_relay"), errors=errors)
         try:
             told = {"upstream": asdict(upstream), "rtt_ms": rtt_ms, "path": path, "cores": list(cores)}
             tell_child(child, json.dumps(told))

@@ -1,1 +1,0 @@
-"""The commands `segmented demo` and `segmented bench`."""
