@@ -29,12 +29,6 @@ if TYPE_CHECKING:
         SingleFlight as SingleFlight,
         single_flight as single_flight,
     )
-    from segmented.locks.get_set import (
-        AsyncGetSetLease as AsyncGetSetLease,
-        AsyncGetSetLock as AsyncGetSetLock,
-        GetSetLease as GetSetLease,
-        GetSetLock as GetSetLock,
-    )
     from segmented.locks.lease import AsyncLease as AsyncLease, Lease as Lease
     from segmented.locks.lock import AsyncLock as AsyncLock, Lock as Lock
     from segmented.locks.locked_decorator import locked as locked
@@ -44,11 +38,30 @@ if TYPE_CHECKING:
         MultiLease as MultiLease,
         MultiLock as MultiLock,
     )
-    from segmented.locks.quorum import (
+    from segmented.locks.other_servers.get_set import (
+        AsyncGetSetLease as AsyncGetSetLease,
+        AsyncGetSetLock as AsyncGetSetLock,
+        GetSetLease as GetSetLease,
+        GetSetLock as GetSetLock,
+    )
+    from segmented.locks.other_servers.quorum import (
         AsyncQuorumLease as AsyncQuorumLease,
         AsyncQuorumLock as AsyncQuorumLock,
         QuorumLease as QuorumLease,
         QuorumLock as QuorumLock,
+    )
+    from segmented.locks.other_servers.sql_row import (
+        AsyncSqlRowLock as AsyncSqlRowLock,
+        HeldRow as HeldRow,
+        SqlRowLock as SqlRowLock,
+        async_create_lock_table as async_create_lock_table,
+        create_lock_table as create_lock_table,
+    )
+    from segmented.locks.other_servers.zookeeper import (
+        AsyncZooKeeperLease as AsyncZooKeeperLease,
+        AsyncZooKeeperLock as AsyncZooKeeperLock,
+        ZooKeeperLease as ZooKeeperLease,
+        ZooKeeperLock as ZooKeeperLock,
     )
     from segmented.locks.read_write import AsyncReadWriteLock as AsyncReadWriteLock, ReadWriteLock as ReadWriteLock
     from segmented.locks.reentrant import (
@@ -58,20 +71,7 @@ if TYPE_CHECKING:
         thread_owner as thread_owner,
     )
     from segmented.locks.semaphore import AsyncSemaphore as AsyncSemaphore, Semaphore as Semaphore
-    from segmented.locks.sql_row import (
-        AsyncSqlRowLock as AsyncSqlRowLock,
-        HeldRow as HeldRow,
-        SqlRowLock as SqlRowLock,
-        async_create_lock_table as async_create_lock_table,
-        create_lock_table as create_lock_table,
-    )
     from segmented.locks.unreachable import UnreachablePolicy as UnreachablePolicy
-    from segmented.locks.zookeeper import (
-        AsyncZooKeeperLease as AsyncZooKeeperLease,
-        AsyncZooKeeperLock as AsyncZooKeeperLock,
-        ZooKeeperLease as ZooKeeperLease,
-        ZooKeeperLock as ZooKeeperLock,
-    )
     from segmented.stores.quorum import AsyncQuorumStore as AsyncQuorumStore, QuorumStore as QuorumStore
 
 LATE: Final = from_modules(
@@ -82,18 +82,22 @@ LATE: Final = from_modules(
         "segmented.locks.fair": "AsyncFairLock FairLock",
         "segmented.locks.fencing": "FenceGuard Sequencer async_fenced_set fenced_set fenced_where",
         "segmented.locks.flights": "AsyncSingleFlight FlightOptions SingleFlight single_flight",
-        "segmented.locks.get_set": "AsyncGetSetLease AsyncGetSetLock GetSetLease GetSetLock",
+        "segmented.locks.other_servers.get_set": "AsyncGetSetLease AsyncGetSetLock GetSetLease GetSetLock",
         "segmented.locks.lease": "AsyncLease Lease",
         "segmented.locks.lock": "AsyncLock Lock",
         "segmented.locks.locked_decorator": "locked",
         "segmented.locks.multi": "AsyncMultiLease AsyncMultiLock MultiLease MultiLock",
-        "segmented.locks.quorum": "AsyncQuorumLease AsyncQuorumLock QuorumLease QuorumLock",
+        "segmented.locks.other_servers.quorum": "AsyncQuorumLease AsyncQuorumLock QuorumLease QuorumLock",
         "segmented.locks.read_write": "AsyncReadWriteLock ReadWriteLock",
         "segmented.locks.reentrant": "AsyncReentrantLock ReentrantLock task_owner thread_owner",
         "segmented.locks.semaphore": "AsyncSemaphore Semaphore",
-        "segmented.locks.sql_row": "AsyncSqlRowLock HeldRow SqlRowLock async_create_lock_table create_lock_table",
+        "segmented.locks.other_servers.sql_row": (
+            "AsyncSqlRowLock HeldRow SqlRowLock async_create_lock_table create_lock_table"
+        ),
         "segmented.locks.unreachable": "UnreachablePolicy",
-        "segmented.locks.zookeeper": "AsyncZooKeeperLease AsyncZooKeeperLock ZooKeeperLease ZooKeeperLock",
+        "segmented.locks.other_servers.zookeeper": (
+            "AsyncZooKeeperLease AsyncZooKeeperLock ZooKeeperLease ZooKeeperLock"
+        ),
         "segmented.stores.quorum": "AsyncQuorumStore QuorumStore",
     }
 )

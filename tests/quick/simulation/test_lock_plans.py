@@ -6,10 +6,10 @@ from itertools import groupby
 
 from segmented.clock import Clock
 from segmented.errors import AcquireTimeout, StoreUnavailable
-from segmented.locks.get_set import get_set_plan, give_back_plan
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
+from segmented.locks.other_servers.get_set import get_set_plan, give_back_plan
 from segmented.locks.reentrant import ReentrantClaim
 from segmented.plans import Now, Plan, perform
 from segmented.plans.line import HAND_OFFS_MAX

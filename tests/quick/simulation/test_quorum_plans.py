@@ -5,7 +5,7 @@ from __future__ import annotations
 from segmented.errors import AcquireTimeout, LeaseError, StoreError
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
-from segmented.locks.quorum import QuorumClaim
+from segmented.locks.other_servers.quorum import QuorumClaim
 from segmented.models import Renewed
 from segmented.plans import Now, Plan, perform
 from segmented.protocol import AcquireVote, ReleaseVote

@@ -14,8 +14,8 @@ import pytest
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput
 from segmented.locks import ZooKeeperLock
-from segmented.locks.zookeeper import AsyncZooKeeperLease, ZooKeeperLease
-from segmented.locks.zookeeper_paths import Contender, checked_root, contender, in_order, lock_path
+from segmented.locks.other_servers.zookeeper import AsyncZooKeeperLease, ZooKeeperLease
+from segmented.locks.other_servers.zookeeper_paths import Contender, checked_root, contender, in_order, lock_path
 from segmented.process import THIS
 from tests.support.rings import require_module
 
@@ -84,7 +84,7 @@ class OpenClient:
 def trusting(clock: ManualClock) -> Any:  # noqa: ANN401  # kazoo is an extra
     """A connected session of 10 s."""
     require_module("ZooKeeper's client", "kazoo")
-    from segmented.locks.zookeeper_session import Session  # noqa: PLC0415  # kazoo is an extra
+    from segmented.locks.other_servers.zookeeper_session import Session  # noqa: PLC0415  # kazoo is an extra
 
     session = Session(OpenClient(), clock)
     session.seconds = SESSION_SECONDS
@@ -92,7 +92,7 @@ def trusting(clock: ManualClock) -> Any:  # noqa: ANN401  # kazoo is an extra
 
 
 def seen_now(session: Any) -> Any:  # noqa: ANN401  # as above
-    from segmented.locks.zookeeper_session import Seen  # noqa: PLC0415  # kazoo is an extra
+    from segmented.locks.other_servers.zookeeper_session import Seen  # noqa: PLC0415  # kazoo is an extra
 
     return Seen(session.era, session.link, session.clock.now())
 

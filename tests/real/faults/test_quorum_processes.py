@@ -12,7 +12,7 @@ from tests.support.contract.parking import wait_until
 FORK = """
 import os, sys
 from segmented import RedisStore
-from segmented.locks.quorum import QuorumLock
+from segmented.locks.other_servers.quorum import QuorumLock
 from segmented.stores.quorum import QuorumStore
 
 store = QuorumStore([RedisStore.from_url(url) for url in sys.argv[1:]], answer_timeout=60)
@@ -39,7 +39,7 @@ def test_a_forked_child_asks_by_threads_of_its_own(start_valkey: Callable[..., V
 LEAVING = """
 import sys
 from segmented import RedisStore
-from segmented.locks.quorum import QuorumLock
+from segmented.locks.other_servers.quorum import QuorumLock
 from segmented.stores.quorum import QuorumStore
 
 with QuorumStore([RedisStore.from_url(url) for url in sys.argv[1:]], answer_timeout=60) as store:

@@ -11,7 +11,13 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from segmented.errors import AcquireTimeout, InvalidInput, StoreRefused, StoreUnavailable, TransactionConflict
-from segmented.locks.sql_row import NAME_BYTES_MAX, AsyncSqlRowLock, HeldRow, SqlRowLock, create_lock_table
+from segmented.locks.other_servers.sql_row import (
+    NAME_BYTES_MAX,
+    AsyncSqlRowLock,
+    HeldRow,
+    SqlRowLock,
+    create_lock_table,
+)
 from tests.support.servers.nodes import eventually
 from tests.support.servers.sql_locking import Session, SqlSide, make_engine, sent_by
 

@@ -86,7 +86,7 @@ def test_a6_a_release_that_could_not_be_sent_is_done_later_and_may_be_repeated(
     zookeeper_side: ZooKeeperSide,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("segmented.locks.zookeeper_session.ONE_TRY_SECONDS", 0.3)
+    monkeypatch.setattr("segmented.locks.other_servers.zookeeper_session.ONE_TRY_SECONDS", 0.3)
     name = new_name()
     lease = zookeeper_side.lock(wired, name).acquire(timeout=SOON)
     proxy.vanish()

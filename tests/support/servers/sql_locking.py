@@ -15,8 +15,14 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
+from segmented.locks.other_servers.sql_row import (
+    AsyncSqlRowLock,
+    HeldRow,
+    SqlRowLock,
+    async_create_lock_table,
+    create_lock_table,
+)
 from segmented.locks.sql_edge import TABLE_NAME
-from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock, async_create_lock_table, create_lock_table
 from tests.support.servers.nodes import eventually
 
 OutcomeT = TypeVar("OutcomeT")

@@ -13,7 +13,7 @@ from segmented.errors import AcquireTimeout, LeaseLost, PartlyReleased, StoreUna
 from segmented.locks.fair import AsyncFairLock, FairLock
 from segmented.locks.lock import AsyncLock, Lock
 from segmented.locks.multi import AsyncMultiLock, MultiLock
-from segmented.locks.quorum import AsyncQuorumLock, QuorumLock
+from segmented.locks.other_servers.quorum import AsyncQuorumLock, QuorumLock
 from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner, thread_owner
 from segmented.locks.semaphore import AsyncSemaphore, Semaphore

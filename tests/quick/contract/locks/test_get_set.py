@@ -12,7 +12,7 @@ from segmented import protocol as op
 from segmented.clock import Clock, ManualClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, WrongKind
 from segmented.locks import AsyncGetSetLock, GetSetLock
-from segmented.locks.get_set import get_set_plan, give_back_plan
+from segmented.locks.other_servers.get_set import get_set_plan, give_back_plan
 from segmented.plans import Now, Plan, Within
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.fixtures.stores import Side

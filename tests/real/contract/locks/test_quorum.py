@@ -12,7 +12,7 @@ from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput, LeaseLost, WrongKind
 from segmented.keys import lock_keys
-from segmented.locks.quorum import QuorumLock
+from segmented.locks.other_servers.quorum import QuorumLock
 from segmented.models import Lost
 from segmented.servers.binaries import valkey_program
 from segmented.stores.memory import MemoryStore

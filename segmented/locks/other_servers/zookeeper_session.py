@@ -48,7 +48,7 @@ from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreRefused, StoreUnavailable
-from segmented.locks.zookeeper_paths import Contender, contender, contender_prefix, in_order
+from segmented.locks.other_servers.zookeeper_paths import Contender, contender, contender_prefix, in_order
 from segmented.process import THIS, Guard
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_tim
 from segmented.locks.handle import Acquiring
 from segmented.locks.hints import Hinted, hinted
 from segmented.locks.keeper import WarnsWhenDropped, unreleased
-from segmented.locks.zookeeper_paths import checked_root, lock_path
+from segmented.locks.other_servers.zookeeper_paths import checked_root, lock_path
 from segmented.process import THIS
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from segmented.clock import Duration
     from segmented.locks.lease import AsyncHeldLease
-    from segmented.locks.zookeeper_paths import Contender
-    from segmented.locks.zookeeper_session import Attempt, Session
+    from segmented.locks.other_servers.zookeeper_paths import Contender
+    from segmented.locks.other_servers.zookeeper_session import Attempt, Session
 
 _log = logging.getLogger("segmented.locks")
 
@@ -49,7 +49,7 @@ _log = logging.getLogger("segmented.locks")
 def _session_of(client: object) -> Session:
     """Return the client's session. Raises InvalidInput if kazoo is not installed."""
     try:
-        from segmented.locks.zookeeper_session import session_of  # noqa: PLC0415  # kazoo is an extra
+        from segmented.locks.other_servers.zookeeper_session import session_of  # noqa: PLC0415  # kazoo is an extra
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kazoo":
             raise

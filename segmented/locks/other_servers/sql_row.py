@@ -45,9 +45,9 @@ from segmented.clock import Clock, Duration, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout
 from segmented.locks.hints import Hinted
+from segmented.locks.other_servers.sql_mysql import MySqlRows
+from segmented.locks.other_servers.sql_postgresql import PostgresRows
 from segmented.locks.sql_edge import TABLE_NAME, is_in_autocommit, translated
-from segmented.locks.sql_mysql import MySqlRows
-from segmented.locks.sql_postgresql import PostgresRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
