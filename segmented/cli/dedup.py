@@ -113,8 +113,7 @@ def explain(  # noqa: PLR0913  # each is an option of its own
         state = operator.read(store, record, message=message)
     if state is None:
         what = f"message {message!r} of key {record.key!r}" if message else f"key {record.key!r}"
-        sentence = f"nothing is known of {what}"
-        raise InvalidInput(sentence)
+        raise InvalidInput(f"nothing is known of {what}")
     if not write_json(json_file, as_json(record, state)):
         _say(record, state)
 
@@ -219,8 +218,7 @@ def _record(  # each is an option of its own
 
         return record_of_call(task_named(task, app), keys or (), message=message)
     if keys is None or len(keys) != 1:
-        text = f"{len(keys or ())} keys were given: give one, or --task NAME with the arguments of a call"
-        raise InvalidInput(text)
+        raise InvalidInput(f"{len(keys or ())} keys were given: give one, or --task NAME with the arguments of a call")
     return operator.find(store, keys[0], namespace=namespace, is_given=given, scope=scope)
 
 

@@ -70,8 +70,7 @@ def rebuild(
     sku = one_of(sku, all_pools=all_pools)
     if all_pools:
         if selling:
-            message = "--selling rebuilds one pool: name its SKU instead of --all"
-            raise InvalidInput(message)
+            raise InvalidInput("--selling rebuilds one pool: name its SKU instead of --all")
         each_shard(url, lambda one, number: rebuild(one, shard=number, database=database, url=url), json_file)
         return
     with _gated("rebuild", sku, database, url, shard) as (pool, gate):

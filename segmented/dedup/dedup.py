@@ -85,13 +85,11 @@ def checked_identity(
     kind = shape_of(function)
     if kind != wanted:
         article = "an" if kind[0] == "a" else "a"
-        message = f"{type(dedup).__name__} runs a {wanted}, and {name_of(function)} is {article} {kind}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{type(dedup).__name__} runs a {wanted}, and {name_of(function)} is {article} {kind}")
     if name_of(function).endswith("<lambda>"):
-        message = (
+        raise InvalidInput(
             f"{name_of(function)} has no name of its own, so its calls could not be distinguished from another lambda's"
         )
-        raise InvalidInput(message)
     return CallIdentity(name_of(function), function, key=key, payload=payload)
 
 

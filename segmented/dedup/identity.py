@@ -51,8 +51,7 @@ def checked_key(key: object, what: str = "an idempotency key") -> str:
     """Return an explicit key. Raises InvalidInput if it is empty, too long or not printable."""
     found = plain_text(key) if isinstance(key, str) else ""
     if not 1 <= len(found) <= KEY_LENGTH_MAX or is_unseen(found):
-        message = f"{what} is a text of 1 to {KEY_LENGTH_MAX} characters that can be printed, not {key!r:.80}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} is a text of 1 to {KEY_LENGTH_MAX} characters that can be printed, not {key!r:.80}")
     return found
 
 
@@ -201,8 +200,7 @@ class _Selection:
             self._callable = selector
             self.text = "by a callable"
         else:
-            message = f"the {what} of {where} is an expression or a callable, not {selector!r}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the {what} of {where} is an expression or a callable, not {selector!r}")
 
     def reads(self, argument: str) -> bool:
         """Return whether the selection reads an argument; a callable is given them all."""
@@ -257,8 +255,7 @@ def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # an
     if kind is str and value.isascii():  # type: ignore[attr-defined]  # most arguments are, and each publication has some
         return value
     if depth > DEPTH_MAX:
-        message = f"{where} is nested deeper than {DEPTH_MAX} levels, or holds itself"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{where} is nested deeper than {DEPTH_MAX} levels, or holds itself")
     match value:
         case None | bool():
             return value
@@ -281,8 +278,7 @@ def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # an
 
 def _pair(key: object, item: object, where: str, depth: int) -> list[Any]:
     if not isinstance(key, str):
-        message = f"{where} has the key {key!r}, which is not a text: JSON would change it"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{where} has the key {key!r}, which is not a text: JSON would change it")
     return [_checked_text(key, where), _tagged(item, f"{where}[{key!r}]", depth + 1)]
 
 
@@ -299,8 +295,7 @@ def _scalar(value: object, where: str, depth: int) -> list[Any]:
         case timedelta():
             return ["timedelta", value.days, value.seconds, value.microseconds]
         case Decimal() if not value.is_finite():
-            message = f"{where} is {value!r}, which equals nothing: it cannot be part of a key"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{where} is {value!r}, which equals nothing: it cannot be part of a key")
         case Decimal():
             return ["Decimal", str(value)]
         case UUID():
@@ -310,22 +305,19 @@ def _scalar(value: object, where: str, depth: int) -> list[Any]:
             [one.name, _tagged(getattr(value, one.name), f"{where}.{one.name}", depth + 1)] for one in fields(value)
         ]
         return ["dataclass", type(value).__qualname__, *parts]
-    message = (
+    raise NoText(
         f"{where} is {type(value).__name__}, which has no text form that is the same in every process: "
         "name a part of it in the key expression, or give a callable"
     )
-    raise NoText(message)
 
 
 def _checked_number(number: float, where: str) -> float:
     if isinstance(number, int):
         if number.bit_length() > INTEGER_BITS_MAX:
-            message = f"{where} is a whole number of more than {INTEGER_BITS_MAX} bits"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{where} is a whole number of more than {INTEGER_BITS_MAX} bits")
         return number
     if not isfinite(number):
-        message = f"{where} is {number!r}, which equals nothing: it cannot be part of a key"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{where} is {number!r}, which equals nothing: it cannot be part of a key")
     return number + 0.0  # -0.0 becomes 0.0, which equals it
 
 
@@ -333,6 +325,5 @@ def _checked_text(text: str, where: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        message = f"{where} holds a lone surrogate, which cannot be written: {text!r}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{where} holds a lone surrogate, which cannot be written: {text!r}") from error
     return plain_text(text)

@@ -93,8 +93,7 @@ def list_plan(
 ) -> Plan[HeldKeys]:
     """List held keys of one namespace or all, in one state or any, of one task or all."""
     if not is_whole(limit) or limit < 1:
-        message = f"the limit of {limit!r} keys is wrong: give a whole number of 1 or more"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the limit of {limit!r} keys is wrong: give a whole number of 1 or more")
     names = (yield from namespaces_plan()) if namespace is None else (checked_namespace(namespace),)
     is_whole_list = state is None and task is None
     seen_max = limit + 1 if is_whole_list else LOOKED_AT_MAX
@@ -133,12 +132,10 @@ def find_plan(
         return living[0]
     if living:
         places = ", ".join(f"{record.key} in {record.namespace!r}" for record in living)
-        message = f"key {key!r} stands for several records; give --namespace or --scope: {places}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"key {key!r} stands for several records; give --namespace or --scope: {places}")
     where = "any namespace" if namespace is None else f"namespace {namespace!r}"
     hint = "" if is_given else "; for a key that a caller gave, pass --given"
-    message = f"nothing is known of key {key!r} in {where}: it was never used there, or is forgotten{hint}"
-    raise InvalidInput(message)
+    raise InvalidInput(f"nothing is known of key {key!r} in {where}: it was never used there, or is forgotten{hint}")
 
 
 def list_keys(
@@ -179,8 +176,7 @@ def settle_done(store: Store, record: RecordName, result: Any, *, keep: float = 
     try:
         body = json.dumps(result)
     except (TypeError, ValueError, RecursionError) as error:
-        message = f"the result of a settlement cannot be written as JSON: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"the result of a settlement cannot be written as JSON: {error}") from error
     # An "effect" is read as JSON. The call's own `load` is not known here.
     settling = SettleRun(record, keep_ms, "effect", body, keep_ms=keep_ms, message=_checked_message(message))
     return not isinstance(run_sync(perform(settling), store), NotUnknown)
@@ -213,14 +209,12 @@ def _checked_message(message: str) -> str:
 def _scopes(key: str, namespace: str | None, scope: str | None, *, is_given: bool) -> list[str]:
     if not is_given:
         if scope is not None:
-            message = f"a scope belongs to a key that was given by a caller; {key!r} is that of a record"
-            raise InvalidInput(message)
+            raise InvalidInput(f"a scope belongs to a key that was given by a caller; {key!r} is that of a record")
         return []
     if scope is not None:
         return [scope]
     if namespace is None:
-        message = f"the given key {key!r} may have been used anywhere: give its namespace or its scope"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the given key {key!r} may have been used anywhere: give its namespace or its scope")
     return [namespace]
 
 

@@ -69,14 +69,12 @@ def _marked(value: object) -> object:
         case list():
             return [_marked(one) for one in value]
         case dict() if TYPE in value:
-            message = f"the result itself contains {TYPE}"
-            raise ValueError(message)
+            raise ValueError(f"the result itself contains {TYPE}")
         case dict() if all(isinstance(key, str) for key in value):
             return {key: _marked(one) for key, one in value.items()}
     kind = next((one for one in (type(value), tuple, dict) if one in WRITTEN and isinstance(value, one)), None)
     if kind is None:
-        message = f"{type(value).__name__} has no form in JSON: give dump and load"
-        raise TypeError(message)
+        raise TypeError(f"{type(value).__name__} has no form in JSON: give dump and load")
     return {TYPE: kind.__name__, "value": _marked(WRITTEN[kind](value))}
 
 
@@ -104,11 +102,9 @@ class OutcomeForm:
         """Check the callables and the size."""
         serializer: tuple[object, object] = (self.dump, self.load)
         if not all(callable(one) for one in serializer):
-            message = "dump and load are callables: one makes a text of a result, the other the result again"
-            raise InvalidInput(message)
+            raise InvalidInput("dump and load are callables: one makes a text of a result, the other the result again")
         if not is_whole(self.size_max) or self.size_max < 1:
-            message = f"size_max of {self.size_max!r} is not a number of bytes: give 1 or more"
-            raise InvalidInput(message)
+            raise InvalidInput(f"size_max of {self.size_max!r} is not a number of bytes: give 1 or more")
 
     def written(self, result: object) -> tuple[OutcomeKind, str]:
         """Return the kind and text of a result. A result that cannot be kept does not fail the call."""
@@ -133,11 +129,10 @@ class OutcomeForm:
             found = json.loads(outcome.body)
             failed = FailedBefore(key, **found) if outcome.kind == "error" else None
         except Exception as error:  # any error of the caller's `load`, too
-            message = (
+            raise StoreRefused(
                 f"the kept outcome of key {key!r} cannot be read: another program or another dump wrote it; "
                 "free the key to run the call again"
-            )
-            raise StoreRefused(message) from error
+            ) from error
         if failed is not None:
             raise failed
         return found

@@ -122,12 +122,10 @@ class StoreEffect:
         """Check the script, keys and arguments."""
         text: object = self.script
         if not isinstance(text, str) or not text.strip():
-            message = "an effect needs the text of its Lua"
-            raise InvalidInput(message)
+            raise InvalidInput("an effect needs the text of its Lua")
         for what, found in (("keys", self.keys), ("arguments", self.arguments)):
             if isinstance(found, str) or any(type(one) is bool or not isinstance(one, str | int) for one in found):
-                message = f"the {what} of an effect are a list of texts or whole numbers, not {found!r:.80}"
-                raise InvalidInput(message)
+                raise InvalidInput(f"the {what} of an effect are a list of texts or whole numbers, not {found!r:.80}")
 
     def texts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the keys and the arguments as they are sent: of an enumeration's member, the value."""

@@ -99,8 +99,7 @@ class RunState(LeaseState):
 
     def _finishing(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> Plan[str]:
         if self.has_ended:
-            message = f"the run under key {self.name!r} has ended already; it has one outcome"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the run under key {self.name!r} has ended already; it has one outcome")
         finishing = self.claim.finishing(self.fencing_token, kind, body)
         renewal = self._renew_at, self._renew_until
         self.note_release_asked()

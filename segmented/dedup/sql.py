@@ -332,8 +332,7 @@ class OnceTable:
 def _check_unbroken(connection: Connection, run: Run | AsyncRun) -> None:
     """Refuse to commit the row if the effect's part of the transaction was rolled back."""
     if connection.dialect.name in MARKED and not is_unbroken(connection):
-        message = f"key {run.name!r}: nothing is stored: {BROKEN}"
-        raise StoreRefused(message)
+        raise StoreRefused(f"key {run.name!r}: nothing is stored: {BROKEN}")
 
 
 def _is_inserted(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
@@ -359,8 +358,7 @@ def _row(connection: Connection, namespace: str, key: str, *, is_there: bool = F
 def _refuse(connection: Connection, run: Run | AsyncRun, seen: str) -> None:
     found = _row(connection, run.claim.record.namespace, run.key, is_there=True)
     if found is None:
-        message = f"key {run.name!r}: its row vanished while it was looked at; roll back and run it again"
-        raise StoreRefused(message)
+        raise StoreRefused(f"key {run.name!r}: its row vanished while it was looked at; roll back and run it again")
     if seen and found.payload_print and seen != found.payload_print:
         raise OtherPayload(run.name, found.message)
     now = cast("datetime", connection.execute(select(database_now())).scalar_one())
@@ -399,8 +397,7 @@ def _as_it_is(connection: Connection, statement: Select[Any]) -> Select[Any]:
 def _require_transaction(connection: Connection) -> None:
     """Refuse a connection that would commit the row without the effect, or the effect without the row."""
     if is_in_autocommit(connection):
-        message = (
+        raise InvalidInput(
             "a key is finished in the transaction of its effect, and this connection is in autocommit; "
             "use an engine without isolation_level='AUTOCOMMIT'"
         )
-        raise InvalidInput(message)

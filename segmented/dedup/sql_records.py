@@ -136,8 +136,7 @@ def checked_operation(operation: Operation[Any]) -> None:
         message = "a StoreEffect runs in Redis: with records in SQL use OnceTable, whose row is in your transaction"
         raise InvalidInput(message)
     if not (isinstance(operation, ListClaims) or hasattr(operation, "record")):
-        message = f"SqlRecords keeps the records of Dedup and Once alone: {what} needs a RedisStore"
-        raise InvalidInput(message)
+        raise InvalidInput(f"SqlRecords keeps the records of Dedup and Once alone: {what} needs a RedisStore")
 
 
 def create(connection: Connection) -> None:
@@ -169,12 +168,10 @@ def _in_time(connection: Connection) -> Iterator[None]:
             yield
         except DBAPIError as error:
             if code_of(error) in NOT_NOW or said(error) in BUSY:
-                message = f"a record was not free in time: {said(error)}"
-                raise StoreUnavailable(message) from error
+                raise StoreUnavailable(f"a record was not free in time: {said(error)}") from error
             if said(error).startswith("no such table"):  # SQLite has no code for it
                 name, _, maker = TABLE.partition(" by ")
-                message = f"a record: the table {name} is missing; make it with {maker}"
-                raise StoreRefused(message) from error
+                raise StoreRefused(f"a record: the table {name} is missing; make it with {maker}") from error
             raise
 
 
@@ -315,18 +312,15 @@ class Polls:
 def checked_engine(given: object, kind: type, who: str) -> str:
     """Return the isolation level to use. Raises InvalidInput for an engine on which records cannot be kept."""
     if not isinstance(given, kind):
-        message = f"{who} takes a SQLAlchemy {kind.__name__}, not {type(given).__name__}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{who} takes a SQLAlchemy {kind.__name__}, not {type(given).__name__}")
     engine = cast("Engine | AsyncEngine", given)
     name = engine.dialect.name
     if name not in DIALECTS:
-        message = (
+        raise InvalidInput(
             f"{who} keeps records in PostgreSQL or SQLite, and this engine is for {name}: use one of them, or Redis"
         )
-        raise InvalidInput(message)
     if name == "sqlite" and not engine.url.database:
-        message = f"{who} needs a SQLite file: a database in memory is another one in each thread"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{who} needs a SQLite file: a database in memory is another one in each thread")
     try:
         import_module("lupa.lua51")  # the scripts run in it
     except ModuleNotFoundError as error:
@@ -432,8 +426,7 @@ class AsyncSqlRecords(NotPickled):
     async def _in_a_connection(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
         with translated("records in SQL"):  # there may be no connection
             if self.is_closed:
-                message = f"{self!r} is closed: make another one with its engine"
-                raise StoreUnavailable(message)
+                raise StoreUnavailable(f"{self!r} is closed: make another one with its engine")
             if self._process_id != THIS.process_id:  # the parent's connections are the parent's
                 await self._engine.dispose(close=False)
                 self._process_id = THIS.process_id
@@ -544,8 +537,7 @@ class SqlRecords(NotPickled):
     def _in_a_connection(self, step: Any, *arguments: Any) -> Any:  # noqa: ANN401  # a step, and what it takes
         with translated("records in SQL"):  # there may be no connection
             if self.is_closed:
-                message = f"{self!r} is closed: make another one with its engine"
-                raise StoreUnavailable(message)
+                raise StoreUnavailable(f"{self!r} is closed: make another one with its engine")
             if self._process_id != THIS.process_id:  # the parent's connections are the parent's
                 self._engine.dispose(close=False)
                 self._process_id = THIS.process_id

@@ -38,11 +38,10 @@ def in_words(duration: Duration | str, what: str) -> Duration:
     """Return the same, but raise InvalidInput for any other text; `what` names the option."""
     found = read_words(duration)
     if isinstance(found, str):
-        message = (
+        raise InvalidInput(
             f"{what} is a number of seconds, a timedelta or a text such as '30s', '5m', '2h' or '1d', "
             f"not {shortened(found)}"
         )
-        raise InvalidInput(message)
     return found
 
 
@@ -182,10 +181,9 @@ def checked_namespace(namespace: str) -> str:
     """Return a namespace. Raises InvalidInput if it cannot be part of a key."""
     namespace = checked_name(namespace, "a namespace of deduplication")
     if len(namespace) > NAMESPACE_LENGTH_MAX:
-        message = (
+        raise InvalidInput(
             f"the namespace of deduplication has {len(namespace)} characters; the maximum is {NAMESPACE_LENGTH_MAX}"
         )
-        raise InvalidInput(message)
     return namespace
 
 
@@ -208,10 +206,9 @@ class DedupOptions:
     def __post_init__(self) -> None:
         """Check all options. Raises InvalidInput for the first wrong one."""
         if self.on_crash not in get_args(OnCrash):
-            message = (
+            raise InvalidInput(
                 f'on_crash is {self.on_crash!r}: give "again", or "unknown" for a call that must not be made twice'
             )
-            raise InvalidInput(message)
         self.terms("")
         _ = self.form
 

@@ -51,8 +51,7 @@ def once_per(
     def decorate(function: Callable[P, V]) -> Callable[P, V | None]:
         checked_function(function, "@once_per(...)")
         if shape_of(function) != "function":
-            message = f"once_per runs a function, and {name_of(function)} is a {shape_of(function)}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"once_per runs a function, and {name_of(function)} is a {shape_of(function)}")
         scope = name or name_of(function)
         checked_key(f"{scope} {seconds:g} {SLOTS_MAX}", "the name of a job with its period and slot")
 

@@ -31,8 +31,7 @@ def task_named(name: str, app: str | None = None) -> Once:
     """
     module = app or name.rpartition(".")[0]
     if not module:
-        message = f"task {name!r} does not name its module: give the module of its Celery app with --app"
-        raise InvalidInput(message)
+        raise InvalidInput(f"task {name!r} does not name its module: give the module of its Celery app with --app")
     found = _app_named(module)
     found.loader.import_default_modules()
     found.finalize()
@@ -41,8 +40,7 @@ def task_named(name: str, app: str | None = None) -> Once:
         known = ", ".join(
             sorted(one for one, it in found.tasks.items() if isinstance(it, Once) and it.once is not None)
         )
-        message = f"app {module!r} has no task {name!r} with base=Once; it has: {known or 'none'}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"app {module!r} has no task {name!r} with base=Once; it has: {known or 'none'}")
     return task
 
 
@@ -73,8 +71,7 @@ def record_of_call(task: Once, words: Sequence[str], *, message: str = "") -> Re
     try:
         key = task.once_key(*arguments, **options)
     except TypeError as error:
-        text = f"task {task.name!r} cannot be called with these arguments: {error}"
-        raise InvalidInput(text) from error
+        raise InvalidInput(f"task {task.name!r} cannot be called with these arguments: {error}") from error
     return task.once_plan.record_to_show(key, message)
 
 

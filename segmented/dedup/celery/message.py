@@ -93,8 +93,7 @@ def due_in_ms(app: Celery, eta: datetime | str | None, countdown: float | None) 
         countdown = (eta - (now if eta.tzinfo else now.replace(tzinfo=None))).total_seconds()
     found: object = countdown or 0
     if not isinstance(found, int | float) or not isfinite(found):
-        message = f"a countdown of {countdown!r} is not a number of seconds"
-        raise InvalidInput(message)
+        raise InvalidInput(f"a countdown of {countdown!r} is not a number of seconds")
     return max(0, round(found * 1000))
 
 

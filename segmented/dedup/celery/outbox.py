@@ -90,8 +90,7 @@ def relay_outbox(app: Celery, engine: Engine, *, limit: int = RELAYED_MAX) -> in
     Any number of processes may do so at once. A message that cannot be published stays, is logged, and comes last.
     """
     if not is_whole(limit) or limit < 1:
-        message = f"the limit of {limit!r} messages is wrong: give a whole number of 1 or more"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the limit of {limit!r} messages is wrong: give a whole number of 1 or more")
     return _relayed(app, engine, outbox.c.message.is_not(None), limit)
 
 
@@ -106,14 +105,12 @@ def write(
     message = uuid()
     text = text_of(plan.app, plan.name, plan.as_sent(arguments, options), {"task_id": message})
     if not text:
-        what = f"the arguments of {plan.name!r} cannot be written as JSON, which publish_within needs"
-        raise InvalidInput(what)
+        raise InvalidInput(f"the arguments of {plan.name!r} cannot be written as JSON, which publish_within needs")
     found = transaction if isinstance(transaction, Connection) else None
     with ExitStack() as stack, translated(f"a message of {plan.name!r}", found, table=TABLES):
         connection, owner = connected(begun(transaction), stack)
         if is_in_autocommit(connection):
-            what = "publish_within needs a transaction, and this connection is in autocommit: begin one"
-            raise InvalidInput(what)
+            raise InvalidInput("publish_within needs a transaction, and this connection is in autocommit: begin one")
         connection.execute(insert(outbox).values(message=message, body=text))
     return Outgoing(message, plan.app, owner)
 

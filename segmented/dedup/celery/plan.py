@@ -92,11 +92,10 @@ class OncePlan:
         spaces = _spaces.setdefault(self.app, {})
         rule, name = spaces.setdefault(self.rule.key_space, (self.rule, self.name))
         if (rule.kind, rule.at_once) != (self.rule.kind, self.rule.at_once):
-            message = (
+            raise InvalidInput(
                 f"tasks {name!r} and {self.name!r} share the key_space {self.rule.key_space!r}, and have other rules: "
                 "give both unique(...), or both serial(...) with the same at_once"
             )
-            raise InvalidInput(message)
 
     def record(self, key: str) -> RecordName:
         """Return the record of a key."""
@@ -105,11 +104,10 @@ class OncePlan:
     def record_to_show(self, key: str, message: str = "") -> RecordName:
         """Return the record of a key for an operator. Raises InvalidInput for `serial` without a message."""
         if self.rule.kind == "serial" and not message:
-            text = (
+            raise InvalidInput(
                 f"task {self.name!r} is serial: each message has a run of its own, and none holds the key. Find the "
                 f"message with segmented dedup list, and use segmented dedup explain {key} --message ID, or free"
             )
-            raise InvalidInput(text)
         return self.record(key)
 
     def record_of(self, header: OnceHeader) -> RecordName:
@@ -168,11 +166,10 @@ def checked_rule(name: str, given: object) -> OnceRule:
     is_rule_unmade = any(given is one for one in (unique, per, latest, serial))
     if isinstance(given, str) or (callable(given) and not isinstance(given, type) and not is_rule_unmade):
         return unique(given)
-    message = (
+    raise InvalidInput(
         f"once of task {name!r} is {given!r}: give unique(...), per(...), latest(...) or serial(...), a key "
         f"expression, or a callable"
     )
-    raise InvalidInput(message)
 
 
 def body_of(task: type) -> Callable[..., object]:

@@ -102,26 +102,22 @@ class OnceRule:
         """Refuse what makes no sense, in one sentence."""
         _ = self.terms(""), self.queue_ms, self.quiet_ms, self.at_most_ms, OutcomeForm(size_max=self.size_max)
         if self.at_most is not None and self.at_most_ms < self.quiet_ms:
-            message = f"at_most of {self.at_most!r} is less than quiet of {self.quiet!r}: give quiet or more"
-            raise InvalidInput(message)
+            raise InvalidInput(f"at_most of {self.at_most!r} is less than quiet of {self.quiet!r}: give quiet or more")
         if not is_whole(self.at_once) or not 1 <= self.at_once <= AT_ONCE_MAX:
-            message = f"at_once of {self.at_once!r} is not a number of runs: give 1 to {AT_ONCE_MAX}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"at_once of {self.at_once!r} is not a number of runs: give 1 to {AT_ONCE_MAX}")
         if self.key_space is not None:
             checked_key(self.key_space, "a key_space")
             if self.key is None:
-                message = (
+                raise InvalidInput(
                     f'key_space {self.key_space!r} needs a key that its tasks have in common, as in "{{order_id}}"'
                 )
-                raise InvalidInput(message)
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Refuse a task whose base class would not read the rule. Called when Celery makes the task's class."""
         if issubclass(owner, Task) and not hasattr(owner, "once_plan"):
-            message = (
+            raise InvalidInput(
                 f"task {owner.__name__!r} has {name}=..., but it would not be deduplicated: give it base=Once, too"
             )
-            raise InvalidInput(message)
 
     def __get__(self, task: Any, _: type | None = None) -> OnceRule | TaskKeys:  # noqa: ANN401  # as TaskKeys
         """Return the rule; of a task, as `charge.once`, what shows and frees its keys."""
@@ -259,13 +255,11 @@ def per(
     The publisher's clock says in which slot a call is. Repeats in the slot get the result; a failure frees the slot.
     """
     if period not in get_args(Period):
-        message = f"a period of {period!r} is not one: give one of {', '.join(get_args(Period))}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"a period of {period!r} is not one: give one of {', '.join(get_args(Period))}")
     try:
         zone = UTC if tz == "UTC" else ZoneInfo(tz)
     except (KeyError, ValueError, TypeError, OSError) as error:
-        message = f"tz of {tz!r} is not a time zone: give a name such as 'Europe/Berlin'"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"tz of {tz!r} is not a time zone: give a name such as 'Europe/Berlin'") from error
 
     def slot() -> str:
         return f"{period} {datetime.fromtimestamp(clock.now(), zone).strftime(SLOTS[period][0])}"

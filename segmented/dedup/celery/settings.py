@@ -60,8 +60,7 @@ class Configured:
 
     def _opened(self) -> Store:
         if not self.url:
-            message = f"the app {self.app_name!r} has no once_url: set it to the Redis server of the records"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the app {self.app_name!r} has no once_url: set it to the Redis server of the records")
         with _guard.lock:
             if self.url not in _stores:
                 _stores[self.url] = _opened(self.url, self.timeout)
@@ -112,20 +111,17 @@ def _opened(url: str, timeout: float) -> RedisStore:
     try:
         return RedisStore.from_url(url, timeout=timeout)
     except StoreUnavailable as error:
-        message = f"the records at {shown} cannot be used now: {error}"
-        raise StoreUnavailable(message) from error
+        raise StoreUnavailable(f"the records at {shown} cannot be used now: {error}") from error
     except InvalidInput as error:
         if isinstance(error.__cause__, ValueError | TypeError):
             raise
-        message = f"the records at {shown} cannot be used: {error}"
-        raise StoreRefused(message) from error
+        raise StoreRefused(f"the records at {shown} cannot be used: {error}") from error
 
 
 def _is_run(found: object) -> bool:
     said = found or WHEN_DOWN[0]
     if said not in WHEN_DOWN:
-        message = f"once_when_down is {said!r}: give one of {', '.join(WHEN_DOWN)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"once_when_down is {said!r}: give one of {', '.join(WHEN_DOWN)}")
     return said == "run"
 
 

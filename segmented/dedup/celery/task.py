@@ -133,21 +133,19 @@ class Once(Task, metaclass=OnceType):  # type: ignore[type-arg]  # its stubs mak
         for part in cls.__mro__[: cls.__mro__.index(Once)]:
             code = getattr(vars(part).get("__call__"), "__code__", None)
             if code is not None and "run" in code.co_names and "super" not in code.co_names:
-                message = (
+                raise InvalidInput(
                     f"task {cls.name!r} would run for every message, since {part.__name__}.__call__ calls self.run: "
                     "let it return super().__call__(*args, **kwargs)"
                 )
-                raise InvalidInput(message)
 
     @classmethod
     def _refuse_silence(cls, app: Celery) -> None:
         own = cls.__mro__[: cls.__mro__.index(Once)]
         if app.Task not in own and not any("once" in vars(part) for part in own):
-            message = (
+            raise InvalidInput(
                 f"task {cls.name!r} has base=Once and no once=..., so it would run for every message: give it a rule, "
                 'such as once=unique("{order_id}"), or once=None'
             )
-            raise InvalidInput(message)
 
     @property
     def once_run(self) -> Run:
@@ -158,8 +156,7 @@ class Once(Task, metaclass=OnceType):  # type: ignore[type-arg]  # its stubs mak
         """
         run: Run | None = getattr(self.request, "once_run", None)
         if run is None:
-            message = f"there is no run: {self.name!r} was called as a function, or without its records"
-            raise InvalidInput(message)
+            raise InvalidInput(f"there is no run: {self.name!r} was called as a function, or without its records")
         return run
 
     def once_key(self, *arguments: Any, **passed_on: Any) -> str:  # noqa: ANN401  # any task arguments
@@ -171,8 +168,7 @@ class Once(Task, metaclass=OnceType):  # type: ignore[type-arg]  # its stubs mak
         """The plan for publication and execution. Raises TypeError for a task without a rule."""
         plan = self._plan_if_any
         if plan is None:
-            message = f"task {self.name!r} has no once"
-            raise TypeError(message)
+            raise TypeError(f"task {self.name!r} has no once")
         return plan
 
     @property

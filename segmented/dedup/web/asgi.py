@@ -113,8 +113,7 @@ class AsgiExchange:
         """Begin the run of a route. Raises Answered if it must not run."""
         self._refusal = await self.begun(route.guard, route.dedup(self._dedup))
         if self._refusal is not None:
-            message = "the request was answered by its idempotency key"
-            raise Answered(message)
+            raise Answered("the request was answered by its idempotency key")
 
     def turned(self, route: Idempotent) -> None:
         """Do the same in a thread of the framework, which runs a handler that is not a coroutine function."""

@@ -142,32 +142,27 @@ class WebOptions:
         for what, found in (("methods", self.methods), ("headers", self.headers), ("paths", self.paths)):
             _check_texts(what, found)
         if self.scope is None:
-            message = (
+            raise InvalidInput(
                 "scope is missing: name the owner of a key by what stays the same when a token is refreshed, as in "
                 "scope=lambda request: request.raw['user'].id, or say scope=all_clients if all clients may get each "
                 "other's answers"
             )
-            raise InvalidInput(message)
         _check_header(self.header)
         for what, function in (("scope", self.scope), ("payload", self.payload or all_clients), ("keeps", self.keeps)):
             if not callable(function):
-                message = f"{what} is a callable, not {function!r:.80}"
-                raise InvalidInput(message)
+                raise InvalidInput(f"{what} is a callable, not {function!r:.80}")
         for what, number in (
             ("answer_max", self.answer_max),
             ("request_max", self.request_max),
             ("retry_after", self.retry_after),
         ):
             if not is_whole(number) or number < 0:
-                message = f"{what} of {number!r} is not a whole number of 0 or more"
-                raise InvalidInput(message)
+                raise InvalidInput(f"{what} of {number!r} is not a whole number of 0 or more")
         for what, choice in (("when_down", self.when_down), ("large_requests", self.large_requests)):
             if choice not in {"refuse", "run"}:
-                message = f'{what} is "refuse" or "run", not {choice!r}'
-                raise InvalidInput(message)
+                raise InvalidInput(f'{what} is "refuse" or "run", not {choice!r}')
         if never := sorted({name.lower() for name in self.headers} & NEVER_KEPT):
-            message = f"the header {never[0]!r} belongs to one transmission, and cannot be kept"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the header {never[0]!r} belongs to one transmission, and cannot be kept")
         checked_timeout(self.timeout)
         object.__setattr__(self, "methods", frozenset(method.upper() for method in self.methods))
         object.__setattr__(self, "headers", frozenset(name.lower() for name in self.headers))
@@ -191,16 +186,14 @@ class WebOptions:
 
 def _check_header(header: object) -> None:
     if not callable(header) and not (isinstance(header, str) and header.strip()):
-        message = f"header is the name of a header or a callable, not {header!r:.80}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"header is the name of a header or a callable, not {header!r:.80}")
 
 
 def _check_texts(what: str, found: object) -> None:
     if found is None or (what == "paths" and callable(found)):
         return
     if isinstance(found, str) or not isinstance(found, Collection) or not all(isinstance(one, str) for one in found):
-        message = f"{what} is a collection of texts, not {found!r:.80}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} is a collection of texts, not {found!r:.80}")
 
 
 _log: Final = logging.getLogger("segmented.dedup.web")
@@ -366,17 +359,15 @@ def key_of(values: Sequence[str], header: str) -> str | None:
     if not values:
         return None
     if len(values) > 1:
-        message = f"the header {header} is given more than once"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the header {header} is given more than once")
     text = values[0].strip(" \t")
     quoted = _QUOTED.fullmatch(text)
     key = _ESCAPED.sub(r"\1", quoted[1]) if quoted else text
     if not key.strip() or len(key) > KEY_LENGTH_MAX or not (quoted or _PLAIN.fullmatch(text)):
-        message = (
+        raise InvalidInput(
             f"the header {header} holds one key of 1 to {KEY_LENGTH_MAX} printable ASCII characters, "
             'in double quotes as in "8e03978e-40d5-43dd" or without'
         )
-        raise InvalidInput(message)
     return key
 
 

@@ -142,10 +142,9 @@ def idempotent(  # each is an option of its own
 def _current() -> Exchange:
     exchange = _serving.get()
     if exchange is None:
-        message = (
+        raise InvalidInput(
             "@idempotent needs the middleware of the framework: app.add_middleware(IdempotencyMiddleware, dedup=...), "
             "app.wsgi_app = WsgiIdempotencyMiddleware(app.wsgi_app, dedup), or in Django's MIDDLEWARE "
             '"segmented.django.IdempotencyMiddleware"'
         )
-        raise InvalidInput(message)
     return exchange
