@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -30,7 +29,7 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.cli.pool_changes import QueueOption, StepOption
-from segmented.cli.pool_view import as_json, required_in_one_piece, required_no_database, show_once, total_rows
+from segmented.cli.pool_view import as_json, gate_of, required_in_one_piece, show_once, total_rows
 from segmented.errors import ChangeGated, InvalidInput, PoolDiffers
 from segmented.files import STDOUT
 from segmented.models import AlreadyOpen, CartSweep, Opened, PoolState, UnfinishedCart
@@ -85,8 +84,13 @@ def finish_carts(
     Any number of runs may overlap. Exit code 1 if a cart cannot be finished now; the next run tries again. For a gated
     pool, the order database decides first.
     """
-    with RedisStore.from_url(url) as store, _its_carts(Pool(store, sku), context, database) as its_carts:
-        sweep = its_carts.finish(sku, limit=limit)
+    is_named = is_said(context, "database")
+    needed = "finish its carts with --database URL, because its order database decides"
+    with (
+        RedisStore.from_url(url) as store,
+        gate_of(Pool(store, sku), database, is_said=is_named, needed=needed) as gate,
+    ):
+        sweep = Carts(store, gate=gate).finish(sku, limit=limit)
     failed = [{"cart_id": cart_id, "error": str(error)} for cart_id, error in sweep.failed]
     if not write_json(json_file, {"finished": [asdict(one) for one in sweep.finished], "failed": failed}):
         typer.echo(_said(sweep))
@@ -96,23 +100,6 @@ def finish_carts(
         typer.echo(f"cart {shown(cart_id)} is not finished: {error}", err=True)
     if sweep.failed:
         raise typer.Exit(EXIT_UNFINISHED)
-
-
-@contextmanager
-def _its_carts(home: Pool, context: typer.Context, database: str | None) -> Iterator[Carts]:
-    """Return the carts of a home, with its order database if it has one. Raises InvalidInput, PoolMissing."""
-    if not home.is_gated():
-        required_no_database(home, is_said=is_said(context, "database"))
-        yield Carts(home.store)
-        return
-    if database is None:
-        raise InvalidInput(
-            f"pool {home.sku!r} is gated: finish its carts with --database URL, because its order database decides"
-        )
-    from segmented.cli.pool_gate import order_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
-
-    with order_gate(database) as gate:
-        yield Carts(home.store, gate=gate)
 
 
 def _said(sweep: CartSweep) -> str:

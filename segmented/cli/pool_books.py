@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
@@ -33,12 +32,12 @@ from segmented.cli.pool_view import (
     away_line,
     drift_lines,
     each_pool,
+    gate_of,
     ledgers,
     one_of,
     place,
     placed,
     pools_of,
-    required_no_database,
 )
 from segmented.files import STDOUT, whole_file
 from segmented.ledger_lines import parts_text
@@ -86,7 +85,7 @@ def audit(
 def _audit(sku: str, database: str | None, url: str, json_file: Path | None, *, is_named: bool) -> None:
     with RedisStore.from_url(url) as store:
         pool = find_pool(store, sku)
-        with order_database(pool, database, is_said=is_named) as gate:
+        with gate_of(pool, database, is_said=is_named) as gate:
             report = pool.audit()
             compared = None if gate is None else _compared(pool, gate)
     if not write_json(
@@ -301,23 +300,6 @@ def _compared(pool: Pool | ShardedPool, gate: Gate) -> list[Placed]:
     if isinstance(pool, ShardedPool):
         return [(number, audit_both(shard.plain, gate)) for number, shard in enumerate(pool.shards)]
     return [(None, audit_both(pool, gate))]
-
-
-@contextmanager
-def order_database(pool: Pool | ShardedPool, database: str | None, *, is_said: bool) -> Iterator[Gate | None]:
-    """Connect to the pool's order database, if one is given and the pool has one.
-
-    Raises InvalidInput if the database cannot be used, or the command names one for a pool that has none.
-    """
-    is_gated = pool.shards[0].is_gated() if isinstance(pool, ShardedPool) else pool.is_gated()
-    if database is None or not is_gated:
-        required_no_database(pool, is_said=is_said)
-        yield None
-        return
-    from segmented.cli.pool_gate import order_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
-
-    with order_gate(database) as gate:
-        yield gate
 
 
 def both_json(reports: Sequence[Placed]) -> dict[str, Any]:

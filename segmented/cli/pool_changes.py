@@ -21,7 +21,7 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
-from segmented.cli.pool_view import as_json, in_all, required_no_database
+from segmented.cli.pool_view import as_json, gate_of, in_all
 from segmented.errors import InvalidInput
 from segmented.models import Closed, Restocked, TooFew
 from segmented.models.ids import plural
@@ -191,19 +191,9 @@ def _changeable(
     pool: Pool | ShardedPool, verb: str, context: typer.Context, database: str | None
 ) -> Iterator[Pool | ShardedPool]:
     """Return the pool to change, with its order database if it has one. Raises InvalidInput, PoolMissing."""
-    is_gated = pool.shards[0].is_gated() if isinstance(pool, ShardedPool) else pool.is_gated()
-    if not is_gated:
-        required_no_database(pool, is_said=is_said(context, "database"))
-        yield pool
-        return
-    if database is None:
-        raise InvalidInput(
-            f"pool {pool.sku!r} is gated: {verb} it with --database URL, because its order database must be changed too"
-        )
-    from segmented.cli.pool_gate import order_gate, with_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
-
-    with order_gate(database) as gate:
-        yield with_gate(pool, gate)
+    needed = f"{verb} it with --database URL, because its order database must be changed too"
+    with gate_of(pool, database, is_said=is_said(context, "database"), needed=needed) as gate:
+        yield pool if gate is None else type(pool)(pool.store, pool.sku, gate=gate)
 
 
 def _tell(file: Path | None, content: dict[str, Any], said: str) -> None:

@@ -32,12 +32,6 @@ def order_gate(database: str) -> Iterator[Gate]:
         yield gate
 
 
-def with_gate(pool: Pool | ShardedPool, gate: Gate) -> Pool | ShardedPool:
-    """Return the pool with its order database, which then decides its orders and gets its changes."""
-    kind = ShardedPool if isinstance(pool, ShardedPool) else Pool
-    return kind(pool.store, pool.sku, gate=gate)
-
-
 @contextmanager
 def migrated_gate(database: str) -> Iterator[Gate]:
     """Connect to an order database that has all tables. Raises InvalidInput otherwise."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -28,6 +28,9 @@ from segmented.stock.sharded import ShardedRepairReport
 from segmented.stores.redis import RedisStore
 from segmented.watch.doctor import diagnose
 from segmented.watch.reading import reading_plan
+
+if TYPE_CHECKING:
+    from segmented.orders import Gate
 
 ROWS_MAX: Final = 24
 """Maximum number of segment rows; more segments are combined into ranges."""
@@ -145,11 +148,28 @@ Placed = tuple[int | None, Repair]
 """The number of a shard, None for a repair between shards; and the repair."""
 
 
-def required_no_database(pool: Pool | ShardedPool, *, is_said: bool) -> None:
-    """Raise InvalidInput if an order database is given for a pool that has none."""
-    if is_said:
+@contextmanager
+def gate_of(
+    pool: Pool | ShardedPool, database: str | None, *, is_said: bool, needed: str = ""
+) -> Iterator[Gate | None]:
+    """Connect to the order database of a gated pool; None for a pool without one, or if `database` is not given.
+
+    Raises InvalidInput if the database cannot be used, if it is said for a pool that has none, and, with what is
+    `needed`, if a gated pool is given none.
+    """
+    is_gated = (pool.shards[0] if isinstance(pool, ShardedPool) else pool).is_gated()
+    if is_said and not is_gated:
         what = "in shards" if isinstance(pool, ShardedPool) else "not gated"
         raise InvalidInput(f"pool {pool.sku!r} is {what}: it has no order database, so leave --database out")
+    if needed and is_gated and database is None:
+        raise InvalidInput(f"pool {pool.sku!r} is gated: {needed}")
+    if database is None or not is_gated:
+        yield None
+        return
+    from segmented.cli.pool_gate import order_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+    with order_gate(database) as gate:
+        yield gate
 
 
 def required_in_one_piece(store: RedisStore, sku: str) -> None:

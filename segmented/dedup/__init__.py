@@ -8,8 +8,7 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.dedup.dedup import AsyncDedup as AsyncDedup, Dedup as Dedup
-    from segmented.dedup.plans import StoreEffect as StoreEffect
-    from segmented.dedup.run import AsyncRun as AsyncRun, Replay as Replay, Run as Run
+    from segmented.dedup.run import AsyncRun as AsyncRun, Replay as Replay, Run as Run, StoreEffect as StoreEffect
     from segmented.dedup.sql import OnceTable as OnceTable
     from segmented.dedup.sql_records import AsyncSqlRecords as AsyncSqlRecords, SqlRecords as SqlRecords
     from segmented.dedup.time_slots import once_per as once_per
@@ -30,12 +29,11 @@ LATE: Final = from_modules(
     {
         "segmented.dedup.dedup": "AsyncDedup Dedup",
         "segmented.dedup.time_slots": "once_per",
-        "segmented.dedup.plans": "StoreEffect",
         "segmented.errors": (
             "AlreadyDone AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
             "OtherPayload ResultUnkept RunLost"
         ),
-        "segmented.dedup.run": "AsyncRun Replay Run",
+        "segmented.dedup.run": "AsyncRun Replay Run StoreEffect",
         "segmented.dedup.sql": "OnceTable",
         "segmented.dedup.sql_records": "AsyncSqlRecords SqlRecords",
     }

@@ -25,8 +25,18 @@ from uuid import UUID, uuid5
 
 from celery import Celery, beat
 
-from segmented.celery.beat.entries import EntryState, following, is_known, latest, print_of, read_entry, read_state
-from segmented.celery.beat.schedule import BeatSettings, open_store, settings_of
+from segmented.celery.beat.schedule import (
+    BeatSettings,
+    EntryState,
+    following,
+    is_known,
+    latest,
+    open_store,
+    print_of,
+    read_entry,
+    read_state,
+    settings_of,
+)
 from segmented.clock import Clock, checked_clock
 from segmented.errors import AcquireTimeout, InvalidInput, SegmentedError
 from segmented.errors.base import FOREIGN

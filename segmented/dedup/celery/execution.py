@@ -28,8 +28,7 @@ from kombu.utils import json
 
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, header_of, publish_text
 from segmented.dedup.celery.result import tell_in_worker
-from segmented.dedup.plans import StoreEffect
-from segmented.dedup.run import Run
+from segmented.dedup.run import Run, StoreEffect
 from segmented.errors import (
     EffectUnknown,
     InFlight,

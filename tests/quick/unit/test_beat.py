@@ -11,7 +11,7 @@ from celery.schedules import crontab, schedule, solar
 
 from segmented import MemoryStore
 from segmented.celery.beat import Schedule, Scheduler
-from segmented.celery.beat.entries import EntryState, following, latest, print_of
+from segmented.celery.beat.schedule import EntryState, following, latest, print_of
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.keys import beat_keys

@@ -13,7 +13,7 @@ from typing import Any, Final
 import redis
 from celery.schedules import schedule
 
-from segmented.celery.beat.entries import EntryState, print_of
+from segmented.celery.beat.schedule import EntryState, print_of
 from segmented.celery.settings import kombu_url
 from segmented.keys import beat_keys
 from segmented.servers import ValkeyServer
