@@ -38,7 +38,7 @@ from segmented.stock import AsyncCarts, AsyncPool, Carts, Pool
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stores.memory.model import Engine, MemoryModel
 from segmented.stores.redis import RedisStore
-from tests.support.contract.locks.kinds import uses
+from tests.support.contract.locks.kinds import USES
 from tests.support.lock_kinds import LOCK_KINDS, page
 from tests.support.paths import ROOT
 from tests.support.reference import python_page
@@ -258,5 +258,5 @@ def test_the_reference_page_is_what_the_records_say() -> None:
 
 
 def test_metrics_count_the_leases_of_each_kind_by_its_name() -> None:
-    assert [use.acquire("a", "holder").lease_kind for use in uses()] == [use.kind for use in uses()]
-    assert {use.kind for use in uses()} == NAMES - {"get_set"}, "whose lock is no operation"
+    assert [use.acquire("a", "holder").lease_kind for use in USES] == [use.kind for use in USES]
+    assert {use.kind for use in USES} == NAMES - {"get_set"}, "whose lock is no operation"

@@ -21,7 +21,7 @@ from segmented.stores.redis import RedisStore
 from tests.support.rings import require_module
 from tests.support.servers.clock import compiled_library
 from tests.support.servers.nodes import Node, eventually
-from tests.torture.preload.clock import ServerClock
+from tests.torture.preload import ServerClock
 
 SLACK: Final = 20.0
 """Seconds between a question to the server and its answer, on a machine that does much else."""

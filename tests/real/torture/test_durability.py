@@ -23,8 +23,7 @@ from tests.torture.durability.cells import DurabilityOptions
 from tests.torture.durability.deployment import NO_QUORUM_SECONDS
 from tests.torture.durability.page import render
 from tests.torture.durability.run import torture_durability
-from tests.torture.preload.libraries import compiled, compiler
-from tests.torture.preload.power import SyncLog
+from tests.torture.preload import SyncLog, compiled, compiler
 from tests.torture.report import Report
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.support.rings import require
-from tests.torture.preload.libraries import compiled, compiler
+from tests.torture.preload import compiled, compiler
 
 
 def compiled_library(folder: Path) -> Path:

@@ -1,19 +1,24 @@
 """A gated sale on a server that loses changes: sellers, sweepers, rebuilders and failovers, and what must hold.
 
-The production functions run unchanged (tests/support/sim/stepping.py). The database is a model in memory, written from
-the pages and not from the gate's code: a row per segment and one per order. An order is confirmed or void, once. A
-confirm needs the row's epoch, and a token that is not below the row's.
+The production functions run unchanged, each in a greenlet: every call of its store or of the database is a step, which
+waits for the scheduler's answer. The database is a model in memory, written from the pages and not from the gate's
+code: a row per segment and one per order. An order is confirmed or void, once. A confirm needs the row's epoch, and a
+token that is not below the row's.
 """
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Literal, cast
+from math import inf
+from typing import Any, Final, Literal, TypeVar, cast
+
+from greenlet import GreenletExit, getcurrent, greenlet
 
 from segmented import protocol as op
+from segmented.clock import Clock
 from segmented.errors import (
     ChangeDiverged,
     DatabaseUnavailable,
@@ -22,8 +27,10 @@ from segmented.errors import (
     OrderUnknown,
     PoolDiverged,
     PoolFrozen,
+    PoolMissing,
     PoolNotFrozen,
     PoolUnverified,
+    SegmentedError,
     StoreUnavailable,
 )
 from segmented.models import Busy, Decided, Granted, Order, Reserved, Settled, SoldOut, Thawed
@@ -32,11 +39,66 @@ from segmented.orders.opening import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.orders.stocking import Change
 from segmented.plans import Plan, perform
-from segmented.protocol import Operation
+from segmented.protocol import Effect, Operation
 from segmented.stock import AuditReport, Grant, Pool
+from segmented.stores.one_by_one import one_by_one
+from segmented.stores.wakeups import ThreadWakeups
 from tests.support.sim.forgetful_world import NATURE, Do, ForgetfulWorld
 from tests.support.sim.simulator import Killed, Sleep
-from tests.support.sim.stepping import SteppedStore, stepped
+
+AnswerT = TypeVar("AnswerT")
+
+
+class SteppedStore:
+    """The store of one process: all its functions share it. It never waits, so callers give a timeout of 0."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.wakeups = ThreadWakeups(clock)
+        self.is_dead = False
+
+    def ask(self, effect: Effect[AnswerT]) -> AnswerT:
+        """Let the scheduler perform an effect. A process that died does nothing any more, not even clean up.
+
+        A keeper's thread is no step of the schedule: an answer that ends what it watches lets it end.
+        """
+        scheduler = getcurrent().parent
+        if scheduler is None:
+            nowhere = "a keeper's thread"
+            raise PoolMissing(nowhere)
+        if self.is_dead:
+            raise GreenletExit
+        return scheduler.switch(effect)  # type: ignore[no-any-return]  # what the scheduler hands back
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:  # noqa: ARG002  # as above
+        return self.ask(operation)
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        return one_by_one(self, operations, deadline)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def stepped(store: SteppedStore, function: Callable[[], AnswerT]) -> Plan[AnswerT]:
+    """Run a function that uses `store`, as a plan."""
+    running = greenlet(function)
+    found: Any = running.switch()
+    while not running.dead:
+        try:
+            reply = yield found
+        except GeneratorExit:
+            store.is_dead = True
+            running.throw(GreenletExit)
+            raise
+        except Exception as error:  # noqa: BLE001  # the function handles it
+            found = running.throw(error)
+        else:
+            found = running.switch(reply)
+    return found  # type: ignore[no-any-return]  # what the function returned
+
 
 EPOCH_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 

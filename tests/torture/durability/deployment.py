@@ -42,9 +42,7 @@ from tests.torture.durability.cells import (
     REPLICA_STALLED,
     Cell,
 )
-from tests.torture.preload.clock import ServerClock
-from tests.torture.preload.libraries import Library
-from tests.torture.preload.power import SyncLog
+from tests.torture.preload import Library, ServerClock, SyncLog
 
 BEHIND_SECONDS: Final = 30.0
 SYNC_SECONDS: Final = 60.0

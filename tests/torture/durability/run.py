@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.conditions import server_conditions
 from segmented.servers import ValkeyServer
 from tests.torture.durability.trial import run_trial
-from tests.torture.preload.libraries import COMPILER, compiled, compiler
+from tests.torture.preload import COMPILER, compiled, compiler
 from tests.torture.report import Report
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bench.display import Display, Progress
     from tests.torture.durability.cells import Cell, DurabilityOptions
     from tests.torture.durability.trial import TrialRecord
-    from tests.torture.preload.libraries import Library
+    from tests.torture.preload import Library
 
 NO_COMPILER: Final = f"no C compiler ({COMPILER}) to build the preloaded library with"
 

@@ -29,8 +29,7 @@ from tests.support.pools.both_sides import judged, sql_rows
 from tests.support.servers.rabbitmq import RabbitServer
 from tests.torture.event_log import LogTail, number_of, order_id
 from tests.torture.options import require_one_of, require_seed, require_within
-from tests.torture.orders.mixed_buyer import RETURNED, Buying, be_buyer, kept_units, kind_of
-from tests.torture.orders.mixed_step import is_declined
+from tests.torture.orders.mixed_buyer import RETURNED, Buying, be_buyer, is_declined, kept_units, kind_of
 from tests.torture.orders.run import environment_of
 from tests.torture.orders.workers import be_beat, be_worker
 from tests.torture.report import Report
@@ -49,7 +48,7 @@ UNITS_MEAN: Final = 2
 TICK: Final = 0.02
 STALLED_SECONDS: Final = 120.0
 BROKERS: Final = ("redis", "rabbitmq")
-STEP: Final = "tests.torture.orders.mixed_step:decide"
+STEP: Final = "tests.torture.orders.mixed_buyer:decide"
 INVOICES: Final = "CREATE TABLE invoices (sku VARCHAR(64), order_id VARCHAR(64), units BIGINT)"
 MUST_BE_ZERO: Final = {
     "lost": "lost (accepted or paid, not decided so)",

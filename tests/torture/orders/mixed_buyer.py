@@ -13,10 +13,26 @@ from sqlalchemy.orm import Session
 
 from segmented.errors import AlreadySettled, StoreError, TransactionConflict
 from segmented.models import Decided, Order, Reserved, SoldOut
-from segmented.orders import Gate
+from segmented.models.submitted import BegunOrder
+from segmented.orders import Decline, Gate
 from segmented.stock import Outbox, Pool
-from tests.torture.event_log import LogTail, LogWriter, order_id
+from tests.torture.event_log import LogTail, LogWriter, number_of, order_id
 from tests.torture.supervisor import connected
+
+EVERY: Final = 7
+
+
+def is_declined(number: int) -> bool:
+    """Return whether the customer's card is refused."""
+    return number % EVERY == 0
+
+
+def decide(begun: BegunOrder) -> None:
+    """Charge the customer."""
+    if is_declined(number_of(begun.order.order_id)):
+        reason = "card refused"
+        raise Decline(reason)
+
 
 AnswerT = TypeVar("AnswerT")
 

@@ -17,7 +17,7 @@ from segmented.keys import lock_keys
 from segmented.locks import AsyncQuorumStore, QuorumStore
 from segmented.protocol import Operation, ReleaseLock, RenewLock
 from segmented.stores.redis import AsyncRedisStore
-from tests.support.contract.locks.kinds import Handles, handles
+from tests.support.contract.locks.kinds import HANDLES, Handles
 from tests.support.contract.locks.late_clock import LASTS, LateClock
 from tests.support.contract.parking import wait_until
 
@@ -28,7 +28,7 @@ SOON: Final = 120.0
 TASKS: Final = 50
 DROPPED: Final = r"^lease on '{}' was dropped without a release: release it, or use it in a with statement$"
 
-KINDS: Final = [kind for kind in handles() if "background" in kind.offers]
+KINDS: Final = [kind for kind in HANDLES if "background" in kind.offers]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title)
 
 

@@ -19,13 +19,13 @@ from segmented.models import Acquired
 from segmented.protocol import Operation, ReleaseLock, RenewLock
 from tests.real.contract.locks.test_keeper_wakes import keepers, renewed_twice
 from tests.support.contract.bodies import let_end_soon
-from tests.support.contract.locks.kinds import Handles, handles
+from tests.support.contract.locks.kinds import HANDLES, Handles
 from tests.support.contract.parking import wait_until
 from tests.support.proxy import RedisProxy
 
 SOON = 120.0
 TTL = 60.0
-RENEWED = [kind for kind in handles() if "background" in kind.offers]
+RENEWED = [kind for kind in HANDLES if "background" in kind.offers]
 each_kind = pytest.mark.parametrize("kind", RENEWED, ids=lambda kind: kind.title)
 
 

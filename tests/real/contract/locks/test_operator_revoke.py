@@ -8,12 +8,12 @@ from segmented.errors import LeaseLost
 from segmented.locks.lock import LockClaim
 from tests.fixtures.stores import Side
 from tests.real.contract.locks.test_fair_waiting import SLOW, let_times_be
-from tests.support.contract.locks.kinds import Handles, handles
+from tests.support.contract.locks.kinds import HANDLES, Handles
 from tests.support.contract.locks.operator_kinds import held, revoked, shown
 from tests.support.contract.parking import has_come_to_rest, wait_until
 
 SOON = 120.0
-WOKEN = [kind for kind in handles() if "fencing" in kind.offers and kind.names == 1]
+WOKEN = [kind for kind in HANDLES if "fencing" in kind.offers and kind.names == 1]
 
 
 @pytest.mark.parametrize("kind", WOKEN, ids=lambda kind: kind.title)

@@ -7,7 +7,7 @@ import pytest
 from segmented.locks.operator import revoke_plan, show_plan
 from segmented.models.locks import LockState, Revoked
 from tests.fixtures.stores import Side
-from tests.support.contract.locks.kinds import uses
+from tests.support.contract.locks.kinds import USES
 
 LONG: Final = 60.0
 SOON: Final = 5.0
@@ -15,7 +15,7 @@ PATIENCE: Final = 15.0
 HOLDER: Final = "0123456789abcdef"
 OTHER: Final = "fedcba9876543210"
 
-KINDS: Final = uses()
+KINDS: Final = USES
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 
 

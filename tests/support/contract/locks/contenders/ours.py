@@ -20,7 +20,7 @@ from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 from segmented.stores.quorum.store import DEFAULT_ANSWER_TIMEOUT
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.conformance.locks.contender import Body, Client, Contender, Handle, Hold, Maybe
-from tests.support.contract.locks.kinds import Handles, handles
+from tests.support.contract.locks.kinds import HANDLES, Handles
 from tests.support.contract.parking import has_come_to_rest
 
 WAIT_INSIDE: Final = 30.0
@@ -219,7 +219,7 @@ async def in_turn(*calls: Callable[[], Awaitable[object]]) -> None:
 
 def _all() -> dict[str, Callable[[], Ours]]:
     found: dict[str, Callable[[], Ours]] = {}
-    for kind in handles():
+    for kind in HANDLES:
         for store in kind.stores:
             for is_async, colour, dialect in ((False, "threads", "-resp2"), (True, "asyncio", "-resp3-text")):
                 name = f"{kind.title}-{colour}-{store}{dialect if store == 'redis' else ''}"
