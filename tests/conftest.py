@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from segmented.testing import plugin
 from tests import fixtures
 from tests.support.file_order import side_by_side
 from tests.support.flavour import Flavour
-from tests.support.paths import TESTS
-from tests.support.quick_folder import quick_folder
+from tests.support.paths import TESTS, quick_folder
 from tests.support.rings import COMMANDS, IN_TURN, RINGS, outermost, ring_of, ring_of_side, side_of_turn
 from tests.support.sim.seeds import VARIABLE, seed_of_run
 from tests.support.warm import start_warm
@@ -58,9 +58,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_configure() -> None:
-    """Choose the number of this run, which gives it its seeds; the workers of several have it from here."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the number of this run, which gives it its seeds; the workers of several have it from here.
+
+    The library's own plugin is there, also where the package was installed before it had that entry point.
+    """
     seed_of_run()
+    if not config.pluginmanager.is_registered(plugin):
+        config.pluginmanager.register(plugin, "segmented")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

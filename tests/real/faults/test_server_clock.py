@@ -18,10 +18,18 @@ from segmented.models import Reserved
 from segmented.servers.binaries import valkey_program
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.support.rings import require_module
-from tests.support.servers.clock import compiled_library
+from tests.support.rings import require, require_module
 from tests.support.servers.nodes import Node, eventually
-from tests.torture.preload import ServerClock
+from tests.torture.preload import ServerClock, compiled, compiler
+
+
+def compiled_library(folder: Path) -> Path:
+    """Compile the library into `folder`; without a C compiler the test is skipped, or fails under CI."""
+    found = compiler()
+    require("A server's own clock", found=found is not None, missing="no C compiler (cc) to build its library with")
+    assert found is not None
+    return compiled("clock", folder, found)
+
 
 SLACK: Final = 20.0
 """Seconds between a question to the server and its answer, on a machine that does much else."""

@@ -14,8 +14,7 @@ from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
 from segmented.orders.answers import Confirmed
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from tests.fixtures.deployments import TlsServer
-from tests.fixtures.postgres_tls import TlsPostgres
+from tests.fixtures.deployments import TlsPostgres, TlsServer
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.real.integration.test_worker_lifetime import said, sold
 from tests.support.servers.certificates import Certificates, make_certificates

@@ -1,7 +1,7 @@
 """The handle of a pool."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -18,14 +18,37 @@ from segmented.errors import (
 )
 from segmented.keys import shard_keys
 from segmented.models import Busy, Decided, Order, Refusal, Reserved, Settled, SoldOut
-from segmented.plans import Plan, perform
+from segmented.plans import Listen, Park, Plan, perform
+from segmented.protocol import Effect
 from segmented.stock import Grant, Pool
 from segmented.stock.plans import grant_plan
 from segmented.stores.redis import RedisStore
 from tests.fixtures.stores import Side
-from tests.support.contract.pools.asleep import asleep
 from tests.support.contract.pools.shop import Shop
 from tests.support.contract.shards.sharding import sharded
+
+SLEEPS_MAX: Final = 100
+
+
+def asleep(side: Side, plan: Plan[Any], slept: list[int]) -> Plan[Any]:
+    """Run a plan that nobody wakes: note how many milliseconds each sleep lasts, and let them pass at once."""
+    reply: Any = None
+    while True:
+        try:
+            effect: Effect[Any] = plan.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Park):
+            seconds = min(effect.due, effect.deadline) - side.clock.now()
+            slept.append(round(1_000 * seconds))
+            assert len(slept) < SLEEPS_MAX, "it asks without a pause"
+            side.pass_time(seconds)
+            reply = False
+        elif isinstance(effect, Listen):
+            reply = None
+        else:
+            reply = yield effect
+
 
 BRIEF = 0.02
 
