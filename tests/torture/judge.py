@@ -77,28 +77,18 @@ LOCKS_MUST_BE_ZERO: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class LockVerdict:
-    """The counts. The first group must be 0."""
+    """The counts. The first group must be 0: see `LOCKS_MUST_BE_ZERO`."""
 
     accesses_overlapping: int = 0
-    """Accepted accesses that overlap an accepted access which excludes them."""
     tokens_backwards: int = 0
-    """Entries accepted with a lower token than an earlier entry."""
     tokens_shared: int = 0
-    """Tokens given to two holders."""
     late_accepted: int = 0
-    """Writes accepted after a higher token."""
     refused_wrongly: int = 0
-    """Entries and writes refused although no higher token had been accepted."""
     leases_overlapping: int = 0
-    """Leases that began while one that excludes them was still trusted."""
     permits_exceeded: int = 0
-    """How many times the server had more live permits than the semaphore allows."""
     cancellations_lost: int = 0
-    """Tasks that were cancelled and went on to their end."""
     tasks_left: int = 0
-    """Tasks that ran on after their store was closed."""
     connections_open: int = 0
-    """Connections that were open after their store was closed."""
 
     acquisitions: int = 0
     kills: int = 0

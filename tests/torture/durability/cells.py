@@ -67,64 +67,45 @@ class Cell:
         return self.cuts_files or self.fault is REPLICA_BEHIND_CLOCK
 
 
-MEMORY: Final = Profile("memory", "the server keeps nothing on disk", None)
-EVERYSEC: Final = Profile("everysec", "append-only file, `appendfsync everysec`", "everysec")
-FSYNC: Final = Profile("fsync", "append-only file, `appendfsync always`", "always")
-REPLICATED: Final = Profile("replicated", "as `everysec`, with an asynchronous replica", "everysec", has_replica=True)
-DATABASE_MEMORY: Final = Profile(
-    "database-memory", "as `memory`, and an order database (SQLite) decides", None, is_gated=True
-)
-DATABASE_REPLICATED: Final = Profile(
-    "database-replicated",
-    "as `replicated`, and an order database (SQLite) decides",
-    "everysec",
-    has_replica=True,
-    is_gated=True,
-)
-PROFILE_FSYNC: Final = Profile(
-    "profile-fsync", "as `fsync`, and the pool is opened with the profile `fsync`", "always", pool_profile="fsync"
-)
-PROFILE_REPLICATED: Final = Profile(
-    "profile-replicated",
-    "as `replicated`, and the pool is opened with the profile `replicated:1/200ms`",
-    "everysec",
-    has_replica=True,
-    pool_profile="replicated:1/200ms",
-)
-SENTINEL: Final = Profile(
-    "sentinel",
-    "as `replicated`, watched by three Sentinels, which promote the replica",
-    "everysec",
-    has_replica=True,
+_REPLICATED: Final = Profile("replicated", "as `everysec`, with an asynchronous replica", "everysec", has_replica=True)
+_SENTINEL: Final = replace(
+    _REPLICATED,
+    name="sentinel",
+    summary="as `replicated`, watched by three Sentinels, which promote the replica",
     watched_by="sentinel",
 )
-CLUSTER: Final = Profile(
-    "cluster",
-    "a cluster of three masters with a replica each, append-only files, `appendfsync everysec`",
-    "everysec",
-    has_replica=True,
+_CLUSTER: Final = replace(
+    _REPLICATED,
+    name="cluster",
+    summary="a cluster of three masters with a replica each, append-only files, `appendfsync everysec`",
     watched_by="cluster",
 )
-DATABASE_SENTINEL: Final = replace(
-    SENTINEL, name="database-sentinel", summary="as `sentinel`, and an order database (SQLite) decides", is_gated=True
-)
-DATABASE_CLUSTER: Final = replace(
-    CLUSTER, name="database-cluster", summary="as `cluster`, and an order database (SQLite) decides", is_gated=True
-)
+_MEMORY: Final = Profile("memory", "the server keeps nothing on disk", None)
+
+
+def _with_profile(profile: Profile, pool_profile: str) -> Profile:
+    summary = f"as `{profile.name}`, and the pool is opened with the profile `{pool_profile}`"
+    return replace(profile, name=f"profile-{profile.name}", summary=summary, pool_profile=pool_profile)
+
+
+def _with_database(profile: Profile) -> Profile:
+    summary = f"as `{profile.name}`, and an order database (SQLite) decides"
+    return replace(profile, name=f"database-{profile.name}", summary=summary, is_gated=True)
+
+
+_FSYNC: Final = Profile("fsync", "append-only file, `appendfsync always`", "always")
 PROFILES: Final = (
-    *(MEMORY, EVERYSEC, FSYNC, REPLICATED),
-    *(PROFILE_FSYNC, PROFILE_REPLICATED),
-    *(SENTINEL, CLUSTER),
-    *(DATABASE_MEMORY, DATABASE_REPLICATED),
-    *(DATABASE_SENTINEL, DATABASE_CLUSTER),
+    _MEMORY,
+    Profile("everysec", "append-only file, `appendfsync everysec`", "everysec"),
+    *(_FSYNC, _REPLICATED),
+    *(_with_profile(_FSYNC, "fsync"), _with_profile(_REPLICATED, "replicated:1/200ms")),
+    *(_SENTINEL, _CLUSTER),
+    *(_with_database(profile) for profile in (_MEMORY, _REPLICATED, _SENTINEL, _CLUSTER)),
 )
 
 CLIENT_KILL: Final = Fault("client-kill", "one of the two buying processes gets a SIGKILL")
 WORKER_KILL: Final = Fault(
     "worker-kill", "orders are submitted, and one of the two workers that finish them gets a SIGKILL"
-)
-SERVER_KILL: Final = Fault(
-    "server-kill", "the server gets a SIGKILL; it is restarted, or its replica is promoted if it has one"
 )
 POWER_LOSS: Final = Fault(
     "power-loss",
@@ -160,7 +141,7 @@ OLD_DUMP: Final = Fault(
 FAULTS: Final = (
     CLIENT_KILL,
     WORKER_KILL,
-    SERVER_KILL,
+    Fault("server-kill", "the server gets a SIGKILL; it is restarted, or its replica is promoted if it has one"),
     POWER_LOSS,
     BOTH_POWER_LOSS,
     REPLICA_BEHIND,

@@ -7,19 +7,18 @@ import os
 import random
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
-from sqlalchemy import select
+from sqlalchemy import text
 
 from bench.conditions import server_conditions
 from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.orders import Gate, connect
-from segmented.orders.tables import orders as orders_table
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
@@ -59,7 +58,7 @@ CONNECTIONS_A_WORKER: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The addresses of the servers."""
+    """The servers of a run, with an open pool."""
 
     store: RedisStore
     broker: str
@@ -70,26 +69,20 @@ class Servers:
     """The complete environment of the processes."""
 
 
-@contextmanager
-def servers(options: OrdersOptions, folder: Path) -> Iterator[Servers]:
-    """Start the servers and open the pool; everything is removed at the end."""
-    with ExitStack() as stack:
-        stock = stack.enter_context(ValkeyServer.start())
-        broker = stack.enter_context(ValkeyServer.start())
-        store = stack.enter_context(RedisStore.from_url(stock.url))
-        pool = Pool(store, SKU)
-        engine: Engine | None = None
-        if options.effect == "postgresql":
-            connections = OWN_CONNECTIONS + CONNECTIONS_A_WORKER * options.workers
-            database = stack.enter_context(PostgresServer.start(max_connections=connections)).url
-            engine = connect(database, pool_size=1)
-            gate = stack.enter_context(Gate(engine))
-            gate.create()
-            Pool(pool.store, pool.sku, gate=gate).open(stock=options.stock(), segments=SEGMENTS)
-        else:
-            database = f"sqlite:///{folder / 'unused.sqlite'}"  # workers require one at startup
-            pool.open(stock=options.stock(), segments=SEGMENTS)
-        yield Servers(store, broker.url, pool, engine, environment_of(stock.url, broker.url, database))
+def servers(options: OrdersOptions, folder: Path, stack: ExitStack) -> Servers:
+    """Start the servers and open the pool; `stack` ends them."""
+    stock, broker = (stack.enter_context(ValkeyServer.start()).url for _ in range(2))
+    store = stack.enter_context(RedisStore.from_url(stock))
+    database = f"sqlite:///{folder / 'unused.sqlite'}"  # workers require one at startup
+    engine, gate = None, None
+    if options.effect == "postgresql":
+        connections = OWN_CONNECTIONS + CONNECTIONS_A_WORKER * options.workers
+        database = stack.enter_context(PostgresServer.start(max_connections=connections)).url
+        engine = connect(database, pool_size=1)
+        gate = stack.enter_context(Gate(engine))
+        gate.create()
+    Pool(store, SKU, gate=gate).open(stock=options.stock(), segments=SEGMENTS)
+    return Servers(store, broker, Pool(store, SKU), engine, environment_of(stock, broker, database))
 
 
 def environment_of(url: str, broker: str, database: str) -> dict[str, str]:
@@ -119,23 +112,22 @@ AHEAD_OF_DONE: Final = 2_000
 AHEAD_OF_KILLS: Final = 1_500
 """How many orders the submitter may be ahead, so that workers always have work, even at the last kill."""
 ROWS: Final = 10_000
+ROWS_OF: Final = text("SELECT order_id, state, quantity FROM segmented_orders WHERE sku = :sku")
 QUEUES: Final = ("segmented",)
 UNACKED: Final = "unacked"
 
 
 def torture_orders(options: OrdersOptions, display: Display) -> Report:
     """Run on embedded servers. Raises SegmentedError if a process ends that the run did not kill."""
-    with tempfile.TemporaryDirectory(prefix="segmented-torture-") as name:
+    with tempfile.TemporaryDirectory(prefix="segmented-torture-") as name, ExitStack() as stack:
         folder = Path(name)
-        with (
-            display.strategy("torture orders") as progress,
-            servers(options, folder) as found,
-            Processes(folder, found.environment) as processes,
-        ):
-            run = Run(options, found, processes, progress, folder)
-            run.start()
-            run.inject_faults()
-            return run.finish()
+        progress = stack.enter_context(display.strategy("torture orders"))
+        found = servers(options, folder, stack)
+        processes = stack.enter_context(Processes(folder, found.environment))
+        run = Run(options, found, processes, progress, folder)
+        run.start()
+        run.inject_faults()
+        return run.finish()
 
 
 class Run:
@@ -293,16 +285,9 @@ class Run:
     def _rows(self) -> Iterator[tuple[str, str, int]]:
         if self._servers.engine is None:
             return
-        columns = (orders_table.c.order_id, orders_table.c.state, orders_table.c.quantity)
-        last = ""
         with self._servers.engine.connect() as connection:
-            while True:
-                page = select(*columns).where(orders_table.c.sku == SKU, orders_table.c.order_id > last)
-                found = connection.execute(page.order_by(orders_table.c.order_id).limit(ROWS)).all()
-                if not found:
-                    return
-                yield from map(tuple, found)
-                last = found[-1].order_id
+            streamed = connection.execution_options(isolation_level="READ COMMITTED", yield_per=ROWS)
+            yield from map(tuple, streamed.execute(ROWS_OF, {"sku": SKU}))
 
     def _drift(self, verdict: OrdersVerdict) -> Iterator[str]:
         """Compare the pool's counters with the folded ledger."""
@@ -333,6 +318,16 @@ def conditions(options: OrdersOptions, found: Servers) -> dict[str, Any]:
     }
 
 
+COUNTED: Final = {
+    "kills": "workers killed",
+    "messages_published": "messages published",
+    "messages_lost_by_the_broker": "messages that the broker lost",
+    "orders_published_again": "orders that the sweep published again",
+    "duplicates_absorbed": "duplicates absorbed",
+    "steps_repeated": "work done again for an order",
+}
+
+
 def report_of(  # each once
     options: OrdersOptions,
     verdict: OrdersVerdict,
@@ -353,19 +348,11 @@ def report_of(  # each once
         ("orders accepted", f"{verdict.accepted:,}"),
         ("confirmed, refused", f"{verdict.confirmed:,}, {verdict.refused:,}"),
         ("units confirmed, of", f"{verdict.units_confirmed:,}, {options.stock():,}"),
-        ("workers killed", f"{counted['kills']:,}"),
-        ("messages published", f"{counted['messages_published']:,}"),
-        ("messages that the broker lost", f"{counted['messages_lost_by_the_broker']:,}"),
-        ("orders that the sweep published again", f"{counted['orders_published_again']:,}"),
-        ("duplicates absorbed", f"{counted['duplicates_absorbed']:,}"),
-        ("work done again for an order", f"{counted['steps_repeated']:,}"),
+        *((label, f"{counted[name]:,}") for name, label in COUNTED.items()),
         ("orders in the hands of killed workers", f"{recovery.orders:,}"),
         ("recovered within, median and p99", f"{recovery.p50_s:.1f} s, {recovery.p99_s:.1f} s"),
         ("recovered within, all", f"{recovery.max_s:.1f} s (asked: {RECOVERY_ASKED:g} s)"),
-        (
-            "met several kills; longest from the first",
-            f"{recovery.orders_of_several:,}, {recovery.first_max_s:.1f} s",
-        ),
+        ("met several kills; longest from the first", f"{recovery.orders_of_several:,}, {recovery.first_max_s:.1f} s"),
         ("seconds", f"{counted['seconds']:.1f}"),
         ("orders/s, kills included", f"{counted['orders_per_s']:,.0f}"),
     ]

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,12 +27,7 @@ OPTIONS: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat",
 
 def be_worker(pipe: Connection, name: str) -> None:
     """Take messages until the supervisor asks for the end."""
-
-    def end() -> None:
-        wait_for_end(pipe)
-        signal.raise_signal(signal.SIGTERM)
-
-    threading.Thread(target=end, daemon=True).start()
+    _when_asked(pipe, lambda: signal.raise_signal(signal.SIGTERM))
     sys.argv = ["workers"]
 
     from segmented.celery.app import app  # noqa: PLC0415  # its settings come from the environment
@@ -41,16 +37,19 @@ def be_worker(pipe: Connection, name: str) -> None:
 
 def be_beat(pipe: Connection) -> None:
     """Schedule the sweep until the supervisor asks for the end."""
-
-    def end() -> None:
-        wait_for_end(pipe)
-        os._exit(0)
-
-    threading.Thread(target=end, daemon=True).start()
+    _when_asked(pipe, lambda: os._exit(0))
 
     from segmented.celery.app import app  # noqa: PLC0415  # as above
 
     app.start(argv=["beat", "--loglevel", "WARNING", "--pidfile="])
+
+
+def _when_asked(pipe: Connection, end: Callable[[], object]) -> None:
+    def wait() -> None:
+        wait_for_end(pipe)
+        end()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
