@@ -22,14 +22,37 @@ from tests.support.contract.locks.parties import CALL_SECONDS, Call, CallRunner,
 from tests.support.contract.locks.rows import must
 from tests.support.proxy import RedisProxy
 
+SOON: Final = 5.0
+"""Seconds: a bound for what takes milliseconds, generous on a busy machine."""
+PATIENCE: Final = 60.0
+"""Seconds that waiters wait."""
+REST_SECONDS: Final = 0.25
+"""How long a waiter of a library that says nothing is given to come to rest."""
+REST_SECONDS_MAX: Final = 30.0
+"""After which waiters of a library that says so have not come to rest."""
+LOOK_SECONDS: Final = 0.002
+WORDS_MAX: Final = 160
+MADE_UP_NAME: Final = re.compile(r"\S*lab-\d+-\d+\S*")
+
+_names = itertools.count()
+
 
 class Proxies:
-    """A proxy before each server."""
+    """A proxy before each server: what is asked of it is asked of all of them at once."""
 
     def __init__(self, servers: Sequence[str]) -> None:
         """Create a proxy for each of the servers at these URLs."""
         self.each = [RedisProxy(server) for server in servers]
         self.urls = [proxy.url for proxy in self.each]
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Return the method of this name, called on every proxy."""
+
+        def call(*arguments: object, **named: object) -> None:
+            for proxy in self.each:
+                getattr(proxy, name)(*arguments, **named)
+
+        return call
 
     def close(self) -> None:
         """Close every proxy."""
@@ -46,69 +69,14 @@ class Proxies:
         """How many requests were answered in the server's place."""
         return sum(proxy.answered for proxy in self.each)
 
-    def vanish(self) -> None:
-        """Cut every connection, and refuse new ones."""
-        for proxy in self.each:
-            proxy.vanish()
-
-    def cut(self) -> None:
-        """Cut every connection, and accept new ones."""
-        for proxy in self.each:
-            proxy.cut()
-
-    def come_back(self) -> None:
-        """Accept connections again."""
-        for proxy in self.each:
-            proxy.come_back()
-
-    def swallow_replies(self, to: bytes) -> None:
-        """Let each server run the next request that matches, and cut the connection instead of the reply."""
-        for proxy in self.each:
-            proxy.swallow_replies(1, to=to)
-
-    def answer(self, reply: bytes, to: bytes) -> None:
-        """Answer the next request that matches in each server's place."""
-        for proxy in self.each:
-            proxy.answer(reply, to=to)
-
-    def hold(self, request: bytes) -> None:
-        """Keep back each request that matches, until `let_go`."""
-        for proxy in self.each:
-            proxy.hold(request)
-
-    def hold_replies(self, to: bytes) -> None:
-        """Let the servers run each request that matches, and keep the replies back, until `let_go`."""
-        for proxy in self.each:
-            proxy.hold_replies(to)
-
     def is_holding(self) -> bool:
         """Return whether each proxy holds something."""
         return all(proxy.holding.is_set() for proxy in self.each)
-
-    def let_go(self) -> None:
-        """Pass on what is held."""
-        for proxy in self.each:
-            proxy.let_go()
 
     def delay(self, seconds: float) -> None:
         """Pass each request on this much later."""
         for proxy in self.each:
             proxy.delay_seconds = seconds
-
-
-SOON: Final = 5.0
-"""Seconds: a bound for what takes milliseconds, generous on a busy machine."""
-PATIENCE: Final = 60.0
-"""Seconds that waiters wait."""
-REST_SECONDS: Final = 0.25
-"""How long a waiter of a library that says nothing is given to come to rest."""
-REST_SECONDS_MAX: Final = 30.0
-"""After which waiters of a library that says so have not come to rest."""
-LOOK_SECONDS: Final = 0.002
-WORDS_MAX: Final = 160
-MADE_UP_NAME: Final = re.compile(r"\S*lab-\d+-\d+\S*")
-
-_names = itertools.count()
 
 
 class Lab:
@@ -380,10 +348,6 @@ class Caller:
         """Cancel the call under way."""
         self._runner.cancel()
 
-    def acquire(self, handle: Handle, wait: float) -> Hold | None:
-        """Wait for the lock."""
-        return self.start_acquire(handle, wait).result(CALL_SECONDS)
-
     def try_acquire(self, handle: Handle) -> Hold | None:
         """Try once."""
         return self.start_trying(handle).result(CALL_SECONDS)
@@ -402,10 +366,6 @@ class Caller:
         """Give it back, and return what that raised."""
         return self.error_of(self._contender.release, hold)
 
-    def renew(self, hold: Hold, ttl: float) -> None:
-        """Have it live for `ttl` seconds."""
-        self.do(self._contender.renew, hold, ttl)
-
     def error_of_renewal(self, hold: Hold, ttl: float) -> BaseException | None:
         """Ask for more time, and return what that raised."""
         return self.error_of(self._contender.renew, hold, ttl)
@@ -416,11 +376,11 @@ class Caller:
 
     def do(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  # the library's own
         """Call anything in this thread or task."""
-        return self._runner.start(function, *arguments).result(CALL_SECONDS)
+        return self.start(function, *arguments).result(CALL_SECONDS)
 
     def error_of(self, function: Callable[..., Any], *arguments: object) -> BaseException | None:
         """Call anything, and return what it raised."""
-        return self._runner.start(function, *arguments).exception(CALL_SECONDS)
+        return self.start(function, *arguments).exception(CALL_SECONDS)
 
 
 def told(error: BaseException) -> str:

@@ -63,7 +63,7 @@ def a6_a_release_after_a_failed_one(lab: Lab) -> None:
 def a7_a_release_whose_reply_was_lost(lab: Lab) -> None:
     holder = lab.caller()
     hold = holder.take(lab.lock(ttl=60, client=lab.connect_far()))
-    lab.proxies.swallow_replies(lab.name.encode())
+    lab.proxies.swallow_replies(1, to=lab.name.encode())
     error = holder.error_of_release(hold)
     must(lab.proxies.swallowed > 0, "the release never asked the server")
     must(not isinstance(error, lab.contender.lost), f"it had released, and said: {told(error)}" if error else "")

@@ -16,7 +16,7 @@ END_SECONDS: Final = 12.0
 def e1_an_acquire_whose_reply_was_lost(lab: Lab) -> None:
     holder = lab.caller()
     lock = lab.lock(client=lab.connect_far())
-    lab.proxies.swallow_replies(lab.taking())
+    lab.proxies.swallow_replies(1, to=lab.taking())
     call = holder.start_trying(lock)
     error = call.exception(CALL_SECONDS)
     must(lab.proxies.swallowed > 0, "the acquire never asked the server")

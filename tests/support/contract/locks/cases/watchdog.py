@@ -37,7 +37,7 @@ def c2_a_failed_renewal(lab: Lab) -> None:
     ttl = 2 * lab.contender.shortest_ttl
     holder = lab.caller()
     hold = holder.take(lab.renewing_lock(ttl=ttl, client=lab.connect_far()))
-    lab.proxies.answer(BUSY, lab.name.encode())
+    lab.proxies.answer(BUSY, to=lab.name.encode())
     lab.wait_until(lambda: lab.proxies.answered, "no renewal was asked for", seconds=ttl + 0.5 + lab.slack)
     if lab.slack:
         lab.wait_until_renewed()
