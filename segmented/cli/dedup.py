@@ -6,9 +6,11 @@ Results are never shown: they may be confidential.
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -32,7 +34,13 @@ from segmented.plans.drivers import Store
 from segmented.process import tell
 from segmented.stores.redis import RedisStore
 
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from segmented.dedup.celery.task import Once
+
 LIST_MAX: Final = 1_000
+NAMED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 EXIT_REFUSED: Final = 1
 dedup = typer.Typer(no_args_is_help=True, help="Inspect deduplication keys on a server; free or settle one.")
 KeysArgument = Annotated[
@@ -189,17 +197,13 @@ def settle(  # noqa: PLR0913  # each is an option of its own
 
 
 def _store(url: str, task: str | None, app: str | None) -> AbstractContextManager[Store]:
-    if task is None:
-        return RedisStore.from_url(url)
-    from segmented.dedup.celery.by_name import task_named  # noqa: PLC0415  # Celery is an extra
-
-    return nullcontext(task_named(task, app).once_plan.store)
+    return RedisStore.from_url(url) if task is None else nullcontext(_task_named(task, app).once_plan.store)
 
 
 def _store_of_app(app: str) -> AbstractContextManager[Store]:
-    from segmented.dedup.celery.by_name import store_of_app  # noqa: PLC0415  # Celery is an extra
+    from segmented.dedup.celery.settings import OnceSettings  # noqa: PLC0415  # Celery is an extra
 
-    return nullcontext(store_of_app(app))
+    return nullcontext(OnceSettings(_app_named(app)).get().store)
 
 
 def _record(  # each is an option of its own
@@ -214,12 +218,66 @@ def _record(  # each is an option of its own
     scope: str | None,
 ) -> RecordName:
     if task is not None:
-        from segmented.dedup.celery.by_name import record_of_call, task_named  # noqa: PLC0415  # Celery is an extra
-
-        return record_of_call(task_named(task, app), keys or (), message=message)
+        return _record_of_call(_task_named(task, app), keys or (), message=message)
     if keys is None or len(keys) != 1:
         raise InvalidInput(f"{len(keys or ())} keys were given: give one, or --task NAME with the arguments of a call")
     return operator.find(store, keys[0], namespace=namespace, is_given=given, scope=scope)
+
+
+def _task_named(name: str, app: str | None) -> Once:
+    """Return a deduplicated task. `app` is the module of its app, as `celery -A` takes it; default: the task's module.
+
+    Raises InvalidInput if there is no such app or task.
+    """
+    from segmented.dedup.celery.task import Once  # noqa: PLC0415  # Celery is an extra
+
+    module = app or name.rpartition(".")[0]
+    if not module:
+        raise InvalidInput(f"task {name!r} does not name its module: give the module of its Celery app with --app")
+    found = _app_named(module)
+    found.loader.import_default_modules()
+    found.finalize()
+    task = found.tasks.get(name)
+    if not isinstance(task, Once) or task.once is None:
+        known = ", ".join(
+            sorted(one for one, it in found.tasks.items() if isinstance(it, Once) and it.once is not None)
+        )
+        raise InvalidInput(f"app {module!r} has no task {name!r} with base=Once; it has: {known or 'none'}")
+    return task
+
+
+def _app_named(module: str) -> Celery:
+    from celery.app.utils import find_app  # noqa: PLC0415  # an extra
+
+    try:
+        found: Celery = find_app(module)
+    except (ImportError, AttributeError) as error:
+        message = f"there is no Celery app in {module!r}: give its module with --app, and run this where it is imported"
+        raise InvalidInput(message) from error
+    return found
+
+
+def _record_of_call(task: Once, words: Sequence[str], *, message: str) -> RecordName:
+    """Return the record of a call. A word is JSON, or else a text; one such as `size=5` names its parameter."""
+    arguments: list[Any] = []
+    options: dict[str, Any] = {}
+    for word in words:
+        match = NAMED.fullmatch(word)
+        if match:
+            options[match[1]] = _value(match[2])
+        else:
+            arguments.append(_value(word))
+    try:
+        key = task.once_key(*arguments, **options)
+    except TypeError as error:
+        raise InvalidInput(f"task {task.name!r} cannot be called with these arguments: {error}") from error
+    return task.once_plan.record_to_show(key, message)
+
+
+def _value(word: str) -> Any:  # noqa: ANN401  # any JSON
+    with suppress(ValueError):
+        return json.loads(word)
+    return word
 
 
 def _result(done: str | None, *, not_done: bool) -> Any:  # noqa: ANN401  # any JSON

@@ -109,21 +109,30 @@ def repair(
     is_asked = require_somebody("repair", yes=yes)
     with RedisStore.from_url(url) as store:
         pool = find_pool(store, sku)
-        if isinstance(pool, ShardedPool):
-            _repair_shards(pool, json_file, is_asked=is_asked)
-            return
-        report = pool.audit()
-        if is_asked and not report.is_clean:
-            planned = pool.repair(report, yes=False).repairs
-            _print_repairs(planned, otherwise="planned")
-            if not typer.confirm(f"Go through {len(planned)} repair(s)?"):
+        is_sharded = isinstance(pool, ShardedPool)
+        report: Any = pool.audit()
+        away = report.away if is_sharded else 0
+        if is_asked and (away or not report.is_clean):
+            planned = placed(pool.repair(report, yes=False))
+            _print_repairs(planned, otherwise="planned", is_sharded=is_sharded)
+            for line in away_line(away):
+                typer.echo(line)
+            wanted = [f"go through {len(planned)} repair(s)"] * bool(planned or not away)
+            wanted += ["bring these units in"] * bool(away)
+            if not typer.confirm(f"{', and '.join(wanted).capitalize()}?"):
                 raise typer.Exit(EXIT_REFUSED)
-        done = pool.repair(report, yes=True)
-    found = {"done_count": done.done_count, "repairs": [asdict(each) for each in done.repairs]}
-    if not write_json(json_file, found | {"after": _report_json(done.after)}):
-        _print_repairs(done.repairs, otherwise="left")
-        _print_report(done.after)
-    if not done.is_clean:
+        mended = pool.repair(report, yes=True)
+    done, after = placed(mended), mended.after
+    brought_in = max(0, away - after.away) if isinstance(after, ShardedAuditReport) else 0
+    more = {"brought_in": brought_in} if is_sharded else {}
+    repairs = [({"shard": number} if is_sharded else {}) | asdict(each) for number, each in done]
+    found = {"done_count": mended.done_count} | more | {"repairs": repairs, "after": _report_json(after)}
+    if not write_json(json_file, found):
+        _print_repairs(done, otherwise="left", is_sharded=is_sharded)
+        for line in away_line(brought_in):
+            typer.echo(f"brought in: {line}")
+        _print_report(after)
+    if not after.is_clean:
         raise typer.Exit(EXIT_DRIFT)
 
 
@@ -155,31 +164,6 @@ def export(
         count = write_rows(file, form, rows, (*more, *COLUMNS))
     if to != STDOUT:
         typer.echo(f"{count} {plural(count, 'entry')} written")
-
-
-def _repair_shards(pool: ShardedPool, json_file: Path | None, *, is_asked: bool) -> None:
-    report = pool.audit()
-    away = report.away
-    if is_asked and (away or not report.is_clean):
-        planned = placed(pool.repair(report, yes=False))
-        _print_repairs([each for _, each in planned], otherwise="planned", places=[one for one, _ in planned])
-        for line in away_line(away):
-            typer.echo(line)
-        wanted = [f"go through {len(planned)} repair(s)"] * bool(planned) + ["bring these units in"] * bool(away)
-        if not typer.confirm(f"{', and '.join(wanted).capitalize()}?"):
-            raise typer.Exit(EXIT_REFUSED)
-    mended = pool.repair(report, yes=True)
-    done, after = placed(mended), mended.after
-    brought_in = max(0, away - after.away)
-    repairs = [{"shard": number} | asdict(each) for number, each in done]
-    found = {"done_count": mended.done_count, "brought_in": brought_in, "repairs": repairs}
-    if not write_json(json_file, found | {"after": _report_json(after)}):
-        _print_repairs([each for _, each in done], otherwise="left", places=[one for one, _ in done])
-        for line in away_line(brought_in):
-            typer.echo(f"brought in: {line}")
-        _print_report(after)
-    if not after.is_clean:
-        raise typer.Exit(EXIT_DRIFT)
 
 
 def frozen_lines(state: PoolState) -> Iterator[str]:
@@ -245,17 +229,17 @@ def _print_report(report: AuditReport | ShardedAuditReport) -> None:
     print_table(("", ""), rows)
 
 
-def _print_repairs(repairs: Iterable[Repair], *, otherwise: str, places: Sequence[int | None] = ()) -> None:
-    heads = ("", "shard", "drift", "order", "what") if places else ("", "drift", "order", "what")
+def _print_repairs(repairs: Iterable[tuple[int | None, Repair]], *, otherwise: str, is_sharded: bool) -> None:
+    heads = ("", "shard", "drift", "order", "what") if is_sharded else ("", "drift", "order", "what")
     rows = [
         (
             "mended" if each.is_done else otherwise,
-            *[place(number) for number in places[index : index + 1]],
+            *([place(number)] if is_sharded else []),
             each.kind,
             shown(each.order_id or "-"),
             shown(each.detail),
         )
-        for index, each in enumerate(repairs)
+        for number, each in repairs
     ]
     if rows:
         print_table(heads, rows)

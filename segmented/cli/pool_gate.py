@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,16 +69,8 @@ def open_shards(pool: ShardedPool, database: str, asked: Opening, *, creates_tab
     if isinstance(found := find_pool(pool.store, pool.sku), Pool) and state_of(found) is not None:
         raise PoolInShards(pool.sku, is_in_shards=False)
     with _gate_to_open(pool, state_of(pool), database, asked, creates_tables=creates_tables) as gate:
-        return ShardedPool(pool.store, pool.sku, gate=gate).open(
-            stock=asked.stock,
-            segments=asked.segments,
-            shards=asked.shards,
-            epoch=asked.epoch,
-            limit_per_customer=asked.limit_per_customer,
-            profile=asked.profile,
-            queue=asked.queue,
-            step=asked.step,
-        )
+        options = {name: value for name, value in asdict(asked).items() if name != "gated"}
+        return ShardedPool(pool.store, pool.sku, gate=gate).open(**options)
 
 
 @contextmanager

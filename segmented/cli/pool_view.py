@@ -23,7 +23,7 @@ from segmented.models.ids import SKU_BYTES_MAX, checked_id, plain_text, plural
 from segmented.models.shards import units_away
 from segmented.plans import run_sync
 from segmented.process import tell
-from segmented.stock import Pool, Repair, ShardedAuditReport, ShardedPool, find_pool
+from segmented.stock import Pool, Repair, RepairReport, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stock.sharded import ShardedRepairReport
 from segmented.stores.redis import RedisStore
 from segmented.watch.doctor import diagnose
@@ -145,7 +145,7 @@ def _blocks(state: PoolState) -> list[tuple[Row, list[Row]]]:
 
 ChangeT = TypeVar("ChangeT")
 Placed = tuple[int | None, Repair]
-"""The number of a shard, None for a repair between shards; and the repair."""
+"""The number of a shard, None for a repair between shards or of a pool in one piece; and the repair."""
 
 
 @contextmanager
@@ -239,8 +239,10 @@ def drift_lines(report: ShardedAuditReport) -> Iterator[str]:
     yield from (f"{BETWEEN} shards: {one}" for one in report.transfers)
 
 
-def placed(report: ShardedRepairReport) -> list[Placed]:
+def placed(report: RepairReport | ShardedRepairReport) -> list[Placed]:
     """Return the repairs, each with the number of its shard."""
+    if isinstance(report, RepairReport):
+        return [(None, each) for each in report.repairs]
     own = ((number, each) for number, repairs in enumerate(report.shards) for each in repairs)
     return [*own, *((None, each) for each in report.between)]
 

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from segmented.files import whole_file, write_whole
 from segmented.models.ids import counted, plural
+from segmented.orders import audit_both
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -238,58 +239,21 @@ class Accounts:
     """Units of the file's orders that the database has confirmed."""
 
 
-def settle_accounts(
-    pools: Mapping[str, Pool], gate: Gate, file: OrdersFile, outcomes: Mapping[OrderKey, Outcome]
-) -> Accounts:
-    """Audit every pool, add up the database, and compare order by order."""
+def settle_accounts(pools: Mapping[str, Pool], gate: Gate, file: OrdersFile) -> Accounts:
+    """Audit every pool alone and beside the order database, order by order, and add up the file's orders there."""
     drift: list[str] = []
     oversold = refused_wrongly = sql_units = 0
     for sku, pool in pools.items():
-        audit = pool.audit()
-        drift += map(str, audit.drift)
-        if audit.drift_count > len(audit.drift):
-            drift.append(f"and {audit.drift_count - len(audit.drift)} more of {sku!r}")
+        audit, both = pool.audit(), audit_both(pool, gate)
+        for found, count in ((audit.drift, audit.drift_count), (both.differences, both.difference_count)):
+            drift += map(str, found[:NAMED_MAX])
+            if count > NAMED_MAX:
+                drift.append(f"and {count - NAMED_MAX} more of {sku!r}")
+        sold = dict(gate.each_confirmed(sku))
+        oversold += max(audit.oversold, sum(sold.values()) - audit.state.stocked, 0)
         refused_wrongly += audit.refused_wrongly
-        sold = gate.confirmed_units(sku)
-        oversold += max(audit.oversold, sold - audit.state.stocked, 0)
-        drift += _totals_drift(pool, gate, confirmed_before=audit.state.confirmed, sold=sold)
-        units, differing = _compare_orders(sku, gate, file, outcomes)
-        sql_units += units
-        drift += differing
+        sql_units += sum(units for order_id, units in sold.items() if (sku, order_id) in file.orders)
     return Accounts(tuple(drift), oversold, refused_wrongly, sql_units)
-
-
-def _totals_drift(pool: Pool, gate: Gate, *, confirmed_before: int, sold: int) -> Iterator[str]:
-    """Compare totals. The database is always written first, so its total lies between two readings of the pool."""
-    after = pool.state()
-    if not confirmed_before <= sold <= after.confirmed + after.reserved:
-        units = f"{after.confirmed} {plural(after.confirmed, 'unit')}"
-        yield f"pool {pool.sku!r} has {units} confirmed, the order database has {sold}"
-    rows = gate.totals(pool.sku).sold
-    if rows < sold:
-        yield f"the segment rows of {pool.sku!r} have {rows} {plural(rows, 'unit')} sold, its order rows {sold}"
-
-
-def _compare_orders(
-    sku: str, gate: Gate, file: OrdersFile, outcomes: Mapping[OrderKey, Outcome]
-) -> tuple[int, list[str]]:
-    confirmed = dict(gate.each_confirmed(sku))
-    units = 0
-    differing: list[str] = []
-    for key, line in file.orders.items():
-        order_id = line.order.order_id
-        if line.sku != sku:
-            continue
-        stored = confirmed.get(order_id, 0)
-        units += stored
-        outcome = outcomes.get(key)
-        expected = line.order.quantity if outcome is not None and outcome.state == "confirmed" else 0
-        if stored != expected and outcome is not None:
-            found = f"{stored} {plural(stored, 'unit')}"
-            differing.append(f"order {order_id} is {outcome.state}, but the order database has {found} confirmed")
-    if len(differing) > NAMED_MAX:
-        differing[NAMED_MAX:] = [f"and {len(differing) - NAMED_MAX} more orders of {sku!r}"]
-    return units, differing
 
 
 def write_results(path: Path, book: Book) -> None:
