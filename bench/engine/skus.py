@@ -47,6 +47,8 @@ class SkuChoice:
         for _ in range(found.count(0)):
             found[found.index(max(found))] -= 1
             found[found.index(0)] = 1
+        assert sum(found) == stock, "a split of units neither creates nor loses one"
+        assert min(found) > 0, "each sku has a unit"
         return tuple(found)
 
 

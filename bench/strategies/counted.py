@@ -62,14 +62,16 @@ class CountingClient(redis.Redis):
 def client_of(context: StrategyContext) -> CountingClient:
     """Return a client with the URL's number of connections and without retries, which would hide errors."""
     client = CountingClient.from_url(context.url, socket_timeout=REPLY_SECONDS, retry=Retry(NoBackoff(), 0))
-    assert isinstance(client, CountingClient)  # noqa: S101  # for the type checker
+    assert isinstance(client, CountingClient)  # for the type checker
     return client
 
 
 def split(stock: int, segments: int) -> tuple[int, ...]:
     """Return all units by segment, as evenly as possible."""
     each, rest = divmod(stock, segments)
-    return tuple(each + (segment < rest) for segment in range(segments))
+    shares = tuple(each + (segment < rest) for segment in range(segments))
+    assert sum(shares) == stock, "a split of units neither creates nor loses one"
+    return shares
 
 
 class CountedStrategy(Strategy):

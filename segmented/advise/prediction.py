@@ -197,6 +197,7 @@ def _erlang(arrivals: float, most: float, lanes: int) -> tuple[float, float]:
     blocked = 1.0  # that all of no lanes are busy; then one lane more at a time, which stays exact for any number
     for lane in range(1, lanes + 1):
         blocked = load * blocked / (lane + load * blocked)
+    assert 0 <= blocked <= 1, "it is a probability"
     waits = lanes * blocked / (lanes - load * (1 - blocked))
     spare = most - arrivals
     if waits / spare < NO_WAIT:

@@ -177,6 +177,7 @@ class LeaseState(Hinted, StaysInItsProcess):
         with self._guard:
             soonest = self._soonest_end
             self._renewals -= 1
+            assert self._renewals >= 0, "each renewal that ends has begun"
             if self._renewals == 0:
                 self._soonest_end = inf
             return soonest

@@ -95,7 +95,9 @@ class ShardDirectory:
     def shares(self, units: int) -> tuple[int, ...]:
         """Split a number over the shards as evenly as possible."""
         base, extra = divmod(units, len(self.salts))
-        return tuple(base + (number < extra) for number in range(len(self.salts)))
+        shares = tuple(base + (number < extra) for number in range(len(self.salts)))
+        assert sum(shares) == units, "a split of units neither creates nor loses one"
+        return shares
 
     @property
     def content(self) -> str:

@@ -265,6 +265,7 @@ def plan_moves(rows: Sequence[SegmentRow], segment: int, quantity: int) -> tuple
         missing -= given
         if missing <= 0:
             break
+    assert missing <= 0, "all rows together have enough, as checked above"
     changes[segment] = -sum(changes.values())
     return tuple(QuotaMove(number, change) for number, change in sorted(changes.items()))
 
@@ -274,6 +275,7 @@ def plan_restock(rows: Sequence[SegmentRow], units: int, segment_count: int) -> 
     open_ones = [row.segment for row in rows if row.segment < segment_count] or [rows[0].segment]
     base, extra = divmod(units, len(open_ones))
     shares = [base + (place < extra) for place in range(len(open_ones))]
+    assert sum(shares) == units, "a split of units neither creates nor loses one"
     return tuple(QuotaMove(segment, share) for segment, share in zip(open_ones, shares, strict=True) if share)
 
 
@@ -293,4 +295,5 @@ def plan_withdrawal(rows: Sequence[SegmentRow], units: int) -> tuple[QuotaMove, 
         if missing and taken[segment] < left:
             taken[segment] += 1
             missing -= 1
+    assert missing == 0, "a row with some left gives at most one unit more than its share"
     return tuple(QuotaMove(segment, -given) for segment, given in taken.items() if given)

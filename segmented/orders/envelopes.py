@@ -527,7 +527,7 @@ class _Envelope:
     def _stored(self) -> tuple[str, ...]:
         """Return the orders that the database has confirmed; other answers are passed to the pool one by one."""
         gate, sku = self._gate, self._pool.sku
-        assert gate is not None  # noqa: S101  # for the type checker
+        assert gate is not None  # for the type checker
         begun = list(self.begun.values())
         confirmed = []
         claims = [claim_of(sku, order) for order in begun]

@@ -136,7 +136,7 @@ def _decided(
         if state == "cancelled" and claim is None and asked.record is not None:
             state = asked.record.state
         return Outcome(state, row.quantity, replay=True)
-    assert asked.record is not None  # noqa: S101  # else the order has a row
+    assert asked.record is not None  # else the order has a row
     return Outcome(asked.record.state, asked.record.quantity, replay=True)
 
 

@@ -101,6 +101,7 @@ class Lane(Generic[AskedT, AnswerT]):
         """Take up to `count` calls out of those that wait."""
         asked, futures = self._asked[:count], self._futures[:count]
         del self._asked[:count], self._futures[:count]
+        assert len(asked) == len(futures), "each call has one future"
         return asked, futures
 
     async def _run(self) -> None:
@@ -146,6 +147,7 @@ class Lane(Generic[AskedT, AnswerT]):
                     repeat_later(lambda: self._perform(unheard), self._store)
             self._report(asked, futures)
             return
+        assert len(answers) == len(futures), "the store answers each call of a batch"
         if not _tell(futures, answers):
             self._report(asked, futures, answers)
 

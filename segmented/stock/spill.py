@@ -64,7 +64,7 @@ class Spill:
     def _pieces(self, part: int) -> Iterator[list[str]]:
         places = self._places[part]
         for index in range(0, len(places), 2):
-            assert self._file is not None  # noqa: S101  # places are in it
+            assert self._file is not None  # places are in it
             self._file.seek(places[index])
             yield self._file.read(places[index + 1]).decode(errors="surrogatepass").split("\n")
         yield self._lines[part]

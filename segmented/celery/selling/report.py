@@ -128,6 +128,7 @@ class Book:
             self._under_way.pop(sku, None)
 
     def _decide(self, key: OrderKey, outcome: Outcome) -> None:
+        assert key not in self.outcomes, "an order is decided once"
         self.outcomes[key] = outcome
         self.counts[outcome.state] += 1
 

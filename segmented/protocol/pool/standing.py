@@ -92,7 +92,7 @@ class ReturnUnits(Operation[Returned | Settled | None]):
                 kept, sequence, replay = int(reply[1]), int(reply[2]), text(reply[3]) == "1"
                 return Returned(self.order_id, self.return_id, self.units, kept, sequence, replay)
         ended = _standing(self.order_id, kind, reply)
-        assert isinstance(ended, Settled)  # noqa: S101  # the script has no other answer
+        assert isinstance(ended, Settled)  # the script has no other answer
         return ended
 
     def sight(self, reply: Reply, answer: object) -> Sight:

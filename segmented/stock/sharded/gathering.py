@@ -328,6 +328,7 @@ class Gathering:
                     op.SendUnits(self.shards[number], home.number, units, self._books is not None)
                 )
                 if transfer is not None:
+                    assert transfer.units <= units, "a shard sends what it was asked for, or less"
                     yield from self.finish_plan(self.shards[number], transfer)
                     have += transfer.units
             except StoreError as error:

@@ -255,6 +255,8 @@ class Poll:
         tally.note(server, vote)
         self._missing -= 1
         self._undecided -= tally.is_decided and not was_decided
+        assert 0 <= self._undecided <= len(self.tallies), "a decided vote stays decided"
+        assert self._missing >= 0, "each server votes once"
         if self._wake is not None and self.is_over(for_all=self._for_all):
             self._wake()
 

@@ -69,6 +69,7 @@ def perform_all(
     if attempt > 1:
         for request in requests:
             request.doubt()
+    assert all(request.is_answered for request in requests), "each operation of a batch has an answer"
     return [request.answer for request in requests]
 
 
