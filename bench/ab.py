@@ -33,7 +33,7 @@ from bench.analysis.measured import broken_promises
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.conditions import CHECKOUT, git, machine_conditions
 from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
-from bench.engine.grid import PlannedCell
+from bench.engine.plan import PlannedCell
 from bench.engine.record import Run
 from bench.engine.servers import SessionServers
 from bench.results import described_conditions, say, show_rows

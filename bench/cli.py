@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from bench.ab import CELLS, ROUNDS, SECONDS, AbSizes, build_here, build_of, measure_ab
 from bench.analysis.intervals import RUNS_MIN
 from bench.analysis.measured import broken_promises
-from bench.cli_options import DatabaseOption, JsonOption, UrlOption, exits_by_signal
+from bench.commands import PAGE, DatabaseOption, JsonOption, UrlOption, check_folder, exits_by_signal, write_report
 from bench.demo import NAME as DEMO, DemoOptions, measure_demo
 from bench.display import display_on
 from bench.engine.cell import Cell
@@ -37,7 +37,7 @@ from bench.micro.stock.measure import NAME as STOCK, measure_stock
 from bench.micro.workers.context import Sizes as WorkerSizes
 from bench.micro.workers.lanes import NAME as CELERY, LaneSizes, measure_lanes
 from bench.micro.workers.measure import NAME as WORKERS, measure_workers
-from bench.results import PAGE, check_folder, check_writable, write, write_report
+from bench.results import check_writable, write
 from bench.strategies import STRATEGIES
 from bench.strategies.own import add_strategy
 from segmented.cli.console import Console, console_beside
@@ -47,8 +47,8 @@ from segmented.files import write_whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.commands import Reported
     from bench.display import Display
-    from bench.results import Reported
 
 
 # --- measuring a plan ---
@@ -253,7 +253,7 @@ def report(
 ) -> None:
     """Redraw a session's report from its results: figures, page, table."""
     if core_hour is not None:
-        _part("bench.analysis.cost", "check_price")(core_hour)
+        _part("bench.analysis.measured", "check_price")(core_hour)
         if publish is not None:
             message = "--core-hour with --publish: a published report has no prices; draw it again with --core-hour"
             raise InvalidInput(message)
@@ -283,7 +283,7 @@ def compare(
     found.show(console_beside(json, html))
     write(found, json)
     if html is not None:
-        write_whole(html, _part("bench.report.compared", "page")(found, (str(first), str(second))))
+        write_whole(html, _part("bench.report.tables", "compared_page")(found, (str(first), str(second))))
     _exit(int(found.is_worse))
 
 

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from bench import sizing
 from bench.children import MeasuringProcess, MeasuringTask
-from bench.cli_options import DatabaseOption, JsonOption, UrlOption, finish
+from bench.commands import DatabaseOption, JsonOption, UrlOption, finish
 from bench.conditions import conditions, running
 from bench.display import LineDisplay
 from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment

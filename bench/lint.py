@@ -19,19 +19,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bench.analysis.cost import without_redis
-from bench.engine.arrivals import schedule_of
-from bench.engine.cases import opened_of
+from bench.analysis.measured import without_redis
+from bench.engine.cell import schedule_of
 from bench.engine.checker import broken_promises, summed
-from bench.engine.environment import committed
 from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, PLAN, RESULTS, calls_of
-from bench.engine.grid import grid_of
 from bench.engine.meters import saturated
 from bench.engine.percentiles import DIGITS, LOWEST_US, decoded, described
-from bench.engine.plan import read_plan
+from bench.engine.plan import grid_of, read_plan
 from bench.engine.record import read_results
+from bench.engine.sale import choice_of, opened_of
 from bench.engine.schedule import stock_of, turns_of, wanted
-from bench.engine.skus import choice_of
+from bench.engine.servers import committed
 from bench.engine.summary import LATE_SHARE, noted_of, too_short_of, unsold
 from bench.results import say, show_rows
 from bench.strategies import STRATEGIES
@@ -46,8 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-    from bench.engine.grid import Grid
-    from bench.engine.plan import LoadedPlan
+    from bench.engine.plan import Grid, LoadedPlan
     from bench.engine.record import Percentiles, ResultFile, Run
     from bench.engine.schedule import Turn
 

@@ -1,20 +1,14 @@
-"""The interface that all results of benchmarks share, their file and report folder, and how conditions are printed.
-
-The report folder of a benchmark with fixed options has its results, a self-contained page, and a table.
-"""
+"""The interface that all results of benchmarks share, their file, and how conditions are printed."""
 
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC, abstractmethod
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.table import Table
 
 from segmented import files
-from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -100,94 +94,3 @@ def described_conditions(found: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     machine = f"{found['cores']} cores for everything ({found['cpu_model']})"
     return f"Conditions: {machine}; {versions}; commit {found['commit'] or 'unknown'}."
-
-
-RESULTS_FILE: Final = "results.json"
-PAGE: Final = "report.html"
-TABLE: Final = "table.md"
-TEMPLATE: Final = "fixed.html.j2"
-
-
-class Reported(Findings, Protocol):
-    """Results that fit into one table."""
-
-    @property
-    def benchmark(self) -> str:
-        """The name of the benchmark."""
-
-    @property
-    def conditions(self) -> dict[str, Any]:
-        """The conditions of the measurement."""
-
-    @property
-    def remarks(self) -> Sequence[str]:
-        """The conclusions, one sentence each."""
-
-    def rows(self) -> list[list[str]]:
-        """Return the table; the first row is the header."""
-
-
-def check_folder(folder: Path | None) -> None:
-    """Check the report folder before anything is measured: it must be new or empty.
-
-    Raises InvalidInput. Nothing is created or changed.
-    """
-    if folder is None:
-        return
-    try:
-        nearest = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
-        is_used = nearest == folder.absolute() and (not folder.is_dir() or any(folder.iterdir()))
-        is_closed = not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK)
-    except OSError as error:
-        message = f"--report {folder} cannot be used: {error.strerror}"
-        raise InvalidInput(message) from error
-    if is_used:
-        message = f"--report {folder} is not an empty folder: name a new one"
-        raise InvalidInput(message)
-    if is_closed:
-        message = f"--report {folder} cannot be made: {nearest} is not a folder that can be written to"
-        raise InvalidInput(message)
-
-
-def write_report(found: Reported, folder: Path | None, *, summary: str, left_out: str = "") -> None:
-    """Write the report, if a folder was given. Raises SegmentedError if that fails."""
-    if folder is None:
-        return
-    files = {
-        RESULTS_FILE: json.dumps(found.as_json(), indent=2) + "\n",
-        TABLE: markdown(found.rows()),
-        PAGE: page(found, summary=summary, left_out=left_out),
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        message = f"--report {folder} could not be written: {error}"
-        raise SegmentedError(message) from error
-
-
-def page(found: Reported, *, summary: str, left_out: str) -> str:
-    """Return the page as HTML."""
-    from bench.report.tables import rendered, settings  # noqa: PLC0415  # templates are loaded only for a page
-
-    head, *rows = found.rows()
-    told = {
-        "benchmark": found.benchmark,
-        "summary": summary,
-        "left_out": left_out,
-        "is_kept": found.is_kept,
-        "written_at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "head": head,
-        "rows": rows,
-        "remarks": found.remarks,
-        "conditions": list(settings(found.conditions)),
-    }
-    return rendered(TEMPLATE, told)
-
-
-def markdown(rows: list[list[str]]) -> str:
-    """Return a Markdown table; all columns but the first are numbers."""
-    head, *others = rows
-    lines = [head, ["---", *["--:"] * (len(head) - 1)], *others]
-    return "".join(f"| {' | '.join(one.replace('|', chr(92) + '|') for one in line)} |\n" for line in lines)

@@ -34,12 +34,9 @@ from gevent.monkey import get_original
 from gevent.os import tp_read
 
 from bench.conditions import named_version
-from bench.engine.cases import case_of, refuse_case
 from bench.engine.cell import RunAssignment
-from bench.engine.measurement import run_closed
-from bench.engine.open_loop import run_open
-from bench.engine.sale import Sale
-from bench.engine.skus import choice_of
+from bench.engine.measurement import run_closed, run_open
+from bench.engine.sale import Sale, case_of, choice_of, refuse_case
 from bench.engine.summary import noted, summarise, too_short, voided
 from bench.strategies import STRATEGIES
 from bench.strategies.base import StrategyContext

@@ -3,27 +3,190 @@
 The calls are recorded in arrays during the sale, as histograms and series afterwards. Recording a call costs a few
 appends; everything else waits until the sale is over. The cost is measured: one call in 64 is timed, and the record has
 the sum.
+
+Each sku of a cell has a pool of its own, and a draw that depends only on seed and order chooses the sku, with a
+probability proportional to 1 / rank^zipf (G. Zipf, 1949): with 0 all are alike, with 1.1 the first of 16 gets a third
+of all orders. The orders of one call are for the same sku.
+
+Unfavourable cases have extra events. `one-unit`: a stock of one unit and many buyers. `cancel-storm`: every second sold
+order is cancelled at once, and its units must become free again. `restock`: half of the stock is there at first, and
+the other half is added when half of that is sold. Added units are recorded with the time from which they were surely
+free, so that earlier refusals are checked against the units free before.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
 from array import array
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from bench.strategies.base import GaveUp, Refused, Sold
+from segmented.errors import InvalidInput
 from segmented.models import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from bench.engine.cases import CaseState
     from bench.engine.cell import Cell
-    from bench.engine.skus import SkuChoice
     from bench.strategies.base import Answer, Strategy
+
+
+CANCELLED_EVERY: Final = 2
+"""One of this many orders is cancelled."""
+FAILURES_SAID: Final = 3
+
+
+@dataclass(slots=True)
+class CaseState:
+    """The state of one run's case: initial stock, actions after a call, and added units."""
+
+    cell: Cell
+    strategy: Strategy
+    seed: int
+    opened: int
+    """Initial units."""
+    later: int = 0
+    """Units added when half of the initial units are sold."""
+    came_in: list[tuple[float, int]] = field(default_factory=list)
+    """When added units were acknowledged, in local seconds, and how many."""
+    cancelled: int = 0
+    """Units of orders sold and then cancelled."""
+    restocked: int = 0
+    failures: list[str] = field(default_factory=list)
+    _sold: int = 0
+    _is_restocking: bool = False
+
+    def after(self, orders: Sequence[Order], answers: Sequence[Answer]) -> None:
+        """Act after an answered call; the buyer's next order waits for it."""
+        sold = [order for order, answer in zip(orders, answers, strict=True) if isinstance(answer, Sold)]
+        self._sold += sum(order.quantity for order in sold)
+        if self.cell.case == "cancel-storm":
+            for order in sold:
+                if is_cancelled(order.order_id, self.seed):
+                    self._cancel(order)
+        elif self.later and not self._is_restocking and 2 * self._sold >= self.opened:
+            self._is_restocking = True  # before anything that lets another buyer run
+            self._restock(self.later)
+
+    def _cancel(self, order: Order) -> None:
+        try:
+            self.strategy.cancel(order)
+        except Exception as error:  # noqa: BLE001  # whatever it was, it voids the run
+            self.failures.append(f"order {order.order_id} was not cancelled: {type(error).__name__}: {error}")
+            return
+        self.came_in.append((time.monotonic(), order.quantity))
+        self.cancelled += order.quantity
+
+    def _restock(self, units: int) -> None:
+        try:
+            self.strategy.restock(units)
+        except Exception as error:  # noqa: BLE001  # whatever it was, it voids the run
+            what = "1 unit" if units == 1 else f"{units} units"
+            self.failures.append(f"{what} did not come in: {type(error).__name__}: {error}")
+            return
+        self.came_in.append((time.monotonic(), units))
+        self.restocked += units
+
+    def broken(self) -> tuple[str, ...]:
+        """Return what the case failed to do, one sentence each; any of them voids the run."""
+        found = list(self.failures[:FAILURES_SAID])
+        if len(self.failures) > FAILURES_SAID:
+            found.append(f"and {len(self.failures) - FAILURES_SAID} more like these")
+        if self.later and not self._is_restocking:
+            found.append("half of the units were not sold in time, so none came in")
+        return tuple(found)
+
+
+def case_of(cell: Cell, strategy: Strategy, stock: int, seed: int, *, is_calibration: bool = False) -> CaseState:
+    """Return the case of a run that sells `stock` units in total; a calibration only buys.
+
+    In a cancel storm every unit is sold twice on average, so half the stock lasts as long.
+    """
+    opened = stock if is_calibration else opened_of(cell, stock)
+    later = 0 if is_calibration or cell.case != "restock" else stock - opened
+    return CaseState(cell, strategy, seed, opened=opened, later=later)
+
+
+def opened_of(cell: Cell, stock: int) -> int:
+    """Return how many units a sale of `stock` units opens with."""
+    is_halved = cell.case == "restock" or (cell.case == "cancel-storm" and cell.stock is None)
+    return stock - stock // 2 if is_halved else stock
+
+
+def refuse_case(cell: Cell, strategy: type[Strategy]) -> None:
+    """Raise InvalidInput for a case that the strategy or the cell does not support."""
+    if cell.case == "one-unit" and cell.stock != 1:
+        message = f"the case one-unit is of a stock of 1, not {cell.stock or 'one that lasts'}"
+        raise InvalidInput(message)
+    if cell.case == "cancel-storm":
+        strategy.require_cancel(commits=cell.critical_section().commits)
+    if cell.case == "restock":
+        strategy.require_restock(commits=cell.critical_section().commits)
+        if cell.loop == "open" or (cell.stock is not None and cell.stock < 2 * cell.quantity):
+            message = "the case restock is of a closed loop, and of a stock with an order in each half"
+            raise InvalidInput(message)
+
+
+def is_cancelled(order_id: str, seed: int) -> bool:
+    """Return whether an order is cancelled: the same for the same seed, in any order of execution."""
+    return hashlib.blake2b(f"{seed}:{order_id}".encode(), digest_size=1).digest()[0] % CANCELLED_EVERY == 0
+
+
+def is_whole(cell: Cell) -> bool:
+    """Return whether the whole sale is measured: a stock fixed by the plan may sell out during the warm-up."""
+    return cell.stock is not None
+
+
+DIGEST_BYTES: Final = 6
+"""Bytes of a draw: as a fraction below 1 it is exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkuChoice:
+    """The sku of each order of a run."""
+
+    seed: int
+    batch: int
+    weights: tuple[float, ...]
+    """Sums of the probabilities up to each sku, the most popular first; the last is their total."""
+
+    def of(self, number: int) -> int:
+        """Return the sku of an order by its number: 0 is the most popular."""
+        call = (number - 1) // self.batch
+        drawn = hashlib.blake2b(f"{self.seed}:{call}".encode(), digest_size=DIGEST_BYTES).digest()
+        share = int.from_bytes(drawn, "big") / (1 << 8 * DIGEST_BYTES)
+        return bisect_right(self.weights, share * self.weights[-1])
+
+    def shares(self, stock: int, quantity: int) -> tuple[int, ...]:
+        """Return the units of each sku: those for which the first orders ask, so that all skus last equally long.
+
+        Each sku has at least one unit, because no pool opens without any; the stock is at least one unit a sku.
+        """
+        found = [0] * len(self.weights)
+        a_call = self.batch * quantity
+        for number in range(1, -(-stock // quantity) + 1, self.batch):
+            found[self.of(number)] += min(a_call, stock - (number - 1) * quantity)
+        for _ in range(found.count(0)):
+            found[found.index(max(found))] -= 1
+            found[found.index(0)] = 1
+        assert sum(found) == stock, "a split of units neither creates nor loses one"
+        assert min(found) > 0, "each sku has a unit"
+        return tuple(found)
+
+
+def choice_of(cell: Cell, seed: int) -> SkuChoice:
+    """Return the skus of a run's orders."""
+    weights = accumulate(rank**-cell.zipf for rank in range(1, cell.skus + 1))
+    return SkuChoice(seed, cell.batch, tuple(weights))
+
+
+# --- the sale ---
 
 TIMED_EVERY: Final = 64
 NO_SEGMENT: Final = -1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bench import sizing
-from bench.engine.arrivals import units_asked
+from bench.engine.cell import units_asked
 from bench.engine.checker import COUNTED
 from bench.engine.percentiles import percentiles_of
 from bench.engine.record import Checker, Counts, Cpu, Run, Series, Times, Work
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bench.engine.cell import Cell
-    from bench.engine.grid import Arm, Grid, PlannedCell
+    from bench.engine.plan import Arm, Grid, PlannedCell
 
 SPIKE_STOCK_SHARE: Final = 0.6
 """Share of a spike's demand that is in stock, so that the sale sells out."""

@@ -19,12 +19,11 @@ from rich.markup import escape
 
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.engine.cell import CALIBRATION_STOCK, RunAssignment
-from bench.engine.environment import commit_of, environment_of
 from bench.engine.folder import ResultsFolder
-from bench.engine.grid import grid_of
+from bench.engine.plan import grid_of
 from bench.engine.record import EndLine, Run, SessionLine
 from bench.engine.schedule import Estimate, lost_run, spoken, stock_of, turns_of, wanted
-from bench.engine.servers import SessionServers
+from bench.engine.servers import SessionServers, commit_of, environment_of
 from bench.results import say, show_rows
 from bench.strategies.own import OWN
 from segmented.errors import InvalidInput, SegmentedError
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
 
     from bench.display import Progress
     from bench.engine.cell import Cell
-    from bench.engine.grid import Grid, PlannedCell
-    from bench.engine.plan import LoadedPlan
+    from bench.engine.plan import Grid, LoadedPlan, PlannedCell
     from bench.engine.record import ResultFile
     from bench.engine.schedule import Turn
 

@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bench.cpu import machine_core_count
-from bench.engine.cases import case_of
 from bench.engine.checker import broken_promises, check, summed
 from bench.engine.meters import saturated
 from bench.engine.percentiles import CAP_MS, p99_ms, percentiles_of
 from bench.engine.record import Counts, Fairness, Run, Series, Times
-from bench.engine.sale import FAILED_MAX
+from bench.engine.sale import FAILED_MAX, case_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from bench.engine.cases import CaseState
     from bench.engine.cell import Cell, RunAssignment
     from bench.engine.measurement import Measurement
     from bench.engine.record import Checker
-    from bench.engine.sale import Recorder, Sale
+    from bench.engine.sale import CaseState, Recorder, Sale
     from bench.strategies.base import Verdict
 
     Numbers = NDArray[np.float64]

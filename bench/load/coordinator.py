@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from bench.cpu import CpuMeter
 from bench.engine.checker import broken_promises, check
-from bench.load.delay import too_late
 from bench.load.plan import ConnectedStrategy, Plan, connect_strategy
-from bench.load.tally import Tally, merged
+from bench.load.tally import Tally, merged, too_late
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stores.redis import RedisStore

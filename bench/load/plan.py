@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from bench import sizing
 from bench.engine.cell import SPARE_CONNECTIONS, Cell, Frozen
-from bench.load.delay import LATE_MAX
+from bench.load.tally import LATE_MAX
 from bench.sections import KINDS
 from bench.strategies import STRATEGIES
 from bench.strategies.base import StrategyContext, with_connections

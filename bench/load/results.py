@@ -1,23 +1,71 @@
 """The results of a sale under Locust: as text, as JSON, and as three tabs in Locust's own page while it runs.
 
-The tabs show units by segment, how long orders wait for a lock and hold it, and the sales so far beside one lock.
+The tabs show units by segment, how long orders wait for a lock and hold it, and the sales so far beside one lock. Each
+is also there as JSON.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.load.page_tabs import Table
+from flask import Blueprint, Response, jsonify, request
+
 from segmented.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from locust.web import WebUI
 
     from bench.engine.cell import Cell
     from bench.engine.record import Percentiles
     from bench.load.coordinator import Result, SaleCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class PageTable:
+    """A tab."""
+
+    title: str
+    columns: Mapping[str, str]
+    """Titles by the key of a row."""
+    rows: Callable[[], Sequence[Mapping[str, Any]]]
+    """Called at each refresh of the page, about every two seconds."""
+
+
+def add_tabs(web_ui: WebUI, tables: Mapping[str, PageTable]) -> None:
+    """Add tables to the page, each under its key: as a tab, and as JSON under /segmented/KEY."""
+    web_ui.template_args["extended_tabs"] = [{"title": table.title, "key": key} for key, table in tables.items()]
+    web_ui.template_args["extended_tables"] = [
+        {"key": key, "structure": [{"key": name, "title": title} for name, title in table.columns.items()]}
+        for key, table in tables.items()
+    ]
+    app = web_ui.app
+    if app is None:
+        return
+    blueprint = Blueprint(
+        "segmented", __name__, url_prefix=getattr(web_ui.environment.parsed_options, "web_base_path", "")
+    )
+
+    @blueprint.route("/segmented/<key>")
+    @web_ui.auth_required_if_enabled  # type: ignore[untyped-decorator]  # Locust has no types for it
+    def as_json(key: str) -> Response:
+        if key not in tables:
+            return Response(f"there is no table {key}", status=404)
+        return jsonify(tables[key].rows())
+
+    app.register_blueprint(blueprint)
+
+    @app.after_request
+    def extend(response: Response) -> Response:
+        if request.path.endswith("/stats/requests") and response.is_json:
+            found = [{"key": key, "data": table.rows()} for key, table in tables.items()]
+            response.set_data(json.dumps({**response.get_json(), "extended_stats": found}))
+        return response
+
 
 COUNTS: Final = ("planned", "sent", "sold", "sold_out", "failed", "shed", "late")
 COLUMNS: Final = ("p50", "p90", "p99", "p999", "max")
@@ -159,10 +207,10 @@ def _with_one_lock(cell: Cell) -> Cell:
     return cell.model_copy(update={"strategy": ONE_LOCK, "segments": 1})
 
 
-def tables(coordinator: Callable[[], SaleCoordinator | None], finished: Sequence[Result]) -> dict[str, Table]:
+def tables(coordinator: Callable[[], SaleCoordinator | None], finished: Sequence[Result]) -> dict[str, PageTable]:
     """Return the tables of Locust's page, by key."""
     return {
-        SEGMENTS: Table("Segments", _SEGMENTS, lambda: segment_rows(coordinator())),
-        LOCK_WAITS: Table("Lock waits", _WAITS, lambda: wait_rows(coordinator())),
-        SALES: Table("Beside one lock", _SALES, lambda: sale_rows(finished, coordinator())),
+        SEGMENTS: PageTable("Segments", _SEGMENTS, lambda: segment_rows(coordinator())),
+        LOCK_WAITS: PageTable("Lock waits", _WAITS, lambda: wait_rows(coordinator())),
+        SALES: PageTable("Beside one lock", _SALES, lambda: sale_rows(finished, coordinator())),
     }

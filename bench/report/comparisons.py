@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bench.analysis.intervals import number, paired_ratio
 from bench.analysis.measured import cells_of, noise_floor
 from bench.report.facts import LOCK_FREE, ONE_LOCK, OURS, Drawn, NotDrawn, Spot, ends, said, shared, with_ends
-from bench.report.figures.points import whisker
+from bench.report.points import whisker
 from bench.report.style import BLACK, BLUE, GREY, HOLLOW, LIGHT, POINT, legend_below, log_axis, new_figure
 
 if TYPE_CHECKING:

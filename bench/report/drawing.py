@@ -1,6 +1,8 @@
 """Redraws the report of a results folder from the raw results: the same results give the same bytes.
 
-A published copy has all that its report and its lint need.
+The report is one HTML file: nothing is fetched, figures stand in it as SVG, and it can be printed. Its first screen is
+one sentence, and its conditions in a line; the first figure follows it. A published copy has all that its report and
+its lint need.
 """
 
 from __future__ import annotations
@@ -12,33 +14,168 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from markupsafe import Markup
+
+from bench.analysis.hypotheses import judge
+from bench.analysis.intervals import number, paired_ratio
+from bench.analysis.measured import noise_floor
+from bench.analysis.model_error import model_error
 from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, HISTORIES, PLAN, refuse_links
 from bench.engine.record import read_results
 from bench.lint import check, may_publish
-from bench.report.answer import answer
-from bench.report.comparisons import ratios
-from bench.report.facts import Drawn, Facts, NotDrawn
-from bench.report.figures.batches import batches, durability
-from bench.report.figures.crossover import crossover
-from bench.report.figures.load import latency_by_load, spectrum, throughput_by_buyers
-from bench.report.figures.segments import throughput
-from bench.report.figures.strategies import strategies, work
+from bench.report.batches import batches, durability
+from bench.report.comparisons import noise, ratios
+from bench.report.crossover import crossover
+from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK, Drawn, Facts, NotDrawn, ends, section
+from bench.report.load import latency_by_load, spectrum, throughput, throughput_by_buyers
 from bench.report.markdown import reproduce, table, verdicts
-from bench.report.page import page
-from bench.report.style import as_png, as_svg, house_style
-from bench.report.unfavourable import unfavourable_figure
+from bench.report.strategies import strategies, unfavourable_figure, unfavourable_rows, work
+from bench.report.style import as_png, as_svg, house_style, inlined
+from bench.report.tables import (
+    GUARANTEES,
+    every_row,
+    main_families,
+    main_setting,
+    rendered,
+    setting_of,
+    settings,
+    strategy_rows,
+    void_rows,
+)
 from segmented.errors import InvalidInput
 from segmented.files import MIB, write_instead
-from segmented.models.ids import counted, visible
+from segmented.models.ids import counted, plural, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from bench.display import Progress
     from bench.engine.record import ResultFile
     from bench.lint import Finding
-    from bench.report.facts import Outcome
+    from bench.report.facts import Family, Outcome, Spot
+
+
+NO_PAIR: Final = (
+    "This session compares no segments with one lock: that takes two cells of one sku in a closed loop, one with one "
+    "lock and one with more segments, equal otherwise and both with a rate."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of the session in one sentence, and its conditions; without any if nothing can be compared."""
+
+    sentence: str
+    conditions: str = ""
+
+
+def answer(facts: Facts) -> Answer:
+    """Compare our segments with one lock in the headline's cells, or say that the session has no such pair of cells."""
+    found = (_compared(facts, family) for family in main_families(facts) if family.cell.skus == 1)
+    return next((one for one in found if one is not None), Answer(NO_PAIR))
+
+
+def _compared(facts: Facts, family: Family) -> Answer | None:
+    """Return the comparison of these cells; None if they lack one lock, or more segments than one."""
+    ours = [spot for spot in family.of(OURS) if not spot.is_void]
+    one_lock = _best([*family.of(ONE_LOCK), *(spot for spot in ours if spot.cell.segments == 1)])
+    best = _fewest([spot for spot in ours if spot.cell.segments > 1], noise_floor(facts.results).floor or 0.0)
+    if one_lock is None or best is None:
+        return None
+    free = _best([spot for strategy in WITHOUT_LOCK for spot in family.of(strategy)])
+    counted = [one_lock, best, *(() if free is None else (free,))]
+    return Answer(_sentence(best, one_lock, free), _conditions(facts, family, counted))
+
+
+def _best(spots: list[Spot]) -> Spot | None:
+    return max((spot for spot in spots if not spot.is_void), key=lambda spot: spot.mean, default=None)
+
+
+def _fewest(spots: list[Spot], floor: float) -> Spot | None:
+    """Return the cell with the fewest segments whose rate is within the noise floor of the highest."""
+    best = _best(spots)
+    enough = [spot for spot in spots if best is not None and spot.mean * (1 + floor) >= best.mean]
+    return min(enough, key=lambda spot: spot.cell.segments, default=None)
+
+
+def _sentence(best: Spot, one_lock: Spot, free: Spot | None) -> str:
+    found = paired_ratio(best.by_round, one_lock.by_round)
+    times = best.mean / one_lock.mean if found is None else found.value
+    interval = ends(found)
+    why_none = "no common round, so no interval" if found is None else found.why_no_interval
+    within = why_none if interval is None else f"95 % interval {number(interval[0])} to {number(interval[1])}"
+    said = (
+        f"{best.cell.segments} segments sold {number(times)} times as much as one lock ({within}): "
+        f"{number(best.mean)} against {number(one_lock.mean)} orders/s."
+    )
+    if free is None:
+        return said
+    return f"{said} Without a lock, {free.cell.strategy} sold {number(free.mean)}."
+
+
+def _conditions(facts: Facts, family: Family, spots: list[Spot]) -> str:
+    counts = sorted({len(spot.whole) for spot in spots})
+    runs = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    quick = " A quick session: directions, not results." if facts.results.session.is_quick else ""
+    return f"{setting_of(family)}; {runs} {plural(counts[-1], 'run')} each.{quick}"
+
+
+# --- the page ---
+
+TEMPLATE: Final = "report.html.j2"
+RULES: Final = ("rounds", "seconds", "warm_up", "seed", "stop", "quick")
+
+
+def page(
+    facts: Facts,
+    outcomes: Sequence[Outcome],
+    svgs: Mapping[str, str],
+    *,
+    findings: Sequence[Finding],
+    why_no_table: str | None,
+) -> str:
+    """Return the HTML. The same results give the same text."""
+    session, end = facts.results.session, facts.results.end
+    error = model_error(facts.results)
+    drawn = [one for one in outcomes if isinstance(one, Drawn)]
+    environment = list(settings(session.environment))
+    told = {
+        "session": session,
+        "end": end,
+        "run_count": len(facts.results.runs),
+        "cell_count": len(facts.spots),
+        "answer": answer(facts),
+        "setting": main_setting(facts),
+        "sections": sorted({section(spot.cell) for spot in facts.spots}),
+        "guarantees": [label for _, label in GUARANTEES],
+        "strategies": strategy_rows(facts),
+        "core_hour": facts.core_hour,
+        "svgs": {
+            one.name: Markup(inlined(svgs[one.name], f"{one.number}: {one.title}"))  # noqa: S704  # drawn by us, escaped as XML
+            for one in drawn
+        },
+        "figures": [one for one in drawn if one.number != "U"],
+        "unfavourable_figure": next((one for one in drawn if one.number == "U"), None),
+        "missing": [one for one in outcomes if isinstance(one, NotDrawn)],
+        "hypotheses": judge(facts.results),
+        "unfavourable": unfavourable_rows(facts),
+        "voids": void_rows(facts),
+        "cells": every_row(facts),
+        "noise": noise(facts),
+        "model_sentences": error.sentences(),
+        "model_points": error.points,
+        "model_without": error.without,
+        "findings": findings,
+        "why_no_table": why_no_table,
+        "plan_lines": list(settings({name: session.plan[name] for name in RULES if name in session.plan})),
+        "environment": [one for one in environment if ".config." not in one[0]],
+        "server_settings": [one for one in environment if ".config." in one[0]],
+    }
+    return rendered(TEMPLATE, told)
+
+
+# --- the folder ---
 
 FIGURES: Final[tuple[Callable[[Facts], Outcome], ...]] = (
     throughput,
@@ -160,7 +297,7 @@ def _histories(results: ResultFile, folder: Path) -> list[str]:
         if run.history is not None:
             by_round[run.round].append(run.history)
     kept: set[str] = set()
-    for place, names in enumerate(by_round[number] for number in sorted(by_round)):
+    for place, names in enumerate(by_round[one] for one in sorted(by_round)):
         more = kept | set(names)
         sizes = [(folder / name).stat().st_size for name in more if (folder / name).is_file()]
         if place and sum(sizes) > HISTORIES_MAX:

@@ -234,6 +234,11 @@ def families(spots: Iterable[Spot], *axes: str, least: int = 3) -> list[Family]:
     return sorted(kept, key=lambda one: -len(one.spots))
 
 
+def segment_families(facts: Facts) -> list[Family]:
+    """Return the closed sweeps over K, the largest first."""
+    return families(facts.select(loop="closed"), "segments")
+
+
 def shared(cell: Cell, axes: Collection[str]) -> str:
     """Return a key of all fields but the strategy and `axes`."""
     return cell.model_dump_json(exclude={"strategy", *axes})

@@ -1,4 +1,7 @@
-"""The tables: rates with guarantees, all cells, void runs, the settings of the machine; and pages from templates."""
+"""The tables: rates with guarantees, all cells, void runs, the settings of the machine; and pages from templates.
+
+The page of two sessions side by side is one HTML file: nothing is fetched.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bench.analysis.cost import mean_server_seconds, price, without_redis
 from bench.analysis.intervals import number
+from bench.analysis.measured import mean_server_seconds, price, without_redis
 from bench.engine.percentiles import CAP_MS
-from bench.report.facts import Spot, families, said, with_ends
-from bench.report.figures.segments import segment_families
+from bench.report.facts import Spot, families, said, segment_families, with_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from bench.analysis.compare import Comparison
     from bench.engine.record import Run
     from bench.report.facts import Facts, Family
 
@@ -215,3 +218,21 @@ def rendered(template: str, told: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template(template).render(told)
+
+
+# --- two sessions ---
+
+COMPARED_TEMPLATE: Final = "compared.html.j2"
+ORDER: Final = ("slower", "no throughput", "faster", "no difference", "not judged")
+
+
+def compared_page(found: Comparison, names: tuple[str, str]) -> str:
+    """Return the HTML: what got worse first, then what got better."""
+    told = {
+        "found": found,
+        "names": names,
+        "rows": sorted(found.rows, key=lambda row: ORDER.index(row.verdict)),
+        "only": (("A", found.only_in_a), ("B", found.only_in_b)),
+        "broken": (("A", found.broken_in_a), ("B", found.broken_in_b)),
+    }
+    return rendered(COMPARED_TEMPLATE, told)

@@ -23,9 +23,7 @@ import gevent
 from locust import HttpUser, events, task  # before redis: it patches sockets, sleeping and locks for gevent
 from locust.runners import WorkerRunner
 
-from bench.load.books import Answers, broken_books
-from bench.load.page_guard import guard_page
-from bench.load.pool_page import PoolPage, url
+from bench.load.page import Answers, PoolPage, broken_books, guard_page, url
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.stock import find_pool
 from segmented.stores.redis import RedisStore

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from locust import User, events, task  # before redis: it patches sockets, sleeping and locks for gevent
 from locust.runners import WorkerRunner
 
-from bench.load.page_guard import guard_page
-from bench.load.pool_page import PoolPage, host, store
+from bench.load.page import PoolPage, guard_page, host, store
 from segmented.errors import PoolDiffers, SegmentedError
 from segmented.models import Order, Reserved
 from segmented.stock import Pool, ShardedPool, find_pool

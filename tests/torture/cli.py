@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from bench.cli_options import JsonOption, finish
+from bench.commands import JsonOption, finish
 from bench.display import display_on
 from bench.results import check_writable
 from segmented import files

@@ -2,15 +2,14 @@ from typing import Any
 
 import pytest
 
-from bench.analysis.calibration import Calibration, NoCalibration, calibrate
-from bench.analysis.crossover import crossovers
 from bench.analysis.hypotheses import Judged, judge
 from bench.analysis.intervals import Estimate
 from bench.analysis.measured import cells_of, noise_floor
-from bench.analysis.model_error import model_error
+from bench.analysis.model_error import Calibration, NoCalibration, calibrate, model_error
 from bench.engine.cell import Expectation
 from bench.engine.percentiles import merged
 from bench.engine.record import Run
+from bench.report.crossover import crossovers
 from tests.support.bench.records import CELL, file_of, rounds, run
 from tests.support.bench.session import AA, CONTROL, GLOBAL, ONE_SCRIPT, whole_session
 

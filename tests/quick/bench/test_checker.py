@@ -11,12 +11,11 @@ from rich.console import Console
 
 from bench.cpu import CpuReading, busy_seconds, machine_core_count
 from bench.demo import DemoRun, Results, bars, findings
-from bench.engine.cases import case_of, is_cancelled, refuse_case
 from bench.engine.cell import Cell
 from bench.engine.checker import broken_promises, check, surely_wrong
 from bench.engine.meters import saturated
 from bench.engine.record import Counts, Cpu
-from bench.engine.sale import Recorder, Refusal, whole_sale
+from bench.engine.sale import Recorder, Refusal, case_of, is_cancelled, refuse_case, whole_sale
 from bench.figures import Figure, FigureResults
 from bench.micro.workers.context import EMPTY_TASK, KINDS, Burst, Kind, environment
 from bench.micro.workers.measure import broken_figure, burst_figures

@@ -17,13 +17,12 @@ import zstandard
 from rich.console import Console
 
 from bench.engine.cell import Cell
-from bench.engine.environment import redis_of
 from bench.engine.folder import ResultsFolder, calls_of
-from bench.engine.grid import PlannedCell
 from bench.engine.percentiles import merged, percentiles_of
+from bench.engine.plan import PlannedCell
 from bench.engine.record import EndLine, ResultFile, Run, SessionLine, as_line, read_results
 from bench.engine.sale import Recorder
-from bench.engine.servers import SessionServers
+from bench.engine.servers import SessionServers, redis_of
 from bench.engine.summary import Columns, fairness_of
 from bench.micro.counts import REWRITE, Tally, count, differences, read_baseline, write_baseline
 from bench.report import drawing

@@ -17,7 +17,7 @@ from bench.analysis.measured import broken_promises as broken, cells_of
 from bench.engine.cell import Cell
 from bench.engine.sale import FAILED_MAX, Sale
 from bench.engine.summary import noted, too_short, voided
-from bench.report.compared import ORDER, page
+from bench.report.tables import ORDER, compared_page
 from bench.strategies.base import GaveUp, Sold
 from tests.support.bench.records import CELL, checker, file_of, rounds, run
 from tests.support.bench.session import AA, CONTROL, GLOBAL, whole_session
@@ -150,7 +150,7 @@ def measurement(*, shed: int = 0, begin: float = 1.0) -> Measurement:
 
 def test_the_page_of_a_comparison_begins_with_what_got_worse() -> None:
     found = compare(whole_session(), whole_session(factor=0.8, seed=2))
-    shown = page(found, ("a/results.jsonl", "b/results.jsonl"))
+    shown = compared_page(found, ("a/results.jsonl", "b/results.jsonl"))
     verdicts = re.findall(r'<td class="verdict [^"]+">([^<]+)</td>', shown)
     assert verdicts == sorted(verdicts, key=ORDER.index)
     assert verdicts[0] == "slower"

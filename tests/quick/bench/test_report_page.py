@@ -13,18 +13,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from bench.analysis.calibration import Calibration, calibrate
+from bench.analysis.model_error import Calibration, calibrate
 from bench.engine.cell import Cell
 from bench.engine.record import ResultFile, Run, as_line, read_results
 from bench.lint import CHECKS, Finding, Subject, lint_file, may_publish, verdict
+from bench.report.crossover import crossover
 from bench.report.drawing import Report, redraw
 from bench.report.facts import OURS, Drawn, Facts, Outcome
-from bench.report.figures.crossover import crossover
-from bench.report.figures.load import latency_by_load
-from bench.report.figures.segments import throughput
+from bench.report.load import latency_by_load, throughput
+from bench.report.strategies import unfavourable_figure
 from bench.report.style import BLACK, DARK, GRID, LIGHT, PAPER, as_svg, house_style
 from bench.report.tables import every_row, strategy_rows
-from bench.report.unfavourable import unfavourable_figure
 from segmented.errors import InvalidInput
 from tests.support.bench.report_session import RANDOM, session
 from tests.support.paths import ROOT

@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 PUBLISHED: Final = {"celery-beat-compared.md", "celery-dedup-compared.md", "lock-comparison.md"}
 """Pages with the sentences of published results, which stay as they were published."""
 
-HELPS: Final = ("cli.py", "cli_options.py", "demo.py")
+HELPS: Final = ("cli.py", "commands.py", "demo.py")
 """Files of the bench with the texts of its commands."""
 
 

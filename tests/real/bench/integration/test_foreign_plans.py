@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Final
 
-from bench.engine.environment import commit_of
+from bench.engine.servers import commit_of
 
 if TYPE_CHECKING:
     from pathlib import Path

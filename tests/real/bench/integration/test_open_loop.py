@@ -7,8 +7,7 @@ from contextlib import closing
 import pytest
 
 from bench.children import MeasuringProcess, MeasuringTask
-from bench.engine.arrivals import schedule_of
-from bench.engine.cell import Cell, RunAssignment
+from bench.engine.cell import Cell, RunAssignment, schedule_of
 from bench.engine.percentiles import CAP_MS
 from bench.engine.record import Run
 from bench.engine.session import MODULE

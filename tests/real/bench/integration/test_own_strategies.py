@@ -9,8 +9,7 @@ import pytest
 
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.engine.cell import Cell, RunAssignment
-from bench.engine.grid import grid_of
-from bench.engine.plan import own_plan
+from bench.engine.plan import grid_of, own_plan
 from bench.engine.record import read_results
 from bench.engine.session import MODULE
 from bench.strategies import STRATEGIES

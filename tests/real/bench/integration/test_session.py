@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from bench.engine.grid import Grid
+    from bench.engine.plan import Grid
     from bench.engine.schedule import Turn
     from segmented.servers import ValkeyServer
 

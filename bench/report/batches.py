@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from matplotlib.patches import Patch
 
 from bench.report.facts import OURS, Drawn, NotDrawn, counted, families, said, section, shared, with_ends
-from bench.report.figures.points import BAR_OPACITY, LEGEND, Measure, across_bar, gid, model_line, plot, void_gid
+from bench.report.points import BAR_OPACITY, LEGEND, Measure, across_bar, gid, model_line, plot, void_gid
 from bench.report.style import GREY, PAPER, from_zero, legend_below, log_axis, new_figure
 
 if TYPE_CHECKING:

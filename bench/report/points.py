@@ -151,7 +151,7 @@ def point(
 
 
 def gid(spot: Spot, said: str) -> str:
-    """Return the gid of a cell's mark that has a value; see `bench.report.svg`."""
+    """Return the gid of a cell's mark that has a value; see `bench.report.style`."""
     return f"{HOLLOW if spot.is_hollow else POINT}:{spot.named(said)}"
 
 

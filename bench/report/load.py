@@ -1,24 +1,165 @@
-"""F3: rates by number of buyers, beside the closed network and their distance from it.
+"""F1, F3, F4 and F5: rates by segments and by buyers, and latency by offered load.
 
-F4: latency by offered load, up to and beyond the capacity. F5: its percentiles at the highest load.
+F1: the effect of more segments, with the ideal, the model, and lock-free strategies. F3: rates by number of buyers,
+beside the closed network and their distance from it. F4: latency by offered load, up to and beyond the capacity. F5:
+its percentiles at the highest load. The models are those of `bench.analysis`, as lines.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from bench.analysis.intervals import number
+from bench.analysis.model_error import MODELS, Calibration, calibrate, ceiling_of, ideal_hold, predict
 from bench.engine.percentiles import BEYOND_MIN, CAP_MS
-from bench.report.facts import OURS, Drawn, Family, NotDrawn, counted, families, quantiles, said, shared
-from bench.report.figures.points import LEGEND, crosses, model_line, plot, point
-from bench.report.models import by_buyers
+from bench.report.facts import (
+    ONE_LOCK,
+    OURS,
+    WITHOUT_LOCK,
+    Drawn,
+    Family,
+    NotDrawn,
+    counted,
+    families,
+    quantiles,
+    said,
+    segment_families,
+    shared,
+)
+from bench.report.points import LEGEND, crosses, model_line, plot, point
 from bench.report.style import BLACK, BLUE, GREEN, LIGHT, RED, from_zero, legend_below, log_axis, new_figure, ramp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
 
-    from bench.report.facts import Facts, Outcome, Spot, Which
+    from bench.analysis.model_error import Model
+    from bench.report.facts import Facts, Family, Outcome, Spot, Which
     from bench.report.style import Dashes, Look
+
+
+SEGMENT_PANELS_MAX: Final = 4
+IDEAL_ROOM: Final = 1.3
+"""Upper limit of y as a multiple of the highest point."""
+ACROSS: Final = (ONE_LOCK, *WITHOUT_LOCK)
+"""Strategies drawn across all K, for comparison with segments."""
+TITLE_1: Final = "Orders a second by number of segments"
+
+
+def throughput(facts: Facts) -> Outcome:
+    """F1: points, the ideal, models, and lines of lock-free strategies."""
+    found = segment_families(facts)[:SEGMENT_PANELS_MAX]
+    if not found:
+        return NotDrawn("F1", "f01-throughput", TITLE_1, "no closed sweep over three numbers of segments")
+    rows = (len(found) + 1) // 2
+    is_one = len(found) == 1
+    figure = new_figure(f"F1  {TITLE_1} (closed loop)", height=4.3 if is_one else 1.0 + 2.9 * rows)
+    grid = figure.subplots(rows, 1 if is_one else 2, squeeze=False)
+    sources = [_segment_panel(facts, axes, family) for axes, family in zip(grid.flat, found, strict=False)]
+    for axes in grid.flat[len(found) :]:
+        axes.set_visible(False)
+    legend_below(figure, grid.flat, ncols=3)
+    spots = [spot for family in found for spot in family.spots]
+    left_out = len(segment_families(facts)) - len(found)
+    caption = (
+        "Orders per second that hold stock, answered within the window; refusals are not counted. Closed loop: each "
+        f"buyer orders again at once. {counted(spots)}. Dotted: the ideal, min(K, N)/hold, with a hand-over that "
+        "takes no time. Dashed and dash-dotted: the closed network of N buyers, for the lane of each strategy, with S, "
+        f"the hold and the hand-over measured in cells of one lane. {'; '.join(sources)}. No throughput is used, and "
+        "the model's error is given below. An ideal far above the points is cut off. Thin lines across: what needs "
+        f"no segments. Strategies measured at a single K are in figure S. y begins at 0. {LEGEND}"
+        + (f" {left_out} smaller sweeps are in the table only." if left_out else "")
+    )
+    return Drawn("F1", "f01-throughput", TITLE_1, caption, figure)
+
+
+def _segment_panel(facts: Facts, axes: Axes, family: Family) -> str:
+    ticks = family.values
+    log_axis(axes, "x", "segments K", base=2, ticks=ticks)
+    for strategy, spots in family.by_strategy().items():
+        if len(spots) == 1 and strategy not in ACROSS:
+            continue
+        look = facts.looks[strategy]
+        plot(axes, spots, look, x=_segments, label=strategy)
+        if strategy in ACROSS and len(spots) == 1 and not spots[0].is_void:
+            across = axes.axhline(spots[0].mean, color=look.colour, linestyle=look.line, linewidth=0.8, zorder=1.2)
+            across.set_gid(f"across:{strategy}")
+    lines, source = lines_over_segments(facts, family)
+    top = max((spot.mean for spot in family.spots if not spot.is_void), default=1.0)
+    for line in lines:
+        model_line(axes, line.segments, line.per_s, line.label, style=line.style)
+    where = said(family.cell, without=("segments",))
+    axes.set_title(where)
+    from_zero(axes, "orders/s")
+    axes.set_ylim(0, IDEAL_ROOM * top)
+    return f"{where}: {source}"
+
+
+def _segments(spot: Spot) -> float:
+    return float(spot.cell.segments)
+
+
+STYLES: Final[dict[Model, str]] = {"any free lane": "--", "random lane": "-."}
+"""The models that depend on K."""
+IDEAL: Final = "ideal min(K, N)/hold"
+MODEL_STEPS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The prediction of a model at each K."""
+
+    label: str
+    style: str
+    segments: list[float]
+    per_s: list[float]
+
+
+def lines_over_segments(facts: Facts, family: Family) -> tuple[list[Line], str]:
+    """Return the ceiling and the models of a sweep over K, and the times that each was computed with.
+
+    Strategies with the same model share a line, with the S of the first.
+    """
+    cell = family.cell
+    where = sorted({int(one) for one in np.geomspace(family.values[0], family.values[-1], MODEL_STEPS)})
+    found: dict[str, Line] = {}
+    said: list[str] = []
+    why_none = "no model: no cell of one lane tells S"
+    for strategy in family.by_strategy():
+        model = MODELS.get(strategy)
+        if model not in STYLES or model in found or len(family.of(strategy)) == 1:
+            continue
+        own = cell.model_copy(update={"strategy": strategy})
+        calibration = calibrate(own, facts.measured)
+        if not isinstance(calibration, Calibration):
+            why_none = calibration.why
+            continue
+        if not found:
+            ideal = [ceiling_of(own, calibration, lanes=lanes) for lanes in where]
+            found[IDEAL] = Line(IDEAL, ":", [*map(float, where)], ideal)
+            kind = "configured" if own.section == "sleep" else "measured"
+            said.append(f"hold = {ideal_hold(own, calibration):.3g} ms ({kind})")
+        rates = [predict(own, calibration, lanes=lanes, model=model) for lanes in where]
+        found[model] = Line(f"model: {model}", STYLES[model], [*map(float, where)], rates)
+        said.append(f"S = {calibration.service:.3g} ms ({model})")
+    return list(found.values()), ", ".join(said) or why_none
+
+
+def by_buyers(facts: Facts, spots: Sequence[Spot]) -> tuple[list[float], list[float]] | None:
+    """Return the closed-network prediction for these cells by number of buyers; None without a model or S and Z."""
+    cell = spots[0].cell
+    model, calibration = MODELS.get(cell.strategy), calibrate(cell, facts.measured)
+    if model is None or not isinstance(calibration, Calibration):
+        return None
+    numbers = [spot.cell.buyers for spot in spots]
+    where = sorted({*numbers, *(int(one) for one in np.geomspace(min(numbers), max(numbers), MODEL_STEPS))})
+    cells = [cell.model_copy(update={"buyers": one}) for one in where]
+    return [*map(float, where)], [predict(one, calibration, lanes=one.segments, model=model) for one in cells]
+
 
 BUYERS_TITLE: Final = "Orders a second by number of buyers"
 BUYERS_NAME: Final = "f03-buyers"
