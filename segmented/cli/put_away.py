@@ -39,9 +39,8 @@ from segmented.models import Trimmed
 from segmented.models.ids import counted, plural
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, delete as delete_pool, find_pool
-from segmented.stock.archiving import FileArchive, Progress, archive as archive_pool
-from segmented.stock.archiving.checking import check_archive
-from segmented.stock.archiving.file import lines_of, names_customer
+from segmented.stock.archive_checks import check_archive
+from segmented.stock.archiving import FileArchive, Progress, archive as archive_pool, lines_of, names_customer
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:

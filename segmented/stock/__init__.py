@@ -21,20 +21,17 @@ if TYPE_CHECKING:
         FileArchive as FileArchive,
         archive as archive,
         async_archive as async_archive,
+        async_delete as async_delete,
+        delete as delete,
     )
-    from segmented.stock.async_carts import AsyncCarts as AsyncCarts
-    from segmented.stock.async_grant import AsyncGrant as AsyncGrant
-    from segmented.stock.async_order_handle import AsyncOrderHandle as AsyncOrderHandle
     from segmented.stock.async_pool import AsyncPool as AsyncPool
     from segmented.stock.audit import AuditReport as AuditReport, Drift as Drift
-    from segmented.stock.carts import Carts as Carts
-    from segmented.stock.deleting import async_delete as async_delete, delete as delete
+    from segmented.stock.carts import AsyncCarts as AsyncCarts, Carts as Carts
     from segmented.stock.fold import LedgerFold as LedgerFold
-    from segmented.stock.grant import Grant as Grant
-    from segmented.stock.order_handle import OrderHandle as OrderHandle
-    from segmented.stock.outbox import Outbox as Outbox, Publisher as Publisher
+    from segmented.stock.grant import AsyncGrant as AsyncGrant, Grant as Grant
+    from segmented.stock.order_handle import AsyncOrderHandle as AsyncOrderHandle, OrderHandle as OrderHandle
+    from segmented.stock.outbox import EnvelopePublisher as EnvelopePublisher, Outbox as Outbox, Publisher as Publisher
     from segmented.stock.pool import Pool as Pool
-    from segmented.stock.publishing import EnvelopePublisher as EnvelopePublisher
     from segmented.stock.repair import Repair as Repair, RepairReport as RepairReport
     from segmented.stock.sharded import (
         AsyncShardedPool as AsyncShardedPool,
@@ -50,20 +47,15 @@ LATE: Final = from_modules(
         "segmented.models": "Cart CartDecided CartRefused CartReserved CartSettled Superseded",
         "segmented.errors": "PoolArchived",
         "segmented.models.pools": "Archived Deleted",
-        "segmented.stock.archiving": "FileArchive archive async_archive",
-        "segmented.stock.async_carts": "AsyncCarts",
-        "segmented.stock.async_order_handle": "AsyncOrderHandle",
-        "segmented.stock.async_grant": "AsyncGrant",
+        "segmented.stock.archiving": "FileArchive archive async_archive async_delete delete",
         "segmented.stock.async_pool": "AsyncPool",
         "segmented.stock.audit": "AuditReport Drift",
-        "segmented.stock.carts": "Carts",
-        "segmented.stock.deleting": "async_delete delete",
+        "segmented.stock.carts": "AsyncCarts Carts",
         "segmented.stock.fold": "LedgerFold",
-        "segmented.stock.order_handle": "OrderHandle",
-        "segmented.stock.outbox": "Outbox Publisher",
-        "segmented.stock.grant": "Grant",
+        "segmented.stock.order_handle": "AsyncOrderHandle OrderHandle",
+        "segmented.stock.outbox": "EnvelopePublisher Outbox Publisher",
+        "segmented.stock.grant": "AsyncGrant Grant",
         "segmented.stock.pool": "Pool",
-        "segmented.stock.publishing": "EnvelopePublisher",
         "segmented.stock.repair": "Repair RepairReport",
         "segmented.stock.sharded": (
             "AsyncShardedPool ShardedAuditReport ShardedPool async_find_pool find_pool pool_of"

@@ -18,18 +18,26 @@ from segmented.models import Assignment, Granted, Order, Settled, checked_id
 from segmented.plans import Plan, run_async
 from segmented.plans.store_kinds import LoopStore, checked_async, checked_gate
 from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed, as_reserved, as_returned
-from segmented.stock.async_grant import AsyncGrant
-from segmented.stock.async_no_gate import AsyncNoGate
-from segmented.stock.async_order_handle import AsyncOrderHandle
 from segmented.stock.audit import AuditReport, audit_plan
+from segmented.stock.grant import AsyncGrant
 from segmented.stock.grant_state import Granting, GrantState, KeepOn, unanswered_claim  # asyncio only
 
 # threads: from segmented.stock.grant_state import GrantState, KeepOn, unanswered_claim
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
+from segmented.stock.no_gate import AsyncNoGate
 from segmented.stock.opening import Opening, opened_as_asked
-from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
+from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import available_plan, door_of, renew_plan, unheard_plan
+from segmented.stock.plans import (
+    available_plan,
+    checked_state,
+    chosen,
+    door_of,
+    ids_plan,
+    reads,
+    renew_plan,
+    unheard_plan,
+)
 from segmented.stock.pool import Pool  # asyncio only
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
@@ -62,7 +70,7 @@ if TYPE_CHECKING:
     )
     from segmented.models.submitted import Accepted
     from segmented.plans.drivers import AsyncStore
-    from segmented.stock.async_no_gate import AsyncPoolGate
+    from segmented.stock.no_gate import AsyncPoolGate
     from segmented.stock.sold import Sold
 
 

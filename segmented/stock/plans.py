@@ -12,25 +12,27 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast, get_args
 
 from segmented import protocol as op
-from segmented.errors import AcquireTimeout, SegmentedError, StockError, StoreError
+from segmented.errors import AcquireTimeout, InvalidInput, SegmentedError, StockError, StoreError
 from segmented.keys import shard_keys
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.locks.handle import acquire_plan
 from segmented.models import Busy, Granted, Lost, OrderRecord, PoolState, Refusal, Renewed, Reserved, Settled, Taken
-from segmented.models.orders import took_segment
+from segmented.models.orders import OrderState, took_segment
 from segmented.models.shards import SHARD_MARK
 from segmented.models.submitted import BegunOrder, TakenOrders
 from segmented.plans import Now, Offer, Plan, Try, pause, perform, undo_after, wait_in_line
 from segmented.plans.line import AT_ONCE
 from segmented.plans.waiting import GONE_SECONDS, MILLISECOND, undone
 from segmented.protocol.lock import NEWCOMER
+from segmented.stock.spill import Spill
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from segmented.models import OrderRecord
     from segmented.models.pools import ScannedKey
     from segmented.protocol import Operation
 
@@ -359,3 +361,41 @@ def _giving_back(operation: op.TakeOrders) -> op.PutOff:
 def _lacks_segment(taken: TakenOrders) -> bool:
     is_any_begun = any(isinstance(one, BegunOrder) for one in taken.orders)
     return not is_any_begun and any(isinstance(one, Busy) and not one.is_in_hand for one in taken.orders)
+
+
+# --- all orders of a pool, each once, in bounded pages ---
+#
+# A scan of the server may give an id twice while the sale runs, so the ids are collected first, in a temporary file
+# when they are many, and the records are read after that. An order that arrives meanwhile may be missing.
+
+STATES: Final[tuple[OrderState, ...]] = get_args(OrderState)
+
+
+def checked_state(state: OrderState | None) -> OrderState | None:
+    """Return the state of the orders to list, or None for all. Raises InvalidInput for a state that no order has."""
+    if state is not None and state not in STATES:
+        raise InvalidInput(f"state={state!r} is not one of {', '.join(map(repr, STATES))}")
+    return state
+
+
+def ids_plan(sku: str) -> Plan[Spill]:
+    """Collect the ids of all orders. Raises PoolMissing."""
+    ids, cursor = Spill((yield from perform(op.ReadPool(sku))).order_count), 0
+    while True:
+        cursor, page = yield from perform(op.ScanKey(sku, "orders", cursor))
+        ids.add("", dict(page))
+        if not cursor:
+            return ids
+
+
+def reads(sku: str, ids: Spill) -> Iterator[op.ReadOrders]:
+    """Yield the operations that read the orders, up to 1,000 with each."""
+    for part in range(ids.part_count):
+        own = tuple(dict.fromkeys(order_id for _, order_id in ids.read(part)))
+        for first in range(0, len(own), op.BATCH_MAX):
+            yield op.ReadOrders(sku, own[first : first + op.BATCH_MAX])
+
+
+def chosen(records: Iterable[OrderRecord | None], state: OrderState | None) -> Iterator[OrderRecord]:
+    """Yield the records that are in `state`, or all if it is None."""
+    return (one for one in records if one is not None and state in {None, one.state})

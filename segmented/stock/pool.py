@@ -24,9 +24,17 @@ from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.no_gate import NoGate
 from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_handle import OrderHandle
-from segmented.stock.order_list import checked_state, chosen, ids_plan, reads
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
-from segmented.stock.plans import available_plan, door_of, renew_plan, unheard_plan
+from segmented.stock.plans import (
+    available_plan,
+    checked_state,
+    chosen,
+    door_of,
+    ids_plan,
+    reads,
+    renew_plan,
+    unheard_plan,
+)
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
     DEFAULT_HOLD,

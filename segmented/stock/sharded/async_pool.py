@@ -15,8 +15,7 @@ from segmented.plans.tasks import to_the_end  # asyncio only
 from segmented.stock.async_pool import AsyncPool
 from segmented.stock.grant_state import Granting  # asyncio only
 from segmented.stock.opening import Opening, opened_as_asked
-from segmented.stock.order_list import checked_state
-from segmented.stock.plans import available_plan
+from segmented.stock.plans import available_plan, checked_state
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
@@ -54,10 +53,10 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.plans.drivers import AsyncStore
-    from segmented.stock.async_grant import AsyncGrant
-    from segmented.stock.async_no_gate import AsyncPoolGate
-    from segmented.stock.async_order_handle import AsyncOrderHandle
+    from segmented.stock.grant import AsyncGrant
     from segmented.stock.grant_state import KeepOn
+    from segmented.stock.no_gate import AsyncPoolGate
+    from segmented.stock.order_handle import AsyncOrderHandle
     from segmented.stock.outbox import Outbox
     from segmented.stock.sold import Sold
 

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
         TooFew,
         Transfer,
     )
-    from segmented.stock.async_no_gate import AsyncPoolGate
-    from segmented.stock.no_gate import PoolGate
+    from segmented.stock.no_gate import AsyncPoolGate, PoolGate
     from segmented.stock.settings import PoolSettings
 
 AnswerT = TypeVar("AnswerT")

@@ -13,8 +13,7 @@ from segmented.models import Assignment, checked_id
 from segmented.plans import run_owed, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.opening import Opening, opened_as_asked
-from segmented.stock.order_list import checked_state
-from segmented.stock.plans import available_plan
+from segmented.stock.plans import available_plan, checked_state
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import (

@@ -16,9 +16,8 @@ from segmented.models import Order, Settled
 from segmented.orders import Gate, reopen_gated
 from segmented.orders.sale import take_order
 from segmented.stock import Pool, delete
-from segmented.stock.archiving import FileArchive, archive
-from segmented.stock.archiving.checking import check_archive
-from segmented.stock.archiving.file import lines_of
+from segmented.stock.archive_checks import check_archive
+from segmented.stock.archiving import FileArchive, archive, lines_of
 from segmented.stores.redis import RedisStore
 
 SKU = "concert"

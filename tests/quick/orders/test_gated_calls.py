@@ -29,7 +29,7 @@ from segmented.models import (
 from segmented.orders import Gate
 from segmented.servers import ValkeyServer
 from segmented.stock import AsyncGrant, AuditReport, Grant, RepairReport
-from segmented.stock.handle_state import HandleState
+from segmented.stock.order_handle import HandleState
 from tests.support.pools.both_sides import judged
 from tests.support.pools.fronts import Front, asyncio_side
 

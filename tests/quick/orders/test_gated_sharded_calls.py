@@ -16,7 +16,7 @@ from segmented.models import AlreadyOpen, Assigned, OrderRecord, PoolClosed, Res
 from segmented.orders import Gate
 from segmented.servers import ValkeyServer
 from segmented.stock import AsyncPool, AsyncShardedPool, ShardedAuditReport, ShardedPool
-from segmented.stock.handle_state import HandleState
+from segmented.stock.order_handle import HandleState
 from segmented.stock.sharded import ShardedRepairReport
 from tests.quick.orders.test_gated_calls import DUE_HOLD, SECONDS, TTL, Call, PoolFront, check_type, refusal
 from tests.support.contract.shards.sharding import at_home_in

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from segmented.errors import InvalidInput, StoreUnavailable
-from segmented.stock import EnvelopePublisher, publishing
+from segmented.stock import EnvelopePublisher, outbox
 from tests.support.contract.parking import wait_until
 
 DEADLINE = 30.0
@@ -17,7 +17,7 @@ DEADLINE = 30.0
 @pytest.fixture(autouse=True)
 def patient_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a close wait as long as a slow machine needs for what it sends."""
-    monkeypatch.setattr(publishing, "CLOSE_SECONDS", DEADLINE)
+    monkeypatch.setattr(outbox, "CLOSE_SECONDS", DEADLINE)
 
 
 class Broker:
@@ -128,7 +128,7 @@ def test_orders_of_different_segments_share_no_envelope(publisher: EnvelopePubli
 def test_a_failure_is_never_the_callers_but_dropped_counted_and_logged(
     publisher: EnvelopePublisher, broker: Broker, failure: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, publishing.log.name)  # whatever level another library has given the root
+    caplog.set_level(logging.WARNING, outbox.log.name)  # whatever level another library has given the root
     broker.failure = failure
     publisher.put("mug", ids(3))
     broker.reached()
@@ -146,12 +146,12 @@ def test_what_is_too_much_to_wait_is_left_to_the_sweep(publisher: EnvelopePublis
     broker.open.clear()
     publisher.put("mug", ["first"])
     broker.reached()
-    publisher.put("mug", ids(publishing.WAITING_MAX))
+    publisher.put("mug", ids(outbox.WAITING_MAX))
     publisher.put("mug", ["one more"])
     assert publisher.dropped_count == 1
     broker.open.set()
     publisher.close()
-    assert sum(broker.sizes) == 1 + publishing.WAITING_MAX
+    assert sum(broker.sizes) == 1 + outbox.WAITING_MAX
 
 
 @pytest.mark.parametrize("envelope_max", [0, 101, True, 1.5, "ten"])
@@ -164,7 +164,7 @@ def test_an_envelope_of_a_size_that_cannot_be_is_refused(broker: Broker, envelop
 def test_a_close_does_not_wait_for_ever(
     publisher: EnvelopePublisher, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(outbox, "CLOSE_SECONDS", 0.01)
     broker.open.clear()
     publisher.put("mug", ["first"])
     broker.reached()

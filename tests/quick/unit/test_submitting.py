@@ -16,7 +16,7 @@ from segmented.orders import TryLater, WorkTerms
 from segmented.plans import Now, Plan, Within
 from segmented.protocol.wire import Call, Script
 from segmented.stock import AsyncPool, AsyncShardedPool, Pool, async_find_pool
-from segmented.stock.handle_state import HandleState
+from segmented.stock.order_handle import HandleState
 from segmented.stock.outbox import Outbox, SweepReport, SweepTerms, envelopes_of, sweep
 from segmented.stock.sharded.opening import is_in_shards_plan
 from segmented.stores.memory import AsyncMemoryStore

@@ -17,9 +17,8 @@ from typing import Any, Final
 from segmented.errors import PoolArchived
 from segmented.models import Cart
 from segmented.stock import Carts, Pool, ShardedPool
-from segmented.stock.archiving import FileArchive, archive
-from segmented.stock.archiving.checking import check_archive
-from segmented.stock.archiving.file import lines_of
+from segmented.stock.archive_checks import check_archive
+from segmented.stock.archiving import FileArchive, archive, lines_of
 from segmented.stores.redis import RedisStore
 from tests.support.dying import StepCounter
 

@@ -10,9 +10,8 @@ from segmented.errors import PoolArchived, StoreError
 from segmented.keys import shard_keys
 from segmented.servers import ValkeyServer
 from segmented.stock import Pool
-from segmented.stock.archiving import archive
-from segmented.stock.archiving.checking import check_archive
-from segmented.stock.archiving.file import lines_of
+from segmented.stock.archive_checks import check_archive
+from segmented.stock.archiving import archive, lines_of
 from segmented.stores.redis import RedisStore
 
 SKU: Final = "concert"

@@ -12,10 +12,8 @@ from segmented.keys import CartKeys, cart_keys, shard_keys
 from segmented.models import Cart, Order
 from segmented.protocol.carts import CartMove
 from segmented.stock import AuditReport, Pool
-from segmented.stock.archiving import FileArchive
-from segmented.stock.archiving.checking import check_archive
-from segmented.stock.archiving.file import lines_of
-from segmented.stock.archiving.plan import archive_plan, no_progress
+from segmented.stock.archive_checks import check_archive
+from segmented.stock.archiving import FileArchive, archive_plan, lines_of, no_progress
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import finish_carts_plan
 from tests.fixtures.stores import Side

@@ -12,8 +12,7 @@ from segmented.clock import ManualClock
 from segmented.keys import shard_keys
 from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool, ShardedPool
-from segmented.stock.archiving import FileArchive
-from segmented.stock.archiving.plan import archive_plan, no_progress
+from segmented.stock.archiving import FileArchive, archive_plan, no_progress
 from segmented.stores.memory import MemoryStore
 from segmented.watch.doctor import diagnose
 from segmented.watch.reading import PoolReading, as_json, known_plan, pace, reading_plan, readings_plan, waiting_line

@@ -11,9 +11,7 @@ from segmented.errors import InvalidInput, PoolArchived, PoolFrozen, PoolMissing
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import AlreadyOpen, Cart, Opened, Order, Reserved
 from segmented.models.pools import Archived
-from segmented.stock.archiving import FileArchive
-from segmented.stock.archiving.file import lines_of
-from segmented.stock.archiving.plan import archive_plan, no_progress
+from segmented.stock.archiving import FileArchive, archive_plan, lines_of, no_progress
 from tests.fixtures.stores import Side
 from tests.quick.contract.pools.test_freezing import CHANGES
 from tests.support.contract.pools.shop import Shop

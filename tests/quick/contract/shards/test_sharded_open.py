@@ -21,10 +21,8 @@ from segmented.keys import directory_keys, shard_keys
 from segmented.models import AlreadyOpen, Opened, Order, PoolState, Shard
 from segmented.models.pools import Archived
 from segmented.plans import Plan
-from segmented.stock.archiving import FileArchive
-from segmented.stock.archiving.checking import check_archive
-from segmented.stock.archiving.file import lines_of
-from segmented.stock.archiving.plan import archive_plan, no_progress
+from segmented.stock.archive_checks import check_archive
+from segmented.stock.archiving import FileArchive, archive_plan, lines_of, no_progress
 from segmented.stock.sharded import ShardedPool
 from segmented.stock.sharded.opening import COPIES, home_of, open_plan
 from tests.fixtures.stores import Side, SyncSide

@@ -87,7 +87,7 @@ def test_a_dropped_asyncio_store_that_has_waited_leaves_no_task_and_no_connectio
 
 
 def test_a_dropped_publisher_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.stock.publishing.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("segmented.stock.outbox.IDLE_SECONDS", 0.05)
     before, sent = ours(), list[str]()
     publisher = EnvelopePublisher(lambda _, order_ids: sent.extend(order_ids))
     for order_id in ("o-1", "o-2"):  # the second one starts a thread again
