@@ -14,7 +14,7 @@ from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 
 from segmented.dedup import Dedup
-from segmented.dedup.web.guard import MEBIBYTE, Guard
+from segmented.dedup.web.guard import MEBIBYTE, Guard, begun, ended
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
 from segmented.dedup.web.route import UNSAFE, Idempotent, serving
 from segmented.django.conf import setting, store
@@ -106,7 +106,7 @@ class DjangoExchange:
         request = _seen(self._request)
         if self.run is not None or not guard.may_have_key(request):
             return None
-        found = guard.begun(dedup, request, self._body(guard.options.request_max))
+        found = begun(guard, dedup, request, self._body(guard.options.request_max))
         if not isinstance(found, tuple):
             return None if found is None else _response(found)
         self._key, self.run = found
@@ -151,7 +151,7 @@ class DjangoExchange:
         """End the run once: one whose answer the store could not keep is not given up, but kept when the store can."""
         if not self._is_over and self.run is not None and self._guard is not None:
             self._is_over = True
-            self._guard.end(self.run, self._key, outcome)
+            ended(self._guard, self.run, self._key, outcome)
 
 
 class Content:

@@ -10,11 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from segmented.dedup.run import Replay
-from segmented.dedup.web.guard import MEBIBYTE, Collected, Guard
+from segmented.dedup.web.guard import MEBIBYTE, Collected, Guard, async_begun, async_ended
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
 from segmented.dedup.web.route import UNSAFE, serving
-from segmented.errors import DedupError, SegmentedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,18 +93,12 @@ class AsgiExchange:
         if self.run is not None or not guard.may_have_key(self._request):
             return None
         body = await self._intake.read(self._request.header("content-length"))
-        found = guard.asked(self._request, body)
-        if found is None or isinstance(found, Answer):
+        found = await async_begun(guard, dedup, self._request, body)
+        if not isinstance(found, tuple):
             return found
-        key, payload = found
-        try:
-            begun = await dedup.begin(key, payload=payload, timeout=guard.options.timeout)
-        except (DedupError, StoreError) as error:
-            return guard.refused(key, error)
-        if isinstance(begun, Replay):
-            return guard.repeated(begun)
-        self.run = self._scope["state"]["once"] = begun
-        self._outlet = Outlet(begun, key, guard, self._send, self._intake)
+        key, run = found
+        self.run = self._scope["state"]["once"] = run
+        self._outlet = Outlet(run, key, guard, self._send, self._intake)
         return None
 
     async def async_turned(self, route: Idempotent) -> None:
@@ -285,13 +277,7 @@ class Outlet:
         if self._is_over:
             return
         self._is_over = True
-        try:
-            if outcome is None:
-                await self._run.abandon()
-            else:
-                await self._run.finish(self._guard.form(outcome))
-        except SegmentedError as error:
-            self._guard.not_ended(self._key, error)
+        await async_ended(self._guard, self._run, self._key, outcome)
 
 
 def answer_messages(answer: Answer) -> Iterator[dict[str, Any]]:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.clock import Duration
-    from segmented.dedup.dedup import Dedup
-    from segmented.dedup.run import Run
+    from segmented.dedup.dedup import AsyncDedup, Dedup
+    from segmented.dedup.run import AsyncRun, Run
     from segmented.dedup.web.messages import Headers, WebRequest
 
 
@@ -237,28 +237,6 @@ class Guard:
         name = request_key(key, method=request.method, path=request.place, scope=scope)
         return name, seen if payload is None else payload(request, body)
 
-    def begun(self, dedup: Dedup, request: WebRequest, body: bytes | None) -> tuple[str, Run] | Answer | None:
-        """Begin the run of a request in a thread; see `asked`. Returns its key and run, or the answer without one."""
-        found = self.asked(request, body)
-        if found is None or isinstance(found, Answer):
-            return found
-        key, payload = found
-        try:
-            begun = dedup.begin(key, payload=payload, timeout=self.options.timeout)
-        except (DedupError, StoreError) as error:
-            return self.refused(key, error)
-        return self.repeated(begun) if isinstance(begun, Replay) else (key, begun)
-
-    def end(self, run: Run, key: str, outcome: Answer | Unkept | None) -> None:
-        """End a run in a thread: keep its answer, or let a repeat run."""
-        try:
-            if outcome is None:
-                run.abandon()
-            else:
-                run.finish(self.form(outcome))
-        except SegmentedError as error:
-            self.not_ended(key, error)
-
     def _key(self, request: WebRequest, body: bytes) -> str | None:
         header = self.options.header
         if isinstance(header, str):
@@ -403,3 +381,56 @@ class Collected:
         if self.status is None or (self.is_passing and not self._is_large):
             return None
         return Unkept(self.status) if self._is_large else Answer(self.status, self._headers, b"".join(self.parts))
+
+
+async def async_begun(
+    guard: Guard, dedup: AsyncDedup, request: WebRequest, body: bytes | None
+) -> tuple[str, AsyncRun] | Answer | None:
+    """Begin the run of a request; see `Guard.asked`. Returns its key and run, or the answer without one."""
+    found = guard.asked(request, body)
+    if found is None or isinstance(found, Answer):
+        return found
+    key, payload = found
+    try:
+        turn = await dedup.begin(key, payload=payload, timeout=guard.options.timeout)
+    except (DedupError, StoreError) as error:
+        return guard.refused(key, error)
+    return guard.repeated(turn) if isinstance(turn, Replay) else (key, turn)
+
+
+async def async_ended(guard: Guard, run: AsyncRun, key: str, outcome: Answer | Unkept | None) -> None:
+    """End a run: keep its answer, or let a repeat run."""
+    try:
+        if outcome is None:
+            await run.abandon()
+        else:
+            await run.finish(guard.form(outcome))
+    except SegmentedError as error:
+        guard.not_ended(key, error)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+def begun(guard: Guard, dedup: Dedup, request: WebRequest, body: bytes | None) -> tuple[str, Run] | Answer | None:
+    """Begin the run of a request; see `Guard.asked`. Returns its key and run, or the answer without one."""
+    found = guard.asked(request, body)
+    if found is None or isinstance(found, Answer):
+        return found
+    key, payload = found
+    try:
+        turn = dedup.begin(key, payload=payload, timeout=guard.options.timeout)
+    except (DedupError, StoreError) as error:
+        return guard.refused(key, error)
+    return guard.repeated(turn) if isinstance(turn, Replay) else (key, turn)
+
+
+def ended(guard: Guard, run: Run, key: str, outcome: Answer | Unkept | None) -> None:
+    """End a run: keep its answer, or let a repeat run."""
+    try:
+        if outcome is None:
+            run.abandon()
+        else:
+            run.finish(guard.form(outcome))
+    except SegmentedError as error:
+        guard.not_ended(key, error)

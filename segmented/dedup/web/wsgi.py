@@ -10,7 +10,7 @@ from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.web.guard import Collected, Guard
+from segmented.dedup.web.guard import Collected, Guard, begun, ended
 from segmented.dedup.web.messages import Answer, WebRequest, length_of, problem
 from segmented.dedup.web.route import UNSAFE, serving
 
@@ -87,7 +87,7 @@ class WsgiExchange:
             body = read_body(self._environ, guard.options.request_max)
         except BodyCut:
             return problem(HTTPStatus.BAD_REQUEST, "incomplete", "the request's body is shorter than its length")
-        found = guard.begun(dedup, request, body)
+        found = begun(guard, dedup, request, body)
         if not isinstance(found, tuple):
             return found
         self._key, self.run = found
@@ -135,7 +135,7 @@ class WsgiExchange:
         """End the run, if there is one: keep the answer, if it is to be kept."""
         if not self._is_over and self.run is not None and self._guard is not None:
             self._is_over = True
-            self._guard.end(self.run, self._key, outcome)
+            ended(self._guard, self.run, self._key, outcome)
 
     def _collect(self, stream: Stream) -> bool:
         """Collect the whole answer; False if it is streamed from here on."""
