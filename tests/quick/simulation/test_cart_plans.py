@@ -19,9 +19,9 @@ from segmented.stock import Drift
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stock.plans import expire_plan
-from tests.support.pools.carting import ending_before, one_by_one
+from tests.support.pools.carting import ending_before
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.simulator import Simulation, Sleep
+from tests.support.sim.simulator import Simulation, Sleep, scattered
 
 SKUS: Final = ("a", "b", "c", "d")
 STOCK: Final = 12
@@ -33,7 +33,7 @@ def insisting(make: Callable[[], Plan[Any]]) -> Plan[Any]:
     """Try again when a reply was lost, as a caller would."""
     for _ in range(TRIES):
         try:
-            return (yield from one_by_one(make()))
+            return (yield from scattered(make()))
         except StoreUnavailable:
             continue
     return None
@@ -193,11 +193,9 @@ def test_confirm_cancel_a_repeat_and_three_sweepers_have_one_winner(seed: int) -
     simulation.world.clock.advance(0.01)
     place = cart.home, cart.cart_id
     deciders = [confirm_cart_plan(*place), cancel_cart_plan(*place), confirm_cart_plan(*place)]
-    actors = [simulation.world.start(f"decider {index}", one_by_one(plan)) for index, plan in enumerate(deciders)]
-    actors.append(simulation.world.start("repeat", one_by_one(reserve_cart_plan(cart, 1, {}))))
-    sweepers = [
-        simulation.world.start(f"sweeper {index}", one_by_one(finish_carts_plan("a", 10))) for index in range(3)
-    ]
+    actors = [simulation.world.start(f"decider {index}", scattered(plan)) for index, plan in enumerate(deciders)]
+    actors.append(simulation.world.start("repeat", scattered(reserve_cart_plan(cart, 1, {}))))
+    sweepers = [simulation.world.start(f"sweeper {index}", scattered(finish_carts_plan("a", 10))) for index in range(3)]
     single = [simulation.world.start(f"pool {sku}", expire_plan(sku, 10)) for sku in "abc"]
     simulation.run()
     assert all(not isinstance(actor.outcome, BaseException) for actor in [*actors, *sweepers, *single])

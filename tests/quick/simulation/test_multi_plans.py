@@ -12,10 +12,10 @@ from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.locks.multi import multi_plan
 from segmented.models import Acquired, Cached
-from segmented.plans import Batch, Now, Plan, perform
-from segmented.protocol import AcquireLock, Effect, ForgetCached, ReadCached, ReleaseLock
+from segmented.plans import Now, Plan, perform
+from segmented.protocol import AcquireLock, ForgetCached, ReadCached, ReleaseLock
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.simulator import Actor, Killed, Simulation, Sleep
+from tests.support.sim.simulator import Actor, Killed, Simulation, Sleep, scattered
 
 NAMES = "abcdef"
 
@@ -46,33 +46,6 @@ class CriticalSections:
         assert all(tokens == sorted(set(tokens)) for tokens in self.tokens.values())
 
 
-def interleaved(plan: Plan[Any]) -> Plan[Any]:
-    """Perform the operations of a batch one by one, so that those of others come in between."""
-    reply: Any = None
-    failure: BaseException | None = None
-    while True:
-        try:
-            effect: Effect[Any] = plan.send(reply) if failure is None else plan.throw(failure)
-        except StopIteration as stop:
-            return stop.value
-        reply, failure = None, None
-        try:
-            if isinstance(effect, Batch):
-                reply = []
-                for operation in effect.operations:
-                    try:
-                        reply.append((yield from perform(operation)))
-                    except SegmentedError as error:
-                        reply.append(error)
-            else:
-                reply = yield effect
-        except GeneratorExit:
-            plan.close()
-            raise
-        except Exception as error:  # noqa: BLE001  # the plan's own
-            failure = error
-
-
 def claims(who: str, names: str, ttl_ms: int) -> list[LockClaim]:
     return [LockClaim(name, who, ttl_ms) for name in sorted(names)]
 
@@ -82,7 +55,7 @@ def visitor(
 ) -> Plan[str]:
     wanted = claims(who, names, ttl_ms)
     try:
-        found = yield from interleaved(multi_plan(wanted, timeout))
+        found = yield from scattered(multi_plan(wanted, timeout))
     except AcquireTimeout:
         return "timed out"
     for claim, (acquired, _) in zip(wanted, found, strict=True):

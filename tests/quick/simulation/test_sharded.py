@@ -15,10 +15,10 @@ from segmented.plans import Plan, perform
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stores.memory import MemoryStore
-from tests.support.pools.carting import ending_before, one_by_one
+from tests.support.pools.carting import ending_before
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.sharded_shop import GATHER_LOCK, HOLD_MS, SKU, Shop, order_of, scattered
-from tests.support.sim.simulator import Killed, Sleep
+from tests.support.sim.sharded_shop import GATHER_LOCK, HOLD_MS, SKU, Shop, order_of
+from tests.support.sim.simulator import Killed, Sleep, scattered
 
 
 def sellers(shop: Shop, count: int, *, processes: int | None = None, quantity_max: int = 6) -> list[Any]:
@@ -163,7 +163,7 @@ def test_units_that_move_between_shards_during_the_search_are_no_reason_to_refus
         shop = Shop(step, 6)
         reserved(shop, "held", 0, 2)
         reserved(shop, "sold", 2, 2, hold_ms=600_000)
-        plan = one_by_one(shop.plans().reserve(op.Reserve(SKU, Order(order_of(shop, 2), 2), HOLD_MS)))
+        plan = scattered(shop.plans().reserve(op.Reserve(SKU, Order(order_of(shop, 2), 2), HOLD_MS)))
         answer, is_over = stepped(shop, plan, step)
         if is_over:
             assert step > 8
@@ -205,7 +205,7 @@ def test_what_a_process_gives_back_at_any_step_of_a_request_is_buyable_there_at_
         shop = Shop(step, 3)
         held = [reserved(shop, "held", shard, 1) for shard in range(3)]
         plans = shop.plans()
-        plan = one_by_one(plans.reserve(op.Reserve(SKU, Order(order_of(shop, 2, "early"), 1), HOLD_MS)))
+        plan = scattered(plans.reserve(op.Reserve(SKU, Order(order_of(shop, 2, "early"), 1), HOLD_MS)))
         answer, is_over = stepped(shop, plan, step)
         shop.done(perform(op.Cancel(shop.directory.shards[0], held[0])))
         plans.note_return()

@@ -31,8 +31,8 @@ from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sold_out_mark import SoldOutMark
 from tests.support.pools.carting import ending_before
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.sharded_shop import SKU, TRIES, Refused, Shop, order_of, scattered
-from tests.support.sim.simulator import Simulation, Sleep
+from tests.support.sim.sharded_shop import SKU, TRIES, Refused, Shop, order_of
+from tests.support.sim.simulator import Simulation, Sleep, scattered
 
 BATCHES: Final = 12
 AFTER_MS: Final = 100

@@ -12,7 +12,8 @@ from typing import Any
 
 from segmented import protocol as op
 from segmented.models import Order
-from segmented.plans import Plan, run_sync
+from segmented.plans import Plan, perform, run_sync, substituted
+from segmented.protocol import Effect
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stores.redis import RedisStore
@@ -22,15 +23,13 @@ HOLD_MS = 600_000
 
 def dying_before(plan: Plan[Any], step: str) -> Plan[Any]:
     """End the process before the first effect of that name."""
-    reply: Any = None
-    while True:
-        try:
-            effect = plan.send(reply)
-        except StopIteration as stop:
-            return stop.value
+
+    def perform_or_die(effect: Effect[Any]) -> Plan[Any]:
         if type(effect).__name__ == step:
             os.kill(os.getpid(), signal.SIGKILL)
-        reply = yield effect
+        return (yield from perform(effect))
+
+    return substituted(plan, perform_or_die)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from segmented.plans import Batch, Plan, Try, Within
+from segmented.plans import Batch, Plan, Try, Within, perform, substituted
 from segmented.protocol import Effect, Operation
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.plans import ShardedPlans
@@ -45,19 +45,14 @@ def interposed(plan: Plan[Any], *happenings: Happening) -> Plan[Any]:
 
     Raises NeverReachedError if a step that was waited for never came.
     """
-    left, reply = list(happenings), None
-    failure: BaseException | None = None
-    while True:
-        try:
-            effect = plan.send(reply) if failure is None else plan.throw(failure)
-        except StopIteration as stop:
-            if left:
-                raise NeverReachedError from None
-            return stop.value
+    left = list(happenings)
+
+    def after_what_happens(effect: Effect[Any]) -> Plan[Any]:
         if left and left[0][0](effect):
             yield from left.pop(0)[1]()
-        reply, failure = None, None
-        try:
-            reply = yield effect
-        except BaseException as error:  # noqa: BLE001  # every exception belongs to the plan
-            failure = error
+        return (yield from perform(effect))
+
+    outcome = yield from substituted(plan, after_what_happens)
+    if left:
+        raise NeverReachedError
+    return outcome

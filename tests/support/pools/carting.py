@@ -3,35 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from segmented.errors import SegmentedError
 from segmented.models import Cart, CartReserved
 from segmented.plans import Plan
-from segmented.plans.effects import Batch
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, reserve_cart_plan
-
-
-def one_by_one(plan: Plan[Any]) -> Plan[Any]:
-    """Perform each operation of a batch as a step of its own: a batch goes to several servers."""
-    reply: Any = None
-    failure: BaseException | None = None
-    while True:
-        try:
-            effect = plan.send(reply) if failure is None else plan.throw(failure)
-        except StopIteration as stop:
-            return stop.value
-        reply, failure = None, None
-        try:
-            if isinstance(effect, Batch):
-                reply = []
-                for operation in effect.operations:
-                    try:
-                        reply.append((yield operation))
-                    except SegmentedError as error:
-                        reply.append(error)
-            else:
-                reply = yield effect
-        except SegmentedError as error:
-            failure = error
+from tests.support.sim.simulator import scattered
 
 
 def reserved_and_ended(cart: Cart, end: str, hold_ms: int) -> Plan[object]:
@@ -46,7 +21,7 @@ def reserved_and_ended(cart: Cart, end: str, hold_ms: int) -> Plan[object]:
 def ending_before(plan: Plan[Any], step: int, end: Callable[[], None]) -> Plan[Any]:
     """Call `end` before effect number `step`, from 1, and go on as a dead process does: not at all."""
     reply: Any = None
-    plan = one_by_one(plan)
+    plan = scattered(plan)
     for _ in range(step - 1):
         try:
             effect = plan.send(reply)

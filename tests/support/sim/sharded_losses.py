@@ -6,7 +6,6 @@ no shard is frozen every unit is in one place, whatever transfers a shard has fo
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,18 +16,18 @@ from segmented.errors import (
     OrderUnknown,
     PoolFrozen,
     PoolNotFrozen,
-    SegmentedError,
     StoreUnavailable,
 )
 from segmented.keys import shard_keys
 from segmented.models import Granted, Order, Reserved, Settled, Shard
-from segmented.plans import Plan, perform
+from segmented.plans import Plan, perform, substituted
+from segmented.protocol import Effect
 from segmented.stock.sharded.opening import home_of
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.thawing import thaw_plan
 from tests.support.sim.replicas import replica_of
-from tests.support.sim.sharded_shop import HOLD_MS, SHARDS, SKU, Shop, scattered
-from tests.support.sim.simulator import Sleep
+from tests.support.sim.sharded_shop import HOLD_MS, SHARDS, SKU, Shop
+from tests.support.sim.simulator import Sleep, scattered
 
 STOCK: Final = 12
 ORDERS: Final = 9
@@ -163,19 +162,14 @@ class ForgetfulShop(Shop):
             self.counts["thaws that were not finished"] += 1
 
     def _informed(self, plan: Plan[Any], shard: Shard) -> Plan[None]:
-        """Perform a thaw step by step; give it the number of the moment in which it happens."""
-        reply: Any = None
-        failure: BaseException | None = None
-        with suppress(StopIteration):
-            while True:
-                effect = plan.send(reply) if failure is None else plan.throw(failure)
-                if isinstance(effect, op.ThawPool):
-                    effect = replace(effect, sold=self.sold_of(shard))
-                reply, failure = None, None
-                try:
-                    reply = yield effect
-                except SegmentedError as error:
-                    failure = error
+        """Perform a thaw with the number of the moment in which it happens."""
+
+        def informed(effect: Effect[Any]) -> Plan[Any]:
+            if isinstance(effect, op.ThawPool):
+                effect = replace(effect, sold=self.sold_of(shard))
+            return (yield from perform(effect))
+
+        return substituted(plan, informed)
 
     def sold_of(self, shard: Shard) -> int:
         """Return the units of a shard that customers have: an order's home is determined by its id."""

@@ -6,7 +6,6 @@ right if at some instant of its request that was less than the order asked for.
 """
 
 import random
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,13 +13,13 @@ from typing import Any, Final
 from segmented import protocol as op
 from segmented.errors import AlreadySettled, SegmentedError, StoreUnavailable
 from segmented.models import Granted, Order, PoolState, Reserved, ShardDirectory, SoldOut
-from segmented.plans import Batch, Plan, perform
+from segmented.plans import Plan, perform
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded import ShardedAuditReport
 from segmented.stock.sharded.audit import sharded_audit_plan
 from segmented.stock.sharded.opening import home_of
 from segmented.stock.sharded.plans import ShardedPlans
-from tests.support.sim.simulator import Simulation, Sleep
+from tests.support.sim.simulator import Simulation, Sleep, scattered
 
 SKU: Final = "ticket"
 SHARDS: Final = 3
@@ -28,37 +27,6 @@ GATHER_LOCK: Final = f"pool:{SKU}:gather"
 TTL_MS: Final = 300
 HOLD_MS: Final = 400
 TRIES: Final = 20
-
-
-def scattered(plan: Plan[Any], chance: random.Random, before: Callable[[Any], Plan[None]] | None = None) -> Plan[Any]:
-    """Perform each operation of a batch as a step of its own, in any order: a batch goes to several servers.
-
-    `before` runs before each effect.
-    """
-    reply: Any = None
-    failure: BaseException | None = None
-    while True:
-        try:
-            effect = plan.send(reply) if failure is None else plan.throw(failure)
-        except StopIteration as stop:
-            return stop.value
-        reply, failure = None, None
-        try:
-            if before is not None:
-                yield from before(effect)
-            if isinstance(effect, Batch):
-                places = list(range(len(effect.operations)))
-                chance.shuffle(places)
-                reply = [None] * len(places)
-                for place in places:
-                    try:
-                        reply[place] = yield effect.operations[place]
-                    except SegmentedError as error:
-                        reply[place] = error
-            else:
-                reply = yield effect
-        except SegmentedError as error:
-            failure = error
 
 
 def insisting(operation: op.Operation[Any], after: float) -> Plan[None]:

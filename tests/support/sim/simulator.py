@@ -102,6 +102,33 @@ def _in_steps(effect: Effect[Any]) -> Plan[Any]:
     return answer, (yield from perform(Now()))
 
 
+def scattered(
+    plan: Plan[Any], chance: random.Random | None = None, before: Callable[[Any], Plan[None]] | None = None
+) -> Plan[Any]:
+    """Perform each operation of a batch as a step of its own: a batch goes to several servers.
+
+    With `chance` they come in any order; `before` runs before each effect.
+    """
+
+    def in_steps(effect: Effect[Any]) -> Plan[Any]:
+        if before is not None:
+            yield from before(effect)
+        if not isinstance(effect, Batch):
+            return (yield from perform(effect))
+        places = list(range(len(effect.operations)))
+        answers: list[Any] = [None] * len(places)
+        if chance is not None:
+            chance.shuffle(places)
+        for place in places:
+            try:
+                answers[place] = yield from perform(effect.operations[place])
+            except SegmentedError as error:
+                answers[place] = error
+        return answers
+
+    return substituted(plan, in_steps)
+
+
 class Killed:
     """An outcome: the actor's process died before its plan ended, without cleanup."""
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, OrderUnknown, PoolFrozen, PoolNotFrozen, SegmentedError, StoreUnavailable
+from segmented.errors import InvalidInput, OrderUnknown, PoolFrozen, PoolNotFrozen, StoreUnavailable
 from segmented.models import Granted, Order, Reserved, Settled, SoldOut, Thawed
-from segmented.plans import Plan, perform
-from segmented.protocol import Operation
+from segmented.plans import Plan, perform, substituted
+from segmented.protocol import Effect, Operation
 from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan, grant_plan, reserve_plan
 from segmented.stock.thawing import thaw_plan
@@ -149,20 +149,15 @@ class UngatedSale:
 
     def _informed(self, plan: Plan[Thawed]) -> Plan[Thawed]:
         """Give a thaw the numbers of the moment in which it happens: all units that customers have are sold."""
-        effect = next(plan)
-        while True:
-            try:
-                if isinstance(effect, op.ThawPool):
-                    effect = replace(effect, sold=self._number(), stocked=max(STOCK, self._number()))
-                reply = yield effect
-            except SegmentedError as error:
-                effect = plan.throw(error)
-                continue
-            try:
-                effect = plan.send(reply)
-            except StopIteration as stop:
-                self.counts["reserved orders cancelled by a thaw"] += stop.value.cancelled_count
-                return stop.value  # type: ignore[no-any-return]  # the thaw
+
+        def informed(effect: Effect[Any]) -> Plan[Any]:
+            if isinstance(effect, op.ThawPool):
+                effect = replace(effect, sold=self._number(), stocked=max(STOCK, self._number()))
+            return (yield from perform(effect))
+
+        thawed = yield from substituted(plan, informed)
+        self.counts["reserved orders cancelled by a thaw"] += thawed.cancelled_count
+        return thawed
 
     def _number(self) -> int:
         """Return what the operator says: the units that customers have."""

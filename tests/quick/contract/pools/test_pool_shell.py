@@ -18,7 +18,7 @@ from segmented.errors import (
 )
 from segmented.keys import shard_keys
 from segmented.models import Busy, Decided, Order, Refusal, Reserved, Settled, SoldOut
-from segmented.plans import Listen, Park, Plan, perform
+from segmented.plans import Listen, Park, Plan, perform, substituted
 from segmented.protocol import Effect
 from segmented.stock import Grant, Pool
 from segmented.stock.plans import grant_plan
@@ -32,22 +32,19 @@ SLEEPS_MAX: Final = 100
 
 def asleep(side: Side, plan: Plan[Any], slept: list[int]) -> Plan[Any]:
     """Run a plan that nobody wakes: note how many milliseconds each sleep lasts, and let them pass at once."""
-    reply: Any = None
-    while True:
-        try:
-            effect: Effect[Any] = plan.send(reply)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(effect, Park):
-            seconds = min(effect.due, effect.deadline) - side.clock.now()
-            slept.append(round(1_000 * seconds))
-            assert len(slept) < SLEEPS_MAX, "it asks without a pause"
-            side.pass_time(seconds)
-            reply = False
-        elif isinstance(effect, Listen):
-            reply = None
-        else:
-            reply = yield effect
+
+    def pass_by(effect: Effect[Any]) -> Plan[Any]:
+        if isinstance(effect, Listen):
+            return None
+        if not isinstance(effect, Park):
+            return (yield from perform(effect))
+        seconds = min(effect.due, effect.deadline) - side.clock.now()
+        slept.append(round(1_000 * seconds))
+        assert len(slept) < SLEEPS_MAX, "it asks without a pause"
+        side.pass_time(seconds)
+        return False
+
+    return substituted(plan, pass_by)
 
 
 BRIEF = 0.02

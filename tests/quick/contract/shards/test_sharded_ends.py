@@ -10,7 +10,7 @@ from segmented import protocol as op
 from segmented.errors import PoolDrifted, StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Order, Reserved, Shard, ShardDirectory, SoldOut, TooFew
-from segmented.plans import Batch, Plan
+from segmented.plans import Batch, Plan, perform, substituted
 from segmented.stock.sharded import ShardedPool
 from tests.fixtures.stores import Side, another_process
 from tests.support.contract.interposed import asked_by, asks, interposed, process_of
@@ -167,26 +167,18 @@ def is_of(operation: Any, shard: Shard) -> bool:  # noqa: ANN401  # any operatio
 
 def without(plan: Plan[Any], shard: Shard) -> Plan[Any]:
     """Run a plan while the master of one shard is down."""
-    reply: Any = None
-    failure: BaseException | None = None
-    while True:
-        try:
-            effect = plan.send(reply) if failure is None else plan.throw(failure)
-        except StopIteration as stop:
-            return stop.value
-        reply, failure = None, None
+
+    def answered(effect: Any) -> Plan[Any]:  # noqa: ANN401  # of any answer
         away = [is_of(one, shard) for one in asked_by(effect)]
-        try:
-            if isinstance(effect, Batch):
-                left = tuple(one for one, is_away in zip(effect.operations, away, strict=True) if not is_away)
-                answers = iter((yield Batch(left, effect.deadline)) if left else [])
-                reply = [StoreUnavailable("it is down") if is_away else next(answers) for is_away in away]
-            elif any(away):
-                failure = StoreUnavailable("it is down")
-            else:
-                reply = yield effect
-        except BaseException as error:  # noqa: BLE001  # every exception belongs to the plan
-            failure = error
+        if not any(away):
+            return (yield from perform(effect))
+        if not isinstance(effect, Batch):
+            raise StoreUnavailable("it is down")
+        left = tuple(one for one, is_away in zip(effect.operations, away, strict=True) if not is_away)
+        answers = iter((yield from perform(Batch(left, effect.deadline))) if left else [])
+        return [StoreUnavailable("it is down") if is_away else next(answers) for is_away in away]
+
+    return substituted(plan, answered)
 
 
 @pytest.fixture
