@@ -26,8 +26,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.servers.binaries import valkey_program
-from segmented.servers.embedded import EmbeddedServer
+from segmented.servers.embedded import EmbeddedServer, valkey_program
 from segmented.servers.folders import private_folder
 from segmented.servers.supervised import Command, Supervised
 from segmented.servers.valkey import SOCKET_NAME, STOPS, answers, configuration

@@ -8,9 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from segmented.advise import Advice, Measured, Workload, advise as advised, measure
-from segmented.advise.advice import duration
-from segmented.advise.prediction import ROUND_TRIP
+from segmented.advise import ROUND_TRIP, Advice, Measured, Workload, advise as advised, duration, measure
 from segmented.cli.output import DEFAULT_URL, JsonOption, UrlOption, print_table, write_json
 from segmented.errors import InvalidInput
 from segmented.models.ids import counted

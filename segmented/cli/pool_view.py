@@ -26,8 +26,7 @@ from segmented.process import tell
 from segmented.stock import Pool, Repair, RepairReport, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stock.sharded import ShardedRepairReport
 from segmented.stores.redis import RedisStore
-from segmented.watch.doctor import diagnose
-from segmented.watch.reading import reading_plan
+from segmented.watch.reading import diagnose, reading_plan
 
 if TYPE_CHECKING:
     from segmented.orders import Gate

@@ -19,9 +19,9 @@ from segmented.models.ids import SKU_BYTES_MAX, checked_id
 from segmented.plans import run_sync
 from segmented.process import tell
 from segmented.stores.redis import RedisStore
-from segmented.watch.doctor import OVERDUE_OUTBOX_MS
 from segmented.watch.reading import (
     NOT_OPEN,
+    OVERDUE_OUTBOX_MS,
     POOLS_MAX,
     PoolReading,
     Readings,

@@ -3,8 +3,7 @@
 New code should use `segmented.Lock`, whose leases offer more. docs/how-to/come-from-redis-py.md lists the differences.
 """
 
-from segmented.compat.async_lock import AsyncLock
-from segmented.compat.lock import Lock
-from segmented.compat.stores import async_store_of, store_of
+from segmented.compat.lock import AsyncLock, Lock
+from segmented.compat.terms import async_store_of, store_of
 
 __all__ = ["AsyncLock", "Lock", "async_store_of", "store_of"]

@@ -15,10 +15,15 @@ from typing import ClassVar, Final, Self
 from urllib.parse import quote
 
 from segmented.errors import InvalidInput
-from segmented.servers.account import Account, check_passable, server_account
-from segmented.servers.binaries import postgres_tree, reachable_tree
-from segmented.servers.embedded import EmbeddedServer
-from segmented.servers.folders import SOCKET_NAME_LONGEST, Claim, private_folder
+from segmented.servers.embedded import EmbeddedServer, postgres_tree, reachable_tree
+from segmented.servers.folders import (
+    SOCKET_NAME_LONGEST,
+    Account,
+    Claim,
+    check_passable,
+    private_folder,
+    server_account,
+)
 from segmented.servers.supervised import Command, Stops, Supervised
 
 SOCKET_NAME: Final = SOCKET_NAME_LONGEST

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from segmented.servers.account import Account
+    from segmented.servers.folders import Account
 
 GUARD_SECONDS: Final = 20.0
 """Timeout for the guard to start or answer, on a busy machine."""

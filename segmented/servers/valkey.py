@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from segmented.errors import InvalidInput
-from segmented.servers.binaries import valkey_program
-from segmented.servers.embedded import EmbeddedServer
+from segmented.servers.embedded import EmbeddedServer, valkey_program
 from segmented.servers.folders import Claim, private_folder
 from segmented.servers.supervised import Command, Stops, Supervised
 

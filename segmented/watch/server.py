@@ -26,8 +26,7 @@ from starlette.routing import Route
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.plans import run_async
 from segmented.stores.redis import AsyncRedisStore
-from segmented.watch.doctor import OVERDUE_OUTBOX_MS
-from segmented.watch.reading import as_json, known_plan, readings_plan, worker_json, workers_line
+from segmented.watch.reading import OVERDUE_OUTBOX_MS, as_json, known_plan, readings_plan, worker_json, workers_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence

@@ -27,7 +27,7 @@ from bench.micro.shards.sale import AT_HOME, MICROSECONDS, Sale, sell
 from bench.micro.stock.context import STOCK
 from bench.micro.stock.measure import TRANSFERS_MAX
 from segmented import AsyncGrant, AsyncRedisStore
-from segmented.advise.prediction import ROUND_TRIP
+from segmented.advise import ROUND_TRIP
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import SEGMENT_COUNT_MAX
 from segmented.models.ids import counted

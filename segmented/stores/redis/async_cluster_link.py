@@ -25,8 +25,12 @@ from segmented.protocol.wire import PUBLISH, SHARDED, Dialect, MakeExchange
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.batches import BATCH_MAX, PUBLISH_SECONDS, perform_all
-from segmented.stores.redis.cluster_exchange import (
+from segmented.stores.redis.cluster_map import (
     Attempts,
+    ClusterMap,
+    Look,
+    Rest,
+    Visit,
     may_have_moved,
     node_named,
     # threads: part_of,
@@ -36,8 +40,9 @@ from segmented.stores.redis.cluster_exchange import (
     seeds_of,
     shares,
     slot_for,
+    slot_of,
+    way,
 )
-from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, slot_of, way
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_like, publishing
 
 # threads: from segmented.stores.redis.connections import connections_of, pinging

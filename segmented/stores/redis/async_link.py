@@ -16,8 +16,8 @@ from segmented import events
 from segmented.plans.tasks import Alarm, OfOneLoop, begun, to_the_end, until_loop_ends
 from segmented.protocol.acknowledging import bounded
 from segmented.stores.redis.batches import TRANSPORT_ERRORS, AsyncRequests
+from segmented.stores.redis.clients import NO_REPLY
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, Connections, ServerCheck, greeted, greeting
-from segmented.stores.redis.driver import NO_REPLY
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES
 from segmented.stores.redis.exchange import TOO_LATE, packed
 from segmented.stores.redis.link import none_free

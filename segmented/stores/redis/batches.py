@@ -19,8 +19,7 @@ from segmented.protocol.base import Release
 from segmented.protocol.wire import PUBLISH, Call, Command, Dialect, Exchange, MakeExchange, Peer, Reply, Send, sharded
 from segmented.stores.redis.connections import publishing
 from segmented.stores.redis.edge import our_error
-from segmented.stores.redis.exchange import CALLS, Seen, by_digest, finished, named, perform_one, whole
-from segmented.stores.redis.pool_errors import raise_misread
+from segmented.stores.redis.exchange import CALLS, Seen, by_digest, finished, named, perform_one, raise_misread, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -21,8 +21,12 @@ from segmented.process import Guard
 from segmented.protocol.wire import PUBLISH, SHARDED, Dialect, MakeExchange
 from segmented.stores.redis.addresses import Deployment, Host
 from segmented.stores.redis.batches import BATCH_MAX, PUBLISH_SECONDS, perform_all
-from segmented.stores.redis.cluster_exchange import (
+from segmented.stores.redis.cluster_map import (
     Attempts,
+    ClusterMap,
+    Look,
+    Rest,
+    Visit,
     may_have_moved,
     node_named,
     part_of,
@@ -32,8 +36,9 @@ from segmented.stores.redis.cluster_exchange import (
     seeds_of,
     shares,
     slot_for,
+    slot_of,
+    way,
 )
-from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, slot_of, way
 from segmented.stores.redis.connections import (
     Connections,
     ServerCheck,

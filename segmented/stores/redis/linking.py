@@ -24,11 +24,10 @@ from segmented.errors import InvalidInput
 from segmented.stores.redis.addresses import Deployment, Host
 from segmented.stores.redis.async_cluster_link import AsyncClusterLink
 from segmented.stores.redis.async_link import AsyncLink
-from segmented.stores.redis.cluster_exchange import Attempts
+from segmented.stores.redis.clients import LISTENS_TO_SHARDS, close_async_watchers, close_watchers
 from segmented.stores.redis.cluster_link import ClusterLink
-from segmented.stores.redis.cluster_map import PAUSE_MAX, PAUSE_MIN, passes
+from segmented.stores.redis.cluster_map import PAUSE_MAX, PAUSE_MIN, Attempts, passes
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_of
-from segmented.stores.redis.driver import LISTENS_TO_SHARDS, close_async_watchers, close_watchers
 from segmented.stores.redis.link import Link
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from redis.client import PubSub
 
     from segmented.protocol.wire import Dialect, MakeExchange
-    from segmented.stores.redis.eviction import Eviction
+    from segmented.stores.redis.edge import Eviction
 
 PATIENCE: Final = 5.0
 """Seconds to retry an operation while a master is being replaced; limited by the operation's deadline."""

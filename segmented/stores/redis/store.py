@@ -21,9 +21,11 @@ from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.base import has_taken
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
-from segmented.stores.redis.clients import async_client_of, client_of, close_async_client, close_client
+from segmented.stores.redis.clients import async_client_of, client_of, close_async_client, close_client, usable_client
+from segmented.stores.redis.connections import check_rights, probing_scripts
 from segmented.stores.redis.edge import (
     CONNECT_TIMEOUT,
+    Eviction,
     Translated,
     check_server,
     guarded,
@@ -31,11 +33,8 @@ from segmented.stores.redis.edge import (
     our_error,
     reading_info,
 )
-from segmented.stores.redis.eviction import Eviction
-from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, async_linked, checked_seconds, linked
 from segmented.stores.redis.listener import RedisWakeups
-from segmented.stores.redis.rights import check_rights, probing_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ import pytest
 
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
-from segmented.servers.binaries import postgres_tree, valkey_program
+from segmented.servers.embedded import postgres_tree, valkey_program
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
 from tests.support.servers.composing import (

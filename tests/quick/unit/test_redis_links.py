@@ -37,10 +37,20 @@ from segmented.protocol import AcquireLock
 from segmented.protocol.wire import Dialect, Exchange, Peer, Send, dialect_of
 from segmented.stores.redis import AsyncRedisStore
 from segmented.stores.redis.addresses import Host
-from segmented.stores.redis.cluster_exchange import Attempts, asking, shares, slot_for
-from segmented.stores.redis.cluster_map import PAUSE_MIN, REDIRECTIONS_MAX, ClusterMap, Look, Rest, Visit, way
-from segmented.stores.redis.edge import check_server, our_error
-from segmented.stores.redis.eviction import Eviction
+from segmented.stores.redis.cluster_map import (
+    PAUSE_MIN,
+    REDIRECTIONS_MAX,
+    Attempts,
+    ClusterMap,
+    Look,
+    Rest,
+    Visit,
+    asking,
+    shares,
+    slot_for,
+    way,
+)
+from segmented.stores.redis.edge import Eviction, check_server, our_error
 from segmented.stores.redis.exchange import packed
 from tests.support.odd_urls import leaks, odd_urls
 

@@ -2,7 +2,7 @@
 
 import re
 
-from segmented.stores.redis.rights import OTHERS, SAMPLES
+from segmented.stores.redis.connections import OTHERS, SAMPLES
 from tests.support.paths import ROOT
 
 READ_ONLY = {"INFO", "CLUSTER", "PUBSUB"}

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from segmented.servers.binaries import valkey_program
+from segmented.servers.embedded import valkey_program
 from tests.fixtures.zookeeper import ZooKeeperNode
 from tests.support.servers.deployments import start_cluster, start_sentinels
 from tests.support.servers.nodes import Node, free_ports

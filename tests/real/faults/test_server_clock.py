@@ -15,7 +15,7 @@ from segmented.errors import AcquireTimeout, LeaseLost, StaleToken
 from segmented.locks import Lock, fenced_set
 from segmented.locks.operator import revoke
 from segmented.models import Reserved
-from segmented.servers.binaries import valkey_program
+from segmented.servers.embedded import valkey_program
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.rings import require, require_module

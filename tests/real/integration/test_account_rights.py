@@ -24,8 +24,8 @@ from segmented.orders import Gate, connect
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stores.redis.connections import IN_CLUSTER, OTHERS, SAMPLES
 from segmented.stores.redis.listener import REFUSED
-from segmented.stores.redis.rights import IN_CLUSTER, OTHERS, SAMPLES
 from tests.fixtures.stores_deployed import deployed_side, nodes_of
 from tests.support.long_run import in_the_long_run
 from tests.support.paths import ROOT

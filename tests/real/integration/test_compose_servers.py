@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from segmented.servers import PostgresServer, postgres
-from segmented.servers.binaries import postgres_tree
+from segmented.servers.embedded import postgres_tree
 from tests.support.rings import require_module
 from tests.support.servers.composing import (
     STOCKS,

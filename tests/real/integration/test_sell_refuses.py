@@ -10,7 +10,7 @@ from segmented import Gate, Pool, RedisStore
 from segmented.cli.main import run
 from segmented.keys import shard_keys
 from segmented.servers import ValkeyServer
-from segmented.stores.redis.eviction import CURE
+from segmented.stores.redis.edge import CURE
 
 WHY = f"which may evict locks and stock, {CURE}"
 TEN_IN_TWO = ("--stock", "10", "--segments", "2")

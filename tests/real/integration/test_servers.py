@@ -26,7 +26,7 @@ import segmented
 from segmented.errors import InvalidInput
 from segmented.imports import install
 from segmented.servers import PostgresServer, ValkeyServer
-from segmented.servers.account import Account, is_reachable
+from segmented.servers.folders import Account, is_reachable
 from tests.fixtures.servers import require_postgres
 from tests.support.contract.parking import wait_until
 from tests.support.paths import ROOT

@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from segmented.errors import InvalidInput
-from segmented.servers.binaries import valkey_program
+from segmented.servers.embedded import valkey_program
 from segmented.servers.folders import private_folder
 from segmented.servers.supervised import Command, Supervised
 from tests.support.paths import ROOT

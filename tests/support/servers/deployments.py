@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from segmented.servers.binaries import valkey_program
+from segmented.servers.embedded import valkey_program
 from tests.support.servers.nodes import LOOPBACK, Node, eventually, start_all
 
 SERVICE: Final = "stock"

@@ -14,8 +14,16 @@ from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool, ShardedPool
 from segmented.stock.archiving import FileArchive, archive_plan, no_progress
 from segmented.stores.memory import MemoryStore
-from segmented.watch.doctor import diagnose
-from segmented.watch.reading import PoolReading, as_json, known_plan, pace, reading_plan, readings_plan, waiting_line
+from segmented.watch.reading import (
+    PoolReading,
+    as_json,
+    diagnose,
+    known_plan,
+    pace,
+    reading_plan,
+    readings_plan,
+    waiting_line,
+)
 from segmented.watch.screen import bars, marks, screen, widened
 from segmented.watch.server import exposition
 

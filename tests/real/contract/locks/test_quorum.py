@@ -14,7 +14,7 @@ from segmented.errors import InvalidInput, LeaseLost, WrongKind
 from segmented.keys import lock_keys
 from segmented.locks.other_servers.quorum import QuorumLock
 from segmented.models import Lost
-from segmented.servers.binaries import valkey_program
+from segmented.servers.embedded import valkey_program
 from segmented.stores.memory import MemoryStore
 from segmented.stores.quorum import QuorumStore
 from tests.fixtures.stores_quorum import COLOURS, Quorum

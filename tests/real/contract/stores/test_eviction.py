@@ -10,7 +10,7 @@ from segmented.locks import Lock
 from segmented.servers import ValkeyServer
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.eviction import CURE, EARLY
+from segmented.stores.redis.edge import CURE, EARLY
 
 
 @pytest.fixture
