@@ -27,22 +27,6 @@ WAITS: Final = {
     ("threading", "Timer"),
 }
 
-OPEN_TO_TESTS: Final = {
-    "_exit": "a function of os that everybody may call",
-    "_fields": "the documented attribute of a named tuple",
-    "_link": "a store's connections: a test stands between a release and its hand-over, or keeps one of them busy",
-    "_tries": "of such a link: a second attempt would hide a time-out",
-    "_changed": "the lock of a thread, held while the process forks or the collector runs",
-    "_guard": "as above",
-    "_timer": "the owner of such a lock",
-    "_renew_at": "of a run whose process stands still",
-    "_renew_until": "as above",
-    "_releases_asked": "as above",
-    "_after_fork": "what kombu calls in a child",
-    "_pubsub": "Celery has no other word for a result consumer without a connection",
-}
-"""Private names that tests may read, and why."""
-
 PRIVATE: Final = re.compile(r"_[A-Za-z]")
 SILENCED: Final = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:\s*no cover|fmt:\s*off)(?P<rest>.*)")
 CODES: Final = re.compile(r"(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*|\[[\w, -]+\])?\s*(?P<reason>.*)")
@@ -148,51 +132,6 @@ def names_of_tests(text: str) -> Iterator[tuple[int, str]]:
         if len(found[1]) > TEST_NAME_MAX:
             line = text.count("\n", 0, found.start()) + 1
             yield line, f"{found[1]} has more than {TEST_NAME_MAX} characters: the long story is its docstring"
-
-
-def tests_use_the_public_face(text: str) -> Iterator[tuple[int, str]]:
-    """A test reads nothing private: a refactoring that keeps behaviour would break it."""
-    if not re.search(r"\._[A-Za-z]", text):
-        return
-    for node in ast.walk(parsed(text)):
-        match node:
-            case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"))):
-                pass
-            case ast.Attribute(attr=name) if PRIVATE.match(name) and name not in OPEN_TO_TESTS:
-                yield node.lineno, f"{ast.unparse(node)} is private: ask what is public"
-
-
-def no_private_attribute(text: str) -> Iterator[tuple[int, str]]:
-    """What a library keeps private changes with a parser or a version: only `self`, `cls` and own classes are open.
-
-    An object that this module itself makes of one of its own classes may be named so too: `store = cls.__new__(cls)`.
-    """
-    tree = parsed(text)
-    own = {"self", "cls"} | {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(value=ast.Name(id="cls")))):
-                own.add(name)
-            case ast.ImportFrom(module=module) if module and module.startswith("redis") and "._" in f".{module}":
-                yield node.lineno, f"import from {module}, which is private"
-            case ast.ImportFrom(module=module, names=names) if module and module.startswith("redis"):
-                yield from ((node.lineno, f"{alias.name} is private") for alias in names if PRIVATE.match(alias.name))
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(value=owner, attr=name) if PRIVATE.match(name) and not _is_own(owner, own):
-                yield node.lineno, f"{ast.unparse(node)} is private: use what the library documents"
-            case ast.Call(func=ast.Name(id="getattr" | "setattr"), args=[owner, ast.Constant(value=str(name)), *_]):
-                if PRIVATE.match(name) and not _is_own(owner, own):
-                    yield node.lineno, f"{name} is private: use what the library documents"
-
-
-def _is_own(owner: ast.expr, own: set[str]) -> bool:
-    match owner:
-        case ast.Name(id=name):
-            return name in own
-        case ast.Call(func=ast.Name(id="super")):
-            return True
-    return False
 
 
 def silence_has_a_reason(text: str) -> Iterator[tuple[int, str]]:

@@ -3,13 +3,10 @@
 import ipaddress
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
-
-import pytest
 
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
@@ -26,7 +23,7 @@ from tests.support.servers.composing import (
     make_secrets,
     valkey_options,
 )
-from tests.support.servers.deploying import PINNED, STAGES, is_there, settings_named, unknown_settings
+from tests.support.servers.deploying import PINNED, STAGES, settings_named, unknown_settings
 
 SERVERS = (*VALKEYS, "database")
 WORKERS = ("worker", "beat", "locust-master", "locust-worker")
@@ -59,14 +56,6 @@ def seconds(text: str) -> int:
 def test_it_is_a_file_by_the_compose_specification() -> None:
     said = schema_says(ROOT / "docker-compose.yml")
     assert said.returncode == 0, said.stdout
-
-
-def test_a_file_that_breaks_the_specification_is_noticed(tmp_path: Path) -> None:
-    right, wrong = "{ condition: service_healthy }", "{ condition: healthy }"
-    assert right in TEXT
-    broken = tmp_path / "docker-compose.yml"
-    broken.write_text(TEXT.replace(right, wrong, 1), encoding="utf-8")
-    assert schema_says(broken).returncode == 1
 
 
 def test_it_has_the_servers_the_workers_and_the_crowd() -> None:
@@ -105,23 +94,6 @@ def test_a_server_has_room_for_its_data_twice() -> None:
         stored = re.search(r"--maxmemory (\d+)mb", " ".join(SERVICES[service]["command"]))
         assert stored is not None
         assert 2 * int(stored[1]) < 1_536
-
-
-def test_what_runs_once_is_not_started_again_and_has_no_health() -> None:
-    assert [(SERVICES[name]["restart"], SERVICES[name]["healthcheck"]) for name in ONE_SHOTS] == [
-        ("no", {"disable": True})
-    ]
-
-
-def test_a_service_waits_for_what_it_needs_and_says_how() -> None:
-    for service in SERVICES:
-        waits = SERVICES[service].get("depends_on", {})
-        expected = {
-            name: {"condition": "service_completed_successfully" if name in ONE_SHOTS else "service_healthy"}
-            for name in waits
-        }
-        assert waits == expected
-        assert set(waits) <= set(SERVICES)
 
 
 def test_workers_beat_and_crowd_wait_for_the_cluster_the_broker_and_the_database() -> None:
@@ -229,26 +201,9 @@ def test_the_order_database_has_the_version_that_these_tests_run() -> None:
     assert SERVICES["database"]["image"].startswith(f"postgres:{version[1]}.")
 
 
-def test_a_command_starts_what_is_there() -> None:
-    for service in WORKERS:
-        assert is_there(shlex.split(SERVICES[service]["command"]))
-
-
 def test_settings_are_settings_that_the_workers_read() -> None:
     for service in SERVICES:
         assert unknown_settings(SERVICES[service].get("environment", {})) == []
-
-
-def test_the_settings_say_what_the_workers_make_of_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    secrets = make_secrets(tmp_path)
-    for name, value in SERVICES["worker"]["environment"].items():
-        monkeypatch.setenv(name, value.replace(MOUNTED, f"{secrets}/"))
-    stock, broker, database = ((secrets / f"{kind}-password").read_text(encoding="utf-8").strip() for kind in KINDS)
-    assert len({stock, broker, database}) == 3
-    settings = WorkerSettings()
-    assert settings.url.get_secret_value() == f"redis+cluster://:{stock}@stock-1:6379,stock-2:6379,stock-3:6379"
-    assert settings.broker_url == f"redis://:{broker}@broker:6379/0"
-    assert settings.database.get_secret_value() == f"postgresql+psycopg://segmented:{database}@database:5432/segmented"
 
 
 def test_a_worker_has_longer_to_end_than_the_order_in_hand_may_take() -> None:

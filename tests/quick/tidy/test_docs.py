@@ -83,14 +83,6 @@ def test_every_public_name_in_an_example_is_imported_on_its_page() -> None:
     assert {str(page.relative_to(ROOT)): lacking for page in pages if (lacking := unimported(page))} == {}
 
 
-def test_an_example_that_imports_too_little_is_noticed(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "```python\nfrom segmented import Pool\nPool(store)\n```\n```python\nPool, Order\n```\n", encoding="utf-8"
-    )
-    assert unimported(page) == ["Order"]
-
-
 def test_every_page_is_reachable_from_the_index() -> None:
     pages = {path.resolve() for path in files("docs", suffix=".md")}
     assert START.resolve() in pages
@@ -115,25 +107,9 @@ def test_the_page_about_payments_shows_or_links_each_of_its_programs(program: Pa
     assert program.stem == "provider" or len(code.splitlines()) <= 80
 
 
-def test_links_are_counted_by_heading(tmp_path: Path) -> None:
-    page = tmp_path / "index.md"
-    page.write_text("# All\n\n## A\n\n- [a](a.md)\n- [b](b.md)\n\n### B\n\n[c](c.md)\n", encoding="utf-8")
-    assert groups(page) == {"All": 0, "A": 2, "B": 1}
-
-
 def test_every_link_leads_somewhere() -> None:
     pages = [*files("docs", suffix=".md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
     assert {str(page.relative_to(ROOT)): wrong for page in pages if (wrong := broken(page))} == {}
-
-
-def test_a_page_that_nothing_links_to_and_a_link_to_nothing_are_noticed(tmp_path: Path) -> None:
-    start, linked, lost = tmp_path / "index.md", tmp_path / "linked.md", tmp_path / "lost.md"
-    start.write_text("# Start\n[on](linked.md#a-part) [off](away.md) [part](linked.md#no-part)\n", encoding="utf-8")
-    linked.write_text("# A part\n[back](index.md)\n```\n[code](nowhere.md)\n```\n", encoding="utf-8")
-    lost.write_text("# Lost\n", encoding="utf-8")
-    assert reachable(start) == {start, linked}
-    assert broken(start) == ["away.md", "linked.md#no-part"]
-    assert broken(linked) == []
 
 
 def test_the_page_on_faults_names_tests_that_are_there() -> None:
@@ -202,28 +178,6 @@ def test_every_file_and_every_name_on_the_page_is_there() -> None:
     assert sum(PATH.fullmatch(word) is not None for word in CODE.findall(page)) > 60
 
 
-def test_what_the_page_promises_to_locate_is_in_its_table() -> None:
-    page = SOURCE_MAP_PAGE.read_text(encoding="utf-8")
-    places = [
-        "lock's release",
-        "lock kind's script",
-        "making of keys",
-        "a batch of orders",
-        "a fence",
-        "worker's envelope",
-    ]
-    assert [place for place in places if not re.search(rf"^\| [^|]*{place}[^|]*\| `", page, re.MULTILINE)] == []
-
-
 def test_each_list_of_where_to_add_something_is_short() -> None:
     lists = SOURCE_MAP_PAGE.read_text(encoding="utf-8").split("\n## Where to add ")[1:]
     assert [len(re.findall(r"^\d+\. ", text, re.MULTILINE)) for text in lists] == [9, 5, 4, 10, 9]
-
-
-def test_a_file_that_is_gone_and_a_name_that_moved_are_noticed() -> None:
-    page = "- `Lock` in `segmented/locks/lock.py`\n- `Lock` in `segmented/keys.py`\n- `segmented/gone.py`\n"
-    table = (
-        "| a | b |\n| --- | --- |\n| `segmented/keys.py` | `lock_keys` |\n| `segmented/keys.py` | `LockKeys.list` |\n"
-    )
-    assert wrong(page) == ["Lock: not in ['segmented/keys.py']", "segmented/gone.py: no such file"]
-    assert wrong(table) == ["LockKeys.list: not in ['segmented/keys.py']"]

@@ -5,61 +5,21 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
-from importlib import import_module
 
-import segmented
 from segmented import errors
 from segmented.cli.main import MEASURING
 from segmented.orders.tables import HEAD
 from tests.support.paths import ROOT
-from tests.support.reference import MODULES, public_names
+from tests.support.reference import public_names
 from tests.support.versions import PARTS
 
-NAMES: list[str] = list(getattr(segmented, "__all__", []))
-
-
 ERRORS = [name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)]
-
-
-def undocumented(names: list[str], module: object) -> list[str]:
-    """Return the classes and functions without words of their own; a dataclass makes up a docstring for itself."""
-    found = {name: getattr(module, name) for name in names}
-    return [
-        name
-        for name, value in found.items()
-        if (inspect.isclass(value) or inspect.isroutine(value))
-        and (not value.__doc__ or value.__doc__.startswith(f"{name}("))
-    ]
-
-
-def test_every_public_name_has_a_docstring() -> None:
-    modules = [import_module(name) for name in MODULES]
-    assert [name for module in modules for name in undocumented(public_names(module), module)] == []
-
-
-def test_a_public_name_without_a_docstring_is_noticed() -> None:
-    class Shop:
-        class Bare: ...
-
-        class MadeUp:
-            """MadeUp(quantity: int)"""
-
-        class Said:
-            """Something."""
-
-    assert undocumented(["Bare", "MadeUp", "Said"], Shop) == ["Bare", "MadeUp"]
 
 
 def test_every_error_is_a_public_name() -> None:
     """So that a page that names one says enough to find and catch it."""
     assert len(ERRORS) >= 30
     assert [name for name in ERRORS if name not in public_names(errors)] == []
-
-
-def test_the_public_names_exist_once_there_is_a_pool() -> None:
-    has_pool = (ROOT / "segmented" / "stock" / "pool.py").is_file()
-    assert NAMES or not has_pool
-    assert len(NAMES) == len(set(NAMES))
 
 
 def test_every_command_of_the_checkout_exists() -> None:

@@ -58,18 +58,8 @@ def test_tests_replace_nothing_that_is_private() -> None:
     assert all_offences([rules.no_private_patch], files("tests", suffix=".py")) == []
 
 
-def test_tests_read_nothing_that_is_private() -> None:
-    assert all_offences([rules.tests_use_the_public_face], files("tests", suffix=".py")) == []
-
-
 def test_names_of_tests_have_at_most_80_characters() -> None:
     assert all_offences([rules.names_of_tests], files("tests", "bench", suffix=".py")) == []
-
-
-def test_the_redis_stores_touch_nothing_that_the_driver_keeps_private() -> None:
-    looked_at = files("segmented/stores/redis", suffix=".py")
-    assert looked_at
-    assert offences(rules.no_private_attribute, looked_at) == []
 
 
 def test_modules_for_threads_are_as_their_source_for_asyncio_says() -> None:

@@ -17,19 +17,6 @@ def wait(call: Callable[P, bool], *args: P.args, patient: bool, **kwargs: P.kwar
     started = time.gmtime(0)  # noqa: S311  # started on purpose
 """
 
-OWN_PYTHON = """
-class Store(Base):
-    def _start(self):
-        super()._start()
-        self._link = self._link.__class__()
-        getattr(self, "_link")
-    @classmethod
-    def made(cls):
-        store = cls.__new__(cls)
-        store._start()
-        return store
-"""
-
 LONG_FUNCTION = "def long():\n" + "    pass\n" * 70
 
 BROKEN: list[tuple[Rule, str, int]] = [
@@ -51,12 +38,6 @@ BROKEN: list[tuple[Rule, str, int]] = [
     (rules_python.no_private_patch, 'def test(monkeypatch):\n    monkeypatch.setattr(pool, "_seen", 1)', 2),
     (rules_python.no_private_patch, 'def test(monkeypatch):\n    monkeypatch.setattr("segmented.stock._seen", 1)', 2),
     (rules_python.names_of_tests, "class A:\n    async def test_" + 76 * "n" + "(self): ...", 2),
-    (rules_python.tests_use_the_public_face, "def test_it(pool):\n    assert pool._seen == 1", 2),
-    (rules_python.no_private_attribute, "def f(connection):\n    connection._parser._buffer.socket_timeout = 1", 2),
-    (rules_python.no_private_attribute, "class A:\n    def f(self):\n        self._connection._writer.abort()", 3),
-    (rules_python.no_private_attribute, 'def f(pool):\n    return getattr(pool, "_created_connections")', 2),
-    (rules_python.no_private_attribute, "from redis._parsers import BaseParser", 1),
-    (rules_python.no_private_attribute, "from redis.connection import _RESP2Parser", 1),
     (rules_python.silence_has_a_reason, "x = 1  # noqa: S311", 1),
     (rules_python.silence_has_a_reason, "x = 1  # noqa", 1),
     (rules_python.silence_has_a_reason, "x = 1  # type: ignore[arg-type]", 1),
@@ -101,11 +82,6 @@ KEPT: list[tuple[Rule, str]] = [
     (rules_python.no_waits, "import asyncio\nasync def f():\n    await asyncio.sleep(0)"),
     (rules_python.no_private_patch, 'def test(monkeypatch):\n    monkeypatch.setattr(pool, "seen", 1)'),
     (rules_python.names_of_tests, "def test_" + 75 * "n" + "(): ..."),
-    (
-        rules_python.tests_use_the_public_face,
-        "def f(self):\n    super()._f(self._g)\nos._exit(0)",
-    ),
-    (rules_python.no_private_attribute, OWN_PYTHON),
     (rules_python.silence_has_a_reason, GOOD_PYTHON + 'text = "# noqa"'),
     (rules_lua.contract, GOOD_LUA),
     (rules_lua.contract, GOOD_LUA.replace("KEYS     1 lock", "uses shared/pool.lua").replace("KEYS[1]", "META")),
