@@ -1,13 +1,11 @@
 """Two versions compared: rounds, intervals and findings."""
 
-import io
 import math
 from collections.abc import Callable
 from typing import Final, Literal
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from bench.ab import AbResults, CellRecord, Round, compare
 from bench.analysis.intervals import Estimate, mean_of, median_of, rate_of
@@ -126,35 +124,6 @@ def test_a_count_beyond_its_bound_fails_the_run_and_a_time_does_not() -> None:
     assert not slow.is_within
     assert FigureResults("locks", (slow,), CONDITIONS).is_kept
     assert not FigureResults("locks", (slow, lost), CONDITIONS).is_kept
-
-
-def test_results_are_lines_in_a_pipe() -> None:
-    said = io.StringIO()
-    ratio = Figure("ours / theirs", 0.75, "", 0.7, 0.8, at_most=0.85)
-    lost = Figure("lost", 0, "", at_most=0, is_promise=True)
-    figures = (ratio, Figure("cycle", 104.2, "us"), lost)
-    FigureResults("locks", figures, CONDITIONS, ("A remark.",)).show(Console(file=said))
-    assert said.getvalue().splitlines() == [
-        "ours / theirs: 0.75 (0.7 to 0.8; goal <= 0.85; kept: yes)",
-        "cycle: 104 us",
-        "lost: 0 (<= 0; kept: yes)",
-        "A remark.",
-        "Conditions: 2 cores for everything (a processor); python 3; commit unknown.",
-    ]
-
-
-def test_a_large_number_is_written_out_with_separators() -> None:
-    values = (0.012345, 99.95, 999.4, 999.6, 2_134.4, -12_345.6, 1_234_567)
-    assert [Figure("cycle", value, "us").cells()[1] for value in values] == [
-        "0.0123 us",
-        "100 us",
-        "999 us",
-        "1,000 us",
-        "2,134 us",
-        "-12,346 us",
-        "1,234,567 us",
-    ]
-    assert Figure("cycle", 2_134.4, "us", 1_900, 2_500).cells()[2] == "1,900 to 2,500"
 
 
 def test_the_interval_holds_the_median_of_what_it_was_drawn_from() -> None:

@@ -6,7 +6,6 @@ from bench.analysis.hypotheses import Judged, judge
 from bench.analysis.intervals import Estimate
 from bench.analysis.measured import cells_of, noise_floor
 from bench.analysis.model_error import Calibration, NoCalibration, calibrate, model_error
-from bench.engine.cell import Expectation
 from bench.engine.percentiles import merged
 from bench.engine.record import Run
 from bench.report.crossover import crossovers
@@ -154,16 +153,6 @@ def test_the_more_rates_a_plan_asks_for_the_wider_each_interval() -> None:
     alone, twelve = widths(1), widths(12)
     assert len(twelve) == 12
     assert twelve[0] / alone[0] == pytest.approx(3.8362 / 2.2622, rel=0.01)  # t of 9 degrees at 95 % and 99.6 %
-
-
-def test_an_expectation_that_says_nothing_is_refused() -> None:
-    for wrong, why in (
-        ({"of": {"segments": 1}}, "an expectation needs at_least or at_most"),
-        ({"figure": "oversold", "over": {"segments": 1}, "at_most": 0}, "over belongs to the figures rate and p99"),
-        ({"of": {"speed": 1}, "at_most": 0}, "a cell has no 'speed'"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            Expectation.model_validate(wrong)
 
 
 def test_the_same_twice_has_no_noise() -> None:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from bench.cpu import CpuReading, busy_seconds, machine_core_count
+from bench.cpu import busy_seconds, machine_core_count
 from bench.demo import DemoRun, Results, bars, findings
 from bench.engine.cell import Cell
 from bench.engine.checker import broken_promises, check, surely_wrong
@@ -17,7 +17,7 @@ from bench.engine.meters import saturated
 from bench.engine.record import Counts, Cpu
 from bench.engine.sale import Recorder, Refusal, case_of, is_cancelled, refuse_case, whole_sale
 from bench.figures import Figure, FigureResults
-from bench.micro.workers.context import EMPTY_TASK, KINDS, Burst, Kind, environment
+from bench.micro.workers.context import EMPTY_TASK, KINDS, Burst, Kind
 from bench.micro.workers.measure import broken_figure, burst_figures
 from bench.strategies import STRATEGIES
 from bench.strategies.base import GaveUp, Refused, Sold, Strategy, Verdict
@@ -25,9 +25,7 @@ from bench.strategies.pooled import count_wrong
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import EntryKind, LedgerEntry, Order
 from segmented.stock import LedgerFold
-from tests.conformance.dedup.comparison import judged
 from tests.conformance.dedup.context import BenchContext, Finding
-from tests.conformance.dedup.registry import Row
 from tests.support.bench.records import checker, demo_run
 from tests.support.pools.ledgers import opened
 
@@ -234,17 +232,6 @@ def test_a_whole_sale_lasts_from_the_first_order_to_the_last_that_was_sold() -> 
     assert whole_sale(Recorder()) is None
 
 
-def reading(at: float, *used: float, database: float | None) -> CpuReading:
-    generator, redis, machine = used
-    return CpuReading(at=at, generator=generator, redis=redis, database=database, machine=machine)
-
-
-def test_cores_are_seconds_of_cpu_over_seconds_passed() -> None:
-    used = reading(20.0, 9.0, 3.0, 30.0, database=6.0).since(reading(10.0, 4.0, 1.0, 15.0, database=5.0))
-    assert used == CpuReading(at=10.0, generator=0.5, redis=0.2, database=0.1, machine=1.5)
-    assert used.others == pytest.approx(0.7)
-
-
 def test_time_that_the_hypervisor_gave_to_others_is_not_counted_as_used(monkeypatch: pytest.MonkeyPatch) -> None:
     times = psutil.cpu_times()
     stolen = type(times)(**dict.fromkeys(times._fields, 0.0) | {"user": 3.0, "system": 2.0, "idle": 7.0, "steal": 4.0})
@@ -308,33 +295,12 @@ def test_a_part_that_the_checker_rejects_has_no_figures_and_breaks_the_promise()
     assert not FigureResults("workers", (promise,), {}).is_kept
 
 
-def test_workers_run_at_the_default_settings_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEGMENTED_PUBLISH_AFTER", "1")
-    monkeypatch.setenv("ELSEWHERE", "kept")
-    given = environment("unix:///a", "unix:///b", "sqlite:///c")
-    assert given["ELSEWHERE"] == "kept"
-    assert {name: value for name, value in given.items() if name.startswith("SEGMENTED_")} == {
-        "SEGMENTED_URL": "unix:///a",
-        "SEGMENTED_BROKER": "unix:///b",
-        "SEGMENTED_DATABASE": "sqlite:///c",
-        "SEGMENTED_POOL": "solo",
-        "SEGMENTED_CONCURRENCY": "1",
-    }
-
-
 def nothing(_: BenchContext) -> Finding:
     raise NotImplementedError
 
 
 def found(*, held: bool | None) -> dict[str, Any]:
     return {"held": held, "evidence": "2 runs of 1 order", "seconds": 1.0}
-
-
-def test_what_holds_passes_and_a_case_that_could_not_run_is_no_result() -> None:
-    row = Row("F0", "it holds", nothing, ("key",))
-    for offers in (frozenset[str](), frozenset({"key"})):
-        assert judged(row, offers, found(held=True)) == {**found(held=True), "outcome": "passes", "why": ""}
-        assert judged(row, offers, found(held=None))["outcome"] == "not run"
 
 
 CORES = 2
@@ -378,17 +344,6 @@ def test_each_rate_is_a_bar_up_to_a_mark_at_its_bound_and_a_broken_run_has_none(
         assert max(map(len, shown.splitlines())) <= 80 or not is_terminal
         assert "share of the bound" in shown
         assert "███···│ 2,100 of 2,300 orders/s" in shown
-
-
-def test_the_story_says_in_six_lines_what_was_compared_and_which_won() -> None:
-    assert printed(results(*RUNS), is_terminal=False).splitlines()[3:] == [
-        "No lock: 20,000 units sold of 600. 19,400 buyers get nothing.",
-        "One lock: 45.0 orders/s.",
-        "20 segment locks: 840.0 orders/s, 18.7 times one lock.",
-        "No lock around the slow step: 2,100.0 orders/s, for steps that may run side by side.",
-        "These three sold no unit twice, and refused nobody while a unit was free.",
-        "Next: `segmented advise --help` says what your own sale needs.",
-    ]
 
 
 def test_the_story_claims_nothing_of_a_run_that_broke_a_promise() -> None:

@@ -2,7 +2,6 @@
 
 from bench.figures import Figure
 from bench.micro.dedup.measure import Burst, figures_of
-from bench.micro.dedup.tasks import at_database
 
 
 def burst(worked: float, *, trips: float = 0.0, published: float = 100.0, published_trips: float = 0.0) -> Burst:
@@ -27,13 +26,3 @@ def test_a_third_round_trip_is_a_broken_promise() -> None:
     broken = figures([burst(1_200.0, trips=3.0) for _ in range(3)])["unique: round trips of the worker"]
     assert (kept.is_promise, kept.is_within) == (True, True)
     assert (broken.is_promise, broken.is_within) == (True, False)
-
-
-def test_a_database_is_named_as_the_address_has_it() -> None:
-    for url, expected in (
-        ("unix:///run/valkey.sock", "unix:///run/valkey.sock?db=3"),
-        ("unix:///run/valkey.sock?db=0", "unix:///run/valkey.sock?db=3"),
-        ("redis://:secret@somewhere:6380", "redis://:secret@somewhere:6380/3"),
-        ("redis://somewhere/1?protocol=3", "redis://somewhere/3?protocol=3"),
-    ):
-        assert at_database(url, 3) == expected

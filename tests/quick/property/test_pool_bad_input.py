@@ -92,6 +92,8 @@ ASK_WITH_COUNT: dict[str, Ask] = {
     "restock": lambda pool, bad: pool.restock(bad, restock_id="new"),
     "withdraw": lambda pool, bad: pool.withdraw(bad, withdraw_id="new"),
     "resize": lambda pool, bad: pool.resize(bad),
+    "change": lambda pool, bad: pool.change("held", quantity=bad),
+    "return_units": lambda pool, bad: pool.return_units("held", bad, return_id="new"),
     "expire": lambda pool, bad: pool.expire(limit=bad),
     "open stock": lambda pool, bad: pool.open(stock=bad, segments=2),
     "open segments": lambda pool, bad: pool.open(stock=5, segments=bad),
@@ -131,6 +133,7 @@ BAD: dict[str, tuple[dict[str, Ask], st.SearchStrategy[Any]]] = {
     "count": (ASK_WITH_COUNT, NO_COUNT_OR_NONE),
     "count that may be left out": (ASK_WITH_OPTIONAL_COUNT, NO_COUNT),
     "place in a ledger": (ASK_WITH_PLACE, NO_PLACE),
+    "time": ({"extend": lambda pool, bad: pool.extend("held", seconds=bad)}, NO_SECONDS),
     "waiting time": ({"grant": lambda pool, bad: pool.grant("new", timeout=bad)}, NO_TIMEOUT),
 }
 

@@ -12,7 +12,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch
-from segmented.ledger_lines import Checkpoint, entries_of, parse_checkpoint, parse_record, record_text, step_of
+from segmented.ledger_lines import Checkpoint, entries_of, parse_record, record_text, step_of
 from segmented.models import EntryKind, Inspected, LedgerEntry, Order, Part, PoolState
 from segmented.orders.answers import (
     ConfirmAnswer,
@@ -28,7 +28,7 @@ from segmented.orders.auditing import is_sold_as, judged
 from segmented.orders.deciding import Claim, Standing, classify
 from segmented.plans import run_sync
 from segmented.stock import AuditReport, LedgerFold
-from segmented.stock.audit import Drift, audit_plan
+from segmented.stock.audit import audit_plan
 from segmented.stores.memory import MemoryStore
 from tests.support.pools.ledgers import chained, entry, opened
 
@@ -119,30 +119,10 @@ def test_a_total_that_differs_is_named(name: str) -> None:
     assert found[-1].startswith("foreign write: stocked 10, but ")
 
 
-def test_a_stock_that_differs_from_what_was_opened_is_named() -> None:
-    assert lines(audited(state_with(opened=11))) == [
-        "foreign write: opened is 11, the ledger says 10",
-        "foreign write: stocked 11, but 5 available + 2 reserved + 3 confirmed",
-    ]
-
-
-def test_a_segment_that_differs_is_named() -> None:
-    assert lines(audited(state_with(stock=(2, 4)))) == [
-        "foreign write: the sum over segments is 6, the ledger says 5",
-        "foreign write: segment 1 has 4 units, the ledger says 3",
-    ]
-
-
 def test_units_that_changed_segments_are_named_although_the_sum_is_right() -> None:
     report = audited(state_with(stock=(5, 0)))
     assert [drift.place for drift in report.drift] == [("segment", "0"), ("segment", "1")]
     assert report.by_kind == {"foreign write": 2}
-
-
-def test_a_number_below_zero_is_named_although_the_sum_is_right() -> None:
-    report = audited(state_with(available=-1, reserved=8, stock=(-1, 0)))
-    detail = "stocked 10, but -1 available + 8 reserved + 3 confirmed"
-    assert report.drift[-1] == Drift("foreign write", None, detail, "sum", "stocked")
 
 
 def test_more_sold_than_ever_stocked_is_counted() -> None:
@@ -221,12 +201,6 @@ def strange(inspected: Inspected, key: str) -> Callable[[op.Operation[Any], Any]
     return tamper
 
 
-def test_a_record_without_any_entry_names_its_order() -> None:
-    assert lines(audited(strange(Inspected("stray", "c\t2\t0\t4", None), "orders"))) == [
-        "foreign write: order stray: its record says confirmed with 2 units, but it has no ledger entry"
-    ]
-
-
 def test_a_record_of_the_ledgers_first_change_without_an_entry_of_it_names_its_order() -> None:
     assert lines(audited(strange(Inspected("stray", "c\t2\t0\t1", None), "orders"))) == [
         "foreign write: order stray: its record says confirmed with 2 units, but it has no ledger entry"
@@ -269,12 +243,6 @@ def test_a_missing_entry_is_a_gap_and_its_order_contradicts_itself() -> None:
     assert "foreign write: entry 3 is missing" in lines(report)
 
 
-def test_a_ledger_that_was_cut_off_is_a_gap_to_its_end() -> None:
-    report = audited(ledger_as(lambda entries: [entry for entry in entries if entry.sequence < 4]))
-    gaps = [drift.detail for drift in report.drift if drift.about == "ledger" and drift.order_id is None]
-    assert gaps == ["entry 4 is missing", "entry 5 is missing"]
-
-
 def test_an_entry_that_came_after_the_audits_sequence_number_is_left_for_the_next() -> None:
     later = LedgerEntry(1, 6, "reserved", 0, "later", 1, ((1, 1),), 1, None)
     assert audited(ledger_as(lambda entries: [*entries, later])).is_clean
@@ -310,11 +278,6 @@ def read_through(fold: LedgerFold) -> LedgerFold:
     return fold
 
 
-def test_an_opened_pool_is_split_as_evenly_as_whole_units_allow() -> None:
-    fold = folded(OPENED)
-    assert (fold.opened, fold.available, fold.stock) == (10, 10, [3, 3, 2, 2])
-
-
 def test_every_kind_moves_its_units() -> None:
     fold = folded(
         OPENED,
@@ -340,21 +303,6 @@ def test_every_kind_moves_its_units() -> None:
     assert (fold.gaps, fold.impossible, fold.refused_wrongly) == ([], [], [])
 
 
-def test_folding_in_pages_is_folding_at_once() -> None:
-    entries = [OPENED, entry(2, "reserved", "a", 4, (0, 3), (1, 1)), entry(3, "confirmed", "a", 4, (0, 3), (1, 1))]
-    whole, paged = folded(*entries), LedgerFold()
-    for one in chained(entries):
-        paged.apply([one])
-    assert replace(read_through(paged), spill=None) == replace(whole, spill=None)
-
-
-def test_what_was_free_after_each_change_is_kept() -> None:
-    fold = folded(OPENED, entry(2, "reserved", "a", 4, (0, 3), (1, 1)), entry(3, "cancelled", "a", 4, (0, 3), (1, 1)))
-    assert fold.available_after == [0, 10, 6, 10]
-    assert [fold.covers(7, sequence) for sequence in (1, 2, 3)] == [True, False, True]
-    assert [fold.covers(11, sequence) for sequence in (1, 2, 3)] == [False, False, False]
-
-
 def test_a_refusal_beside_enough_free_units_was_wrong() -> None:
     assert folded(OPENED, entry(2, "refused", "a", 10)).refused_wrongly == ["a"]
     assert folded(OPENED, entry(2, "refused", "a", 11)).refused_wrongly == []
@@ -373,13 +321,6 @@ def test_a_customer_has_what_is_reserved_or_confirmed_and_not_what_went_back() -
     assert folded(OPENED, *taken).bought == {"ann": 3}
     assert folded(OPENED, *taken, ann(5, "expired", "b", 2)).bought == {"ann": 1}
     assert folded(OPENED, ann(2, "reserved", "a", 1), ann(3, "cancelled", "a", 1)).bought == {}
-
-
-def test_missing_entries_are_named_by_their_sequence_numbers() -> None:
-    fold = folded(OPENED, entry(5, "reserved", "a", 4, (0, 3), (1, 1)))
-    assert fold.gaps == [2, 3, 4]
-    assert fold.sequence == 5
-    assert fold.available_after == [0, 10, 10, 10, 10, 6]
 
 
 def test_a_ledger_without_its_beginning_has_a_gap_there() -> None:
@@ -447,13 +388,6 @@ def test_a_checkpoint_on_the_way_is_compared() -> None:
     assert folded(OPENED, taken, unread).contradicted == [(3, "it cannot be read")]
 
 
-def test_what_a_checkpoint_says_is_read_as_written() -> None:
-    written = Checkpoint(4, 10, 3, 2, 6, 7, 4, 1, is_closed=True, chain_before="0123456789abcdef")
-    assert parse_checkpoint(written.note()) == written
-    assert parse_checkpoint("4 10") is None
-    assert parse_checkpoint("") is None
-
-
 def test_a_repair_changes_nothing_in_the_fold() -> None:
     before, after = folded(OPENED), folded(OPENED, replace(entry(2, "repaired", "a", 3), note="record written"))
     assert (after.available, after.stock, after.orders) == (before.available, before.stock, {})
@@ -463,11 +397,6 @@ def test_a_repair_changes_nothing_in_the_fold() -> None:
 def test_a_resize_that_spread_too_much_is_followed_with_what_there_should_be() -> None:
     resized = replace(entry(2, "resized", None, 17, (0, 9), (1, 8)), note="2")
     assert folded(OPENED, resized).stock == [5, 5]
-
-
-def test_restocks_and_withdrawals_are_kept_by_their_ids() -> None:
-    fold = folded(OPENED, entry(2, "restocked", "r", 5, (0, 5)), entry(3, "withdrawn", "w", 2, (0, 2)))
-    assert fold.changes == {"r": "restocked 5 2", "w": "withdrawn 2 3"}
 
 
 def test_a_changed_entry_names_its_orders() -> None:

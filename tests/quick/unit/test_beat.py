@@ -7,17 +7,15 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import pytest
 from celery import Celery
-from celery.schedules import crontab, schedule, solar
+from celery.schedules import crontab, schedule
 
 from segmented import MemoryStore
 from segmented.celery.beat import Schedule, Scheduler
 from segmented.celery.beat.schedule import EntryState, following, latest, print_of
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable
-from segmented.keys import beat_keys
 from segmented.models.beat import BeatSuperseded, EntryDiffers, EntryEarly, EntryMoved
 from segmented.protocol import ChangeEntry, LeadBeat, MoveEntry, Operation, ReadBeat
-from tests.support.rings import require_module
 
 AnswerT = TypeVar("AnswerT")
 
@@ -125,13 +123,6 @@ def test_a_crontab_and_an_interval_have_the_same_slots_on_every_machine() -> Non
     assert latest(night, moment("2026-03-01T03:30:00"), moment("2026-03-06T00:00:00")) is None
     half = schedule(timedelta(seconds=0.5))
     assert [latest(half, 1_000, now) for now in (1_499, 1_500, 9_999)] == [None, 1_500, 9_500]
-
-
-def test_an_entry_of_a_crontab_is_sent_at_its_minutes() -> None:
-    desk = Desk({"a": {"task": "a", "schedule": crontab(minute="*/5")}})
-    beat = desk.beat()
-    desk.run(beat)
-    assert [desk.run(beat, seconds) for seconds in (99, 1, 299, 1)] == [[], ["a 22:15:00"], [], ["a 22:20:00"]]
 
 
 def test_entries_change_at_runtime_and_only_slots_after_the_change_count(desk: Desk) -> None:
@@ -333,19 +324,3 @@ def test_settings_that_make_no_sense_end_the_beat_with_one_sentence(
         Scheduler(desk.app)
     assert ended.value.code == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_a_solar_schedule_has_one_slot_a_day() -> None:
-    require_module("ephem", "ephem")
-    sunset = solar("sunset", 52.52, 13.4, app=Celery("shop", set_as_current=False))
-    first = following(sunset, moment("2026-03-01T12:00:00"))
-    assert datetime.fromtimestamp(first / 1000, UTC).isoformat()[:16] == "2026-03-01T16:45"
-    assert 23.9 < (following(sunset, first) - first) / HOUR_MS < 24.1
-    assert latest(sunset, first, first + HOUR_MS) is None
-    assert latest(sunset, first - HOUR_MS, first + HOUR_MS) == first
-
-
-def test_the_keys_of_a_schedule_are_in_one_slot() -> None:
-    assert beat_keys("s{1}").listed() == [f"seg:beat:{{s%7B1%7D}}:{part}" for part in ("leader", "entries", "runs")]
-    assert print_of(schedule(5)) != print_of(schedule(6))
-    assert EntryState(1, "p").written() == '{"slot":1,"of":"p","by":0,"is_sent":true,"count":0,"gone":null}'

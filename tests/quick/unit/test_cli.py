@@ -19,10 +19,10 @@ from segmented.celery.selling.report import Book, Outcome, write_results
 from segmented.celery.selling.servers import Choices
 from segmented.cli.console import Console
 from segmented.cli.main import build, run
-from segmented.cli.pool_view import segment_rows, total_rows
+from segmented.cli.pool_view import segment_rows
 from segmented.errors import InvalidInput
 from segmented.files import STDOUT, check_kept, check_writable, whole_file, write_whole
-from segmented.models import Order, PoolState
+from segmented.models import Order
 from segmented.models.ids import visible
 from tests.support.command_line import ran
 
@@ -78,25 +78,6 @@ def test_bad_input_is_one_sentence_and_exit_code_two(
     assert written(capsys, *ARTICLE, *changed) == (2, "", f"segmented: {sentence}\n")
 
 
-STATE: Final = PoolState(
-    sku="concert",
-    epoch=1,
-    segment_count=3,
-    gated=False,
-    sequence=7,
-    opened=10,
-    available=6,
-    reserved=1,
-    confirmed=3,
-    order_count=4,
-    stock=(2, 2, 2),
-)
-
-
-def totals(state: PoolState) -> dict[str, str]:
-    return {row[0]: row[1] for row in total_rows(state)}
-
-
 def test_up_to_twenty_four_segments_have_a_row_each() -> None:
     heads, rows = segment_rows(tuple(range(24)))
     assert heads == ("segment", "units")
@@ -113,13 +94,6 @@ def test_more_segments_are_folded_into_ranges_that_leave_none_out() -> None:
         ("30-39", "245", "20", "29", "0"),
         ("40-49", "345", "30", "39", "0"),
     ]
-
-
-def test_what_was_moved_and_who_is_limited_is_told() -> None:
-    rows = totals(replace(STATE, restocked=5, withdrawn=2, limit_per_customer=4, gated=True))
-    assert (rows["stocked"], rows["restocked"], rows["withdrawn"]) == ("13", "5", "2")
-    assert (rows["limit per customer"], rows["decided by"]) == ("4", "an order database")
-    assert "restocked" not in totals(STATE)
 
 
 def test_a_text_for_standard_output_is_printed_and_no_file_has_its_name(
@@ -231,21 +205,6 @@ def test_an_option_that_cannot_be_is_refused(changes: dict[str, object], sentenc
     with pytest.raises(InvalidInput) as refused:
         replace(CHOICES, **changes).check()  # type: ignore[arg-type]  # each case gives its fields what they take
     assert str(refused.value) == sentence
-
-
-@pytest.mark.parametrize(
-    ("changes", "is_kept"),
-    [
-        ({}, False),
-        ({"data": Path("shop")}, True),
-        ({"url": "redis://host"}, False),
-        ({"url": "redis://host", "database": "sqlite:///x"}, True),
-    ],
-)
-def test_servers_are_kept_in_a_data_folder_or_where_both_are_the_users(
-    changes: dict[str, object], *, is_kept: bool
-) -> None:
-    assert replace(CHOICES, **changes).is_kept is is_kept  # type: ignore[arg-type]  # as above
 
 
 def test_results_replace_a_file_only_if_forced(tmp_path: Path) -> None:

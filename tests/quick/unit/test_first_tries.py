@@ -18,9 +18,6 @@ from segmented import (
     AsyncLock,
     AsyncMemoryStore,
     AsyncPool,
-    AsyncReadWriteLock,
-    AsyncReentrantLock,
-    AsyncSemaphore,
     Dedup,
     FairLock,
     InvalidInput,
@@ -31,14 +28,12 @@ from segmented import (
     Pool,
     ReadWriteLock,
     RedisStore,
-    ReentrantLock,
     Reserved,
     Semaphore,
     SoldOut,
     dedup,
     errors,
     locks,
-    single_flight,
     stock,
 )
 from segmented.locks import MultiLock
@@ -138,29 +133,6 @@ def test_an_order_is_given_as_its_id_and_its_parts(verb: str, *, is_sharded: boo
 def test_a_package_lists_its_public_names_and_no_others(package: ModuleType) -> None:
     gates = {"AsyncGate", "Gate"} if package is segmented else set()  # which need an extra, unlike `__all__`
     assert [name for name in dir(package) if not name.startswith("__")] == sorted({*package.__all__, *gates})
-
-
-STORE = MemoryStore(clock=ManualClock(5.0))
-SHOWN: list[tuple[object, str]] = [
-    (STORE, "MemoryStore(clock=ManualClock(5))"),
-    (AsyncMemoryStore(), "AsyncMemoryStore()"),
-    (Lock(STORE, "n", ttl=5.0, renew=True), "Lock('n', ttl=5, renew=True)"),
-    (Semaphore(STORE, "n", permits=3), "Semaphore('n', ttl=30, permits=3)"),
-    (AsyncSemaphore(AsyncMemoryStore(), "n", permits=3), "AsyncSemaphore('n', ttl=30, permits=3)"),
-    (ReentrantLock(STORE, "n", renew=True), "ReentrantLock('n', ttl=30, renew=True, owner=thread_owner)"),
-    (ReentrantLock(STORE, "n", owner="job"), "ReentrantLock('n', ttl=30, owner='job')"),
-    (AsyncReentrantLock(AsyncMemoryStore(), "n"), "AsyncReentrantLock('n', ttl=30, owner=task_owner)"),
-    (ReadWriteLock(STORE, "n", renew=True), "ReadWriteLock('n', ttl=30, renew=True)"),
-    (AsyncReadWriteLock(AsyncMemoryStore(), "n"), "AsyncReadWriteLock('n', ttl=30)"),
-    (Pool(STORE, "poster"), "Pool('poster', MemoryStore(clock=ManualClock(5)))"),
-    (single_flight(STORE, keep=60), "SingleFlight(keep=60)"),
-    (single_flight(AsyncMemoryStore(), keep=60), "AsyncSingleFlight(keep=60)"),
-]
-
-
-@pytest.mark.parametrize(("shown", "said"), SHOWN, ids=[said for _, said in SHOWN])
-def test_an_object_shows_what_decides(shown: object, said: str) -> None:
-    assert repr(shown) == said
 
 
 @pytest.mark.parametrize("kind", [Lock, FairLock, locks.MultiLock])

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from enum import Enum, IntEnum, StrEnum
-from math import inf, nan
 from typing import Any
 from uuid import UUID
 
@@ -236,18 +235,12 @@ def test_a_locked_function_is_of_the_kind_it_was_and_has_its_name_and_signature(
     ("options", "sentence"),
     [
         ({"ttl": 0}, "ttl of 0 s is not a duration: give between 0.001 and 9007199254740 s"),
-        ({"ttl": nan}, "ttl of nan s is not a duration: give between 0.001 and 9007199254740 s"),
         ({"renew_max": -1}, "renew_max of -1 s is not a duration: give between 0.001 and 9007199254740 s"),
         ({"timeout": False}, "timeout=False is not a waiting time: try_acquire() does not wait, acquire() does"),
         ({"timeout": -1}, "timeout of -1 s is not a waiting time: give 0 or more, or None for no limit"),
-        ({"timeout": nan}, "timeout of nan s is not a waiting time: give 0 or more, or None for no limit"),
         ({"retries": -1}, "retries of -1 is not a number of further tries: give 0 or more"),
-        ({"retries": 1.5}, "retries of 1.5 is not a number of further tries: give 0 or more"),
-        ({"retries": True}, "retries of True is not a number of further tries: give 0 or more"),
         ({"retry_every": -1}, "retry_every of -1 s is not a time between tries: give 0 or more"),
-        ({"retry_every": inf}, "retry_every of inf s is not a time between tries: give 0 or more"),
         ({"on_busy": "ignore"}, "on_busy is 'ignore': give one of raise, skip, run, or a callable"),
-        ({"on_busy": None}, "on_busy is None: give one of raise, skip, run, or a callable"),
         ({"transaction": "sku", "release_with": print}, "locked takes transaction or release_with, not both"),
         ({"store": None}, f"locked on {HERE}.plain needs a store, or a callable that gives one, and got None"),
         (
@@ -259,23 +252,12 @@ def test_a_locked_function_is_of_the_kind_it_was_and_has_its_name_and_signature(
             f"{HERE}.plain cannot be given its lease as 'lease': that must be an argument by name, or the last by position",  # noqa: E501  # one sentence
         ),
         (
-            {"lease_as": "sku"},
-            f"{HERE}.plain cannot be given its lease as 'sku': that must be an argument by name, or the last by position",  # noqa: E501  # one sentence
-        ),
-        (
             {"lease_as": "quantity", "expression": "{quantity}"},
             f"key expression '{{quantity}}' of {HERE}.plain: 'quantity' is not an argument; there are sku",
         ),
         (
             {"transaction": "session"},
             f"transaction 'session' in locked on {HERE}.plain: 'session' is not an argument; there are sku, quantity",
-        ),
-        (
-            {"transaction": "sku._session"},
-            (
-                f"transaction 'sku._session' in locked on {HERE}.plain: 'sku._session' reads '_session': "
-                "attributes with a leading underscore are not read"
-            ),
         ),
         ({"expression": 5}, f"key expression 5 of {HERE}.plain is neither a text nor a callable"),
     ],
@@ -325,10 +307,8 @@ class OddError(Exception):
     ("options", "sentence"),
     [
         ({"keep": 0}, "keep of 0 s is not a duration: give between 0.001 and 9007199254740 s"),
-        ({"keep": inf}, "keep of inf s is not a duration: give between 0.001 and 9007199254740 s"),
         ({"ttl": 0.0005}, "ttl of 0.0005 s is not a duration: give between 0.001 and 9007199254740 s"),
         ({"keep_none": -1}, "keep_none of -1 s is not a duration: give 0 or more"),
-        ({"keep_failures": nan}, "keep_failures of nan s is not a duration: give between 0.001 and 9007199254740 s"),
         (
             {"keep_failures": False},
             "keep_failures is a number of seconds or a timedelta, not bool: False",
@@ -337,7 +317,6 @@ class OddError(Exception):
         ({"refresh_ahead": 60}, "refresh_ahead of 60 s must be less than the keep of 60 s"),
         ({"timeout": -1}, "timeout of -1 s is not a waiting time: give 0 or more, or None for no limit"),
         ({"size_max": 0}, "size_max of 0 is not a number of bytes: give 1 or more"),
-        ({"size_max": 1.5}, "size_max of 1.5 is not a number of bytes: give 1 or more"),
         (
             {"dump": None},
             "dump and load are callables: one makes str or bytes of a value, the other the value again",

@@ -200,16 +200,6 @@ def sent(seen: Seen, name: str) -> object:
     return str(call.arguments[1]).removesuffix("-?")
 
 
-def test_of_a_name_that_was_not_seen_zeros_are_sent() -> None:
-    assert sent(Seen(), "pool") == "0-0-0"
-
-
-def test_a_script_that_takes_nothing_gets_nothing() -> None:
-    call = Call(Script("script", "", ""), ("pool",), ())
-    Seen().added_to(call, "?", "")
-    assert call.arguments == ()
-
-
 def test_answers_that_come_late_take_nothing_back() -> None:
     seen = Seen()
     seen.note("pool", (1, 7, 70), "?")

@@ -19,10 +19,7 @@ from segmented.stores.memory import MemoryStore
 from segmented.testing.control import (
     Control,
     Strike,
-    checked_point,
     has_struck,
-    known_points,
-    operation_names,
     passages,
     release,
     write_plan,
@@ -121,21 +118,6 @@ def test_the_order_database_may_lead_its_pool_by_what_is_reserved_and_never_lags
 
 
 WAIT_SECONDS = 20.0
-
-
-def test_every_operation_of_the_stores_has_a_point_on_either_side() -> None:
-    assert len(operation_names()) >= 100
-    assert {"AcquireLock", "Reserve", "TakeOrders", "BeginRun", "ListNamespaces"} <= set(operation_names())
-    assert known_points()[:7] == (
-        "popped",
-        "before:commit",
-        "after:commit",
-        "before:publish",
-        "after:publish",
-        "before:ack",
-        "after:ack",
-    )
-    assert checked_point("after:SettleMany") == "after:SettleMany"
 
 
 def test_a_wrong_point_is_refused_before_a_process_is_started(tmp_path: Path) -> None:

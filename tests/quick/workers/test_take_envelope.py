@@ -37,19 +37,6 @@ def no_address(order: BegunOrder) -> None:
 # --- what it does ---
 
 
-def test_an_envelope_of_a_hundred_is_decided_and_comes_again_as_a_repeat(setup: EnvelopeSetup) -> None:
-    ids = setup.submit(100)
-    report = setup.take(ids)
-    assert [one.order_id for one in report.settled] == ids
-    assert {one.state for one in report.settled} == {"confirmed"}
-    again = setup.take(ids)
-    assert sorted(one.order_id for one in again.settled) == ids
-    assert {(one.state, one.replay) for one in again.settled} == {("confirmed", True)}
-    assert (report.put_off, report.in_hand, report.alone, report.dead, report.unknown) == ({}, [], [], [], [])
-    assert setup.waiting() == 0
-    setup.check(confirmed=100, available=100)
-
-
 def test_an_id_that_comes_twice_in_an_envelope_is_settled_once(setup: EnvelopeSetup) -> None:
     (first,) = setup.submit(1)
     assert [one.order_id for one in setup.take([first, first]).settled] == [first]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from pydantic import SecretStr
 
-from segmented import MemoryStore, Order, Pool, Settled, SoldOut, protocol as op
+from segmented import MemoryStore, Order, Pool, protocol as op
 from segmented.celery import connections as opening, current, tasks
 from segmented.celery.messages import Envelope
 from segmented.celery.settings import WorkerSettings
@@ -35,17 +35,6 @@ def gated_pool(clock: ManualClock | None = None) -> Pool:
     pool = Pool(MemoryStore(clock=clock or ManualClock()), SKU)
     pool.open(stock=6, segments=2, gated=True)
     return pool
-
-
-def test_an_order_taken_twice_has_one_effect_in_both(gate: Gate) -> None:
-    pool = gated_pool()
-    answers = [take_order(pool, gate, Order("a", 4), timeout=0) for _ in range(2)]
-    assert [(answer.state, answer.replay) for answer in answers if isinstance(answer, Settled)] == [
-        ("confirmed", False),
-        ("confirmed", True),
-    ]
-    assert gate.confirmed_units(SKU) == pool.state().confirmed == 4
-    assert isinstance(take_order(pool, gate, Order("b", 3), timeout=0), SoldOut)
 
 
 def overtaken(gate: Gate, times: int) -> tuple[Pool, Callable[[Grant], None], list[int]]:

@@ -1,6 +1,5 @@
 """A row that refuses a token lower than the highest that has written it, on real databases."""
 
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -70,23 +69,6 @@ def test_an_orm_class_takes_the_same_condition(engine: Engine) -> None:
     with sqlalchemy.orm.Session(engine) as session, session.begin():
         session.execute(update(Account).where(Account.id == 7, condition).values(balance=1, **values))
     assert state(engine) == (1, TOKEN)
-
-
-def test_writers_at_the_same_time_leave_the_highest_token(engine: Engine) -> None:
-    start = threading.Barrier(4)
-    accepted: list[int] = []
-
-    def visit(index: int) -> None:
-        start.wait()
-        accepted.extend(later for later in range(1 + index, 80, 4) if write(engine, later, TOKEN + later))
-
-    threads = [threading.Thread(target=visit, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(2 * SECONDS)
-    assert state(engine) == (79, TOKEN + 79)
-    assert max(accepted) == 79
 
 
 def test_what_is_no_token_is_refused() -> None:

@@ -1,7 +1,5 @@
 """An order's quantity is lowered while it is reserved: the other units are free at once, and its limit has room."""
 
-from typing import Any
-
 import pytest
 
 from segmented.errors import AlreadySettled, InvalidInput, OrderInWork, OrderUnknown
@@ -96,9 +94,3 @@ def test_an_order_in_shards_is_changed_at_its_home(side: Side) -> None:
     assert pool.change("a", quantity=1, customer_id="ann").quantity == 1
     assert (pool.state().available, pool.state().reserved) == (8, 1)
     check_all(pool)
-
-
-@pytest.mark.parametrize("quantity", [0, -1, 1.5, "2", None])
-def test_what_is_no_quantity_is_refused_before_anything_is_sent(pool: Pool, quantity: Any) -> None:  # noqa: ANN401  # bad on purpose
-    with pytest.raises(InvalidInput, match=r"^quantity"):
-        pool.change("a", quantity=quantity)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput, PoolMissing
+from segmented.errors import InvalidInput
 from segmented.models import Order, Reserved, Settled, SoldOut
 from segmented.plans.drivers import AsyncStore
 from segmented.stock import AsyncGrant, AsyncPool
@@ -37,16 +36,6 @@ def test_calls_that_begin_together_are_one_batch_and_have_their_own_answers(run:
     run(scenario)
 
 
-def test_calls_with_equal_holds_are_one_batch_however_many_holds_there_are(run: Run) -> None:
-    async def scenario(pool: AsyncPool, store: Watched) -> None:
-        holds = [60.0 + index // 2 for index in range(40)]
-        answers = await asyncio.gather(*(pool.reserve(f"o{index}", hold=hold) for index, hold in enumerate(holds)))
-        assert store.batches == [2] * 20
-        assert Counter(map(type, answers)) == {Reserved: 10, SoldOut: 30}
-
-    run(scenario)
-
-
 def test_an_idle_call_goes_out_at_once_and_the_next_gather_behind_it(run: Run) -> None:
     async def scenario(pool: AsyncPool, store: Watched) -> None:
         store.hold()
@@ -58,32 +47,6 @@ def test_an_idle_call_goes_out_at_once_and_the_next_gather_behind_it(run: Run) -
         store.let_go()
         await asyncio.gather(first, *others)
         assert store.batches == [1, 4]
-
-    run(scenario)
-
-
-def test_those_who_were_just_answered_are_in_one_batch_with_those_who_waited(run: Run) -> None:
-    async def scenario(pool: AsyncPool, store: Watched) -> None:
-        async def twice(name: str) -> None:
-            assert [type(await pool.reserve(name + number)) for number in "12"] == [Reserved, Reserved]
-
-        store.hold()
-        tasks = [asyncio.create_task(twice(name)) for name in "abc"]
-        await until(lambda: len(store.batches) == 1)
-        everybody = asyncio.gather(pool.reserve("d"), *tasks)
-        store.let_go()
-        await everybody
-        assert store.batches == [3, 4]
-
-    run(scenario)
-
-
-def test_a_pool_that_is_not_open_is_named_to_every_caller(run: Run) -> None:
-    async def scenario(_: AsyncPool, store: Watched) -> None:
-        missing = AsyncPool(store, "never-opened")
-        found = await asyncio.gather(missing.reserve("a"), missing.reserve("b"), return_exceptions=True)
-        assert [(type(error), error.sku) for error in found] == [(PoolMissing, "never-opened")] * 2  # type: ignore[union-attr]  # PoolMissing has it
-        assert str(found[0]) == str(found[1])
 
     run(scenario)
 

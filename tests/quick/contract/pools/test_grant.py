@@ -31,15 +31,6 @@ def test_a_grant_takes_units_and_a_segment_in_one_step(shop: Shop) -> None:
     assert record == OrderRecord("a", "reserved", 4, 0, ((0, 3), (1, 1)), "h", token, until_ms, "ann", 2, 4)
 
 
-def test_a_token_is_the_clock_if_the_last_one_is_behind_it_or_else_the_last_plus_one(shop: Shop) -> None:
-    shop.open(20, 4)
-    first = shop.granted("a").fencing_token
-    shop.side.pass_time(0.01)
-    later_us = shop.now_us()
-    assert later_us - first >= 10_000
-    shop.check_tokens(later_us, shop.granted("b").fencing_token, shop.granted("c").fencing_token)
-
-
 def test_a_token_is_one_more_than_the_last_when_that_is_ahead_of_the_clock(redis_shop: Shop) -> None:
     redis_shop.open(20, 4)
     ahead = redis_shop.granted("a").fencing_token + 3_600_000_000
@@ -56,18 +47,6 @@ def test_a_grant_says_that_another_segment_was_freed(shop: Shop) -> None:
     for order_id in "ab":
         shop.confirm(order_id)
     assert shop.granted("d").free_in_ms == 0
-
-
-def test_when_every_segment_is_held_the_answer_is_busy_with_the_shortest_life_left(shop: Shop) -> None:
-    shop.open(8, 2)
-    shop.granted("a", ttl_ms=60_000)
-    shop.granted("b", ttl_ms=120_000)
-    answer = shop.grant("c", keep_refusal=True)
-    assert isinstance(answer, Busy)
-    assert (answer.order_id, answer.sequence, answer.is_in_hand) == ("c", 3, False)
-    assert 0 < (answer.free_in_ms or 0) <= 60_000
-    assert shop.record("c") is None
-    assert shop.totals() == (6, 2, 0)
 
 
 def test_a_segment_is_free_again_when_its_lease_has_lapsed_but_the_units_stay(shop: Shop) -> None:
@@ -128,15 +107,6 @@ def test_with_seventeen_due_holds_the_answer_is_busy_and_no_refusal_is_kept(shop
     shop.let_short_holds_lapse()
     assert shop.grant("a", 17, keep_refusal=True) == Busy("a", sequence=19, free_in_ms=0)
     assert shop.granted("a", 17).replay is False
-
-
-def test_what_lapsed_is_given_back_also_for_a_grant_that_finds_no_free_segment(shop: Shop) -> None:
-    shop.open(4, 1)
-    shop.granted("a")
-    shop.reserved("late", 3, hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    assert isinstance(shop.grant("b", 2), Busy)
-    assert shop.totals() == (3, 1, 0)
 
 
 def test_holds_that_lapsed_together_with_their_leases_free_units_and_segments(shop: Shop) -> None:

@@ -14,8 +14,6 @@ from segmented.models import (
     AlreadyOpen,
     Busy,
     Closed,
-    Lost,
-    Opened,
     Order,
     Renewed,
     Restocked,
@@ -26,16 +24,6 @@ from tests.quick.contract.pools.test_freezing import CHANGES
 from tests.support.contract.pools.shop import LONG_MS, Shop
 from tests.support.contract.shards.sharding import sharded
 from tests.support.paths import ROOT
-
-
-def test_ten_units_over_four_segments_are_split_three_three_two_two(shop: Shop) -> None:
-    opened = shop.open(10, 4)
-    assert isinstance(opened, Opened)
-    state = opened.state
-    assert (state.sku, state.epoch, state.segment_count, state.gated, state.sequence) == (shop.sku, 1, 4, False, 1)
-    assert (state.opened, state.order_count, state.stock) == (10, 0, (3, 3, 2, 2))
-    assert shop.state() == state
-    assert shop.totals() == (10, 0, 0)
 
 
 def test_the_largest_stock_is_counted_to_the_unit(shop: Shop) -> None:
@@ -127,20 +115,6 @@ def test_a_segment_that_comes_back_is_expected_free_when_its_old_holders_lease_e
     free_in_ms = shop.granted("a").free_in_ms
     assert free_in_ms is not None
     assert LONG_MS - 30_000 < free_in_ms <= LONG_MS
-
-
-def test_an_old_holder_that_wakes_after_down_and_up_frees_nothing_of_its_successor(shop: Shop) -> None:
-    shop.open(12, 2)
-    shop.granted("a")
-    shop.granted("b")
-    shop.let_lease_lapse("b")
-    shop.resize(1)
-    shop.resize(2)
-    assert shop.granted("c").segment == 1
-    assert isinstance(shop.renew("b"), Lost)
-    assert shop.confirm("b").state == "confirmed"
-    assert isinstance(shop.grant("d"), Busy)
-    assert isinstance(shop.renew("c"), Renewed)
 
 
 def test_a_second_delivery_takes_over_an_order_whose_segment_went_away(shop: Shop) -> None:

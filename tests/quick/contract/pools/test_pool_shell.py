@@ -17,7 +17,7 @@ from segmented.errors import (
     PoolGated,
 )
 from segmented.keys import shard_keys
-from segmented.models import Busy, Decided, Order, Refusal, Reserved, Settled, SoldOut
+from segmented.models import Decided, Order, Refusal, Reserved, Settled, SoldOut
 from segmented.plans import Listen, Park, Plan, perform, substituted
 from segmented.protocol import Effect
 from segmented.stock import Grant, Pool
@@ -66,16 +66,6 @@ def let_lease_lapse(pool: Pool, side: Side, grant: Grant) -> None:
 
 
 # --- the with statement ---
-
-
-def test_the_end_of_the_body_confirms_and_an_error_of_it_cancels(pool: Pool) -> None:
-    with granted(pool, "a", quantity=3) as grant:
-        assert grant.is_trusted
-        assert totals(pool) == (5, 3, 0)
-    assert totals(pool) == (5, 0, 3)
-    with pytest.raises(ZeroDivisionError), granted(pool, "b", quantity=3):
-        _ = 1 // 0
-    assert totals(pool) == (5, 0, 3)
 
 
 # --- answers ---
@@ -149,16 +139,6 @@ def asked_again(shop: Shop, timeout: float | None) -> Plan[object]:
     operation = op.Grant(shop.sku, Order("a", 1), "second", 60_000, 60_000, keep_refusal=False)
     answer, _ = yield from grant_plan(operation, timeout)
     return answer
-
-
-def test_a_second_delivery_asks_in_intervals_that_double_and_when_its_time_is_over(memory: Side) -> None:
-    shop, slept = Shop(memory, "sku"), list[int]()
-    shop.open(8, 2)
-    shop.granted("a")
-    answer = memory.run(asleep(memory, asked_again(shop, 0.7), slept))
-    assert isinstance(answer, Busy)
-    assert answer.is_in_hand
-    assert slept == [50, 100, 200, 350]
 
 
 def test_a_second_delivery_learns_within_a_second_that_the_first_was_confirmed(memory: Side) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import OrderMismatch
-from segmented.models import Busy, Granted, Inspected, LimitReached, Order, Reserved, SoldOut, Taken
+from segmented.models import Busy, Inspected, LimitReached, Order, Reserved, SoldOut, Taken
 from tests.fixtures.stores import Side
 from tests.support.contract.orders.submitting import queue, submit
 from tests.support.contract.pools.shop import SHORT_MS, Shop
@@ -21,22 +21,6 @@ def test_a_reservation_takes_its_units_and_no_lock(shop: Shop) -> None:
     record = shop.record("a")
     assert record is not None
     assert (record.state, record.holder_id, record.fencing_token) == ("reserved", None, None)
-
-
-def test_a_refusal_after_holds_were_given_back_counts_them_as_free(shop: Shop) -> None:
-    shop.open(5, 2)
-    shop.reserved("late", 3, hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    assert shop.reserve("a", 6) == SoldOut("a", 6, available=5, reserved=0, sequence=3)
-
-
-def test_with_seventeen_due_holds_the_answer_is_busy_and_the_next_try_succeeds(shop: Shop) -> None:
-    shop.open(17, 4)
-    shop.reserve_many([Order(f"late{index:02}") for index in range(17)], hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    assert shop.reserve("a", 17) == Busy("a", sequence=3, free_in_ms=0)
-    assert shop.totals() == (16, 1, 0)
-    assert shop.reserved("a", 17).sequence == 5
 
 
 def test_the_longest_lapsed_are_given_back_first(shop: Shop) -> None:
@@ -139,20 +123,6 @@ def test_a_batch_of_partial_orders_shares_what_is_left_in_its_order(shop: Shop) 
     assert shop.totals() == (0, 9, 0)
 
 
-def test_a_grant_takes_what_is_left_and_says_how_many(shop: Shop) -> None:
-    shop.open(3, 2)
-    answer = shop.grant("a", 5, partial=True)
-    assert isinstance(answer, Granted)
-    assert (answer.quantity, sum(units for _, units in answer.parts)) == (3, 3)
-    again = shop.grant("a", 5)
-    assert isinstance(again, Granted)
-    assert (again.quantity, again.replay) == (3, True)
-    shop.let_lease_lapse("a")
-    second = shop.grant("a", 5, holder_id="second")
-    assert isinstance(second, Granted)
-    assert (second.quantity, second.replay) == (3, True)
-
-
 def until(answer: Taken | Exception) -> int:
     assert isinstance(answer, Reserved), answer
     return answer.hold_until_ms
@@ -235,14 +205,6 @@ def test_orders_of_one_customer_count_together_over_all_segments(shop: Shop) -> 
         buys(shop, "a", 2, customer="bob")
     assert isinstance(buys(shop, "e", 3, customer="bob"), Reserved)
     assert shop.totals() == (10, 4, 2)
-
-
-def test_a_hold_that_has_lapsed_does_not_count_though_nobody_has_swept(shop: Shop) -> None:
-    shop.open(9, 3, limit_per_customer=2)
-    buys(shop, "a", 2, hold_ms=SHORT_MS)
-    shop.let_short_holds_lapse()
-    assert isinstance(buys(shop, "b", 2), Reserved)
-    assert buys(shop, "c") == LimitReached("c", 1, "ann", limit=2, taken=2)
 
 
 def test_with_many_holds_due_a_customer_at_its_limit_is_told_to_ask_again(shop: Shop) -> None:

@@ -530,9 +530,3 @@ def test_an_order_in_shards_gives_back_at_its_home(side: Side) -> None:
     assert pool.return_units("a", 3, return_id="rma-1", customer_id="ann").quantity == 1
     assert (pool.state().available, pool.state().confirmed) == (8, 1)
     check_all(pool)
-
-
-@pytest.mark.parametrize("units", [0, -1, 1.5, "2", None])
-def test_what_is_no_number_of_units_is_refused_before_anything_is_sent(pool: Pool, units: Any) -> None:  # noqa: ANN401  # bad on purpose
-    with pytest.raises(InvalidInput, match=r"^units to return "):
-        pool.return_units("a", units, return_id="rma-1")
