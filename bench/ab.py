@@ -87,12 +87,10 @@ def build_of(spec: str, folder: Path) -> Build:
         raise InvalidInput(message)
     commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{spec}^{{commit}}").decode().strip()
     if not commit:
-        message = f"--against {spec}: neither a commit of this checkout nor a folder with {PACKAGE!r} in it"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--against {spec}: neither a commit of this checkout nor a folder with {PACKAGE!r} in it")
     packed = _git("archive", "--format=zip", commit, "--", PACKAGE)
     if not packed:
-        message = f"--against {spec}: the commit {commit[:12]} has no folder {PACKAGE!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--against {spec}: the commit {commit[:12]} has no folder {PACKAGE!r}")
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         archive.extractall(folder)
     return _checked(Build(f"commit {commit[:12]}", folder))
@@ -109,13 +107,11 @@ def _copied(package: Path, folder: Path, said: str) -> Path:
     """Copy the package's files into the folder, and return that. Raises InvalidInput for what is no file or folder."""
     for path in package.rglob("*"):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            message = f"{said} cannot be measured: {path} is not a plain file"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{said} cannot be measured: {path} is not a plain file")
     try:
         shutil.copytree(package, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     except (OSError, shutil.Error) as error:
-        message = f"{said} cannot be measured: its files cannot be copied: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{said} cannot be measured: its files cannot be copied: {error}") from error
     return folder
 
 
@@ -142,12 +138,10 @@ def _checked(build: Build) -> Build:
         raise InvalidInput(message) from error
     if done.returncode:
         last = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "it said nothing")
-        message = f"{build.said} cannot be measured with this bench: {last}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{build.said} cannot be measured with this bench: {last}")
     found = Path(done.stdout.strip())
     if not found.is_relative_to(build.folder):
-        message = f"{build.said} cannot be measured: Python imports {found} instead of it"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{build.said} cannot be measured: Python imports {found} instead of it")
     return build
 
 
@@ -213,8 +207,7 @@ def _ratio(rounds: Sequence[tuple[tuple[float, float], tuple[float, float]]], ce
     above, below = ({number: geometric_mean(one[part]) for number, one in enumerate(rounds)} for part in (0, 1))
     found = paired_ratio(above, below, family=cells)
     if found is None:
-        message = "there is no round to compare"
-        raise ValueError(message)
+        raise ValueError("there is no round to compare")
     return found
 
 
@@ -400,8 +393,7 @@ class _Cell:
             )
             found = self._loaders[name].run(task, _nobody)
         if is_calibration and not found["orders_per_s"]:
-            message = f"{planned.cell.cell_id}: {name} sold nothing in {planned.seconds:g} s"
-            raise SegmentedError(message)
+            raise SegmentedError(f"{planned.cell.cell_id}: {name} sold nothing in {planned.seconds:g} s")
         return found
 
 

@@ -70,8 +70,7 @@ class MeasuringProcess:
         errors = os.pread(self._errors.fileno(), LAST_WORDS_MAX, begin).decode(errors="replace")
         last_words = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
         ended = f"not done in {task.seconds:g} s" if code is None else _ended(code)
-        message = f"measuring {task.subject} ended early: {' '.join(last_words) or ended}"
-        raise SegmentedError(message)
+        raise SegmentedError(f"measuring {task.subject} ended early: {' '.join(last_words) or ended}")
 
     def close(self) -> None:
         """Close the process's stdin, so that it ends."""

@@ -102,8 +102,7 @@ def granularity(
     names = [one.name for one in loaded.plan.sweeps]
     for name in sweep or ():
         if name not in names:
-            message = f"--sweep {name}: {loaded.file} has no such sweep{nearest(name, names)}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"--sweep {name}: {loaded.file} has no such sweep{nearest(name, names)}")
     _measure_plan(loaded, tuple(sweep or ()), quick=quick, report=report, json=json, addresses=(url, database))
 
 
@@ -119,8 +118,7 @@ def orders(
     """Compare the strategies for single orders and for batches: a part of the plan."""
     loaded = read_plan(plan or PLAN_FILE)
     if not loaded.plan.orders:
-        message = f"{loaded.file}: orders: the plan names no sweeps for this benchmark"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{loaded.file}: orders: the plan names no sweeps for this benchmark")
     _measure_plan(loaded, tuple(loaded.plan.orders), quick=quick, report=report, json=json, addresses=(url, database))
 
 
@@ -214,8 +212,7 @@ def ab(
 def cell_of(strategy: str, segments: int, hold: float) -> Cell:
     """Return the closed cell with 64 buyers that the options name. Raises InvalidInput."""
     if strategy not in STRATEGIES:
-        message = f"--strategy {strategy}: unknown strategy; known are: {', '.join(STRATEGIES)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--strategy {strategy}: unknown strategy; known are: {', '.join(STRATEGIES)}")
     has_segments = STRATEGIES[strategy].has_segments
     return Cell(
         strategy=strategy,
@@ -299,8 +296,7 @@ def counts(
 ) -> None:
     """Count what an order costs (commands, round trips, attempts), and compare with the committed baseline."""
     if write and check:
-        message = "--check compares and --write replaces the baseline: give one of them"
-        raise InvalidInput(message)
+        raise InvalidInput("--check compares and --write replaces the baseline: give one of them")
     _exit(_part("bench.micro.counts", "count")(Console(), writes=write))
 
 
@@ -482,8 +478,7 @@ def _measure(name: str, addresses: Addresses, scale: Scale, report: Path | None,
     """Run a benchmark by name; exit with 1 if a guarantee was broken."""
     benchmark = BENCHMARKS[name]
     if name == DEMO and scale.rounds is not None:
-        message = "--rounds does not fit: the demo has one sale for each strategy; leave it out"
-        raise InvalidInput(message)
+        raise InvalidInput("--rounds does not fit: the demo has one sale for each strategy; leave it out")
     check_writable(json)
     check_folder(report)
     console = console_beside(json)
@@ -519,8 +514,7 @@ def whole(words: list[str], known: Sequence[str], helps: Sequence[str] = ("--hel
     if not words or (words[0].startswith("-") and words[0] not in helps):
         return [DEFAULT, *words]
     if not words[0].startswith("-") and words[0] not in known:
-        message = f"unknown benchmark {words[0]!r}{nearest(words[0], known)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"unknown benchmark {words[0]!r}{nearest(words[0], known)}")
     return words
 
 

@@ -203,8 +203,7 @@ def running_masters(count: int) -> Iterator[Masters]:
         until = time.monotonic() + FORM_SECONDS
         while not all(is_whole(server, nodes=count) for server in servers):
             if time.monotonic() > until:
-                message = f"the cluster of {count} masters was not whole within {FORM_SECONDS:g} s"
-                raise SegmentedError(message)
+                raise SegmentedError(f"the cluster of {count} masters was not whole within {FORM_SECONDS:g} s")
             time.sleep(PAUSE_SECONDS)
         yield Masters(tuple(servers))
 

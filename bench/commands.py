@@ -106,14 +106,11 @@ def check_folder(folder: Path | None) -> None:
         is_used = nearest == folder.absolute() and (not folder.is_dir() or any(folder.iterdir()))
         is_closed = not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK)
     except OSError as error:
-        message = f"--report {folder} cannot be used: {error.strerror}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"--report {folder} cannot be used: {error.strerror}") from error
     if is_used:
-        message = f"--report {folder} is not an empty folder: name a new one"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--report {folder} is not an empty folder: name a new one")
     if is_closed:
-        message = f"--report {folder} cannot be made: {nearest} is not a folder that can be written to"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--report {folder} cannot be made: {nearest} is not a folder that can be written to")
 
 
 def write_report(found: Reported, folder: Path | None, *, summary: str, left_out: str = "") -> None:
@@ -130,8 +127,7 @@ def write_report(found: Reported, folder: Path | None, *, summary: str, left_out
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        message = f"--report {folder} could not be written: {error}"
-        raise SegmentedError(message) from error
+        raise SegmentedError(f"--report {folder} could not be written: {error}") from error
 
 
 def page(found: Reported, *, summary: str, left_out: str) -> str:

@@ -65,8 +65,7 @@ def watch_page(url: str, *skus: str, every: float = 1.0) -> Iterator[str]:
         lines = iter(run.stdout or ())
         found = re.search(r"http://\S+", first := next(lines, ""))
         if found is None:
-            message = f"segmented watch: {first.strip()}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"segmented watch: {first.strip()}")
         threading.Thread(target=list, args=(lines,), daemon=True).start()  # so that it never waits for a reader
         yield found[0]
     finally:
@@ -431,19 +430,16 @@ class DemoOptions:
             at_most = (
                 f"--hold {self.hold_ms:g} leaves one lock fewer than {ORDERS_MIN} orders in --seconds {self.seconds:g}"
             )
-            message = f"{at_most}: measure longer, or hold for less"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{at_most}: measure longer, or hold for less")
         line_seconds = self.buyers * self.hold_ms / 1_000
         if line_seconds > LINE_SECONDS_MAX:
             in_line = f"--buyers {self.buyers} in line for one lock with --hold {self.hold_ms:g} would wait"
-            message = f"{in_line} {line_seconds:,.0f} s; at most {LINE_SECONDS_MAX:g} s can be measured"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{in_line} {line_seconds:,.0f} s; at most {LINE_SECONDS_MAX:g} s can be measured")
 
 
 def _within(option: str, value: float, low: float, high: float, unit: str = "") -> None:
     if not low <= value <= high:  # also refuses NaN
-        message = f"{option} {value:g} must be between {low:,g} and {high:,g}{f' {unit}' if unit else ''}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{option} {value:g} must be between {low:,g} and {high:,g}{f' {unit}' if unit else ''}")
 
 
 def demo(

@@ -67,8 +67,7 @@ def _run(peer: Environment, command: Sequence[str]) -> None:
         message = f"the environment of {peer.name} cannot be made: {last_line(error.stderr, 'no reason given')}"
         raise SegmentedError(message) from error
     except subprocess.TimeoutExpired as error:
-        message = f"the environment of {peer.name} was not made within {MAKE_SECONDS} s"
-        raise SegmentedError(message) from error
+        raise SegmentedError(f"the environment of {peer.name} was not made within {MAKE_SECONDS} s") from error
 
 
 def last_line(said: str, otherwise: str) -> str:

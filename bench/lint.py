@@ -139,8 +139,7 @@ class Subject:
             with open_plain(self.folder / name) as file:
                 found: dict[str, Any] = json.loads(file.read().decode())
         except (OSError, ValueError) as error:
-            message = f"{name}: {error}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{name}: {error}") from error
         return found
 
 

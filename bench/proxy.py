@@ -31,8 +31,7 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
     """
     upstream = upstream_of(url)
     if not 0 <= rtt_ms <= ROUND_TRIP_MAX:  # also refuses NaN
-        message = f"a round trip of {rtt_ms:g} ms must be between 0 and {ROUND_TRIP_MAX:,g} ms"
-        raise InvalidInput(message)
+        raise InvalidInput(f"a round trip of {rtt_ms:g} ms must be between 0 and {ROUND_TRIP_MAX:,g} ms")
     with tempfile.TemporaryDirectory(prefix="segmented-") as folder, tempfile.TemporaryFile("w+") as errors:
         path = f"{folder}/{SOCKET_NAME_LONGEST}"  # the name that a client of PostgreSQL looks for
         child = start_child(("-m", "bench.proxy_relay"), errors=errors)
@@ -42,8 +41,7 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
             if child.stdout is None or not child.stdout.readline():
                 errors.seek(0)
                 last_words = [line.strip() for line in errors if line.strip()][-1:]
-                message = f"the network delay could not be started: {' '.join(last_words)}"
-                raise SegmentedError(message)
+                raise SegmentedError(f"the network delay could not be started: {' '.join(last_words)}")
             yield through(url, path)
         finally:
             close_process(child)
@@ -56,8 +54,7 @@ def upstream_of(url: str) -> Upstream:
         return Upstream(path=unquote(parts.path))
     if parts.scheme == "redis":
         return Upstream(host=parts.hostname or "localhost", port=parts.port or DEFAULT_PORT)
-    message = f"a network delay goes before redis:// and unix://, and not before {parts.scheme}://"
-    raise InvalidInput(message)
+    raise InvalidInput(f"a network delay goes before redis:// and unix://, and not before {parts.scheme}://")
 
 
 def through(url: str, path: str) -> str:

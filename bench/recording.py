@@ -81,8 +81,7 @@ def browser(width: int, height: int) -> Iterator[Browser]:
     """Start Chromium with a window of this size in CSS pixels. Raises InvalidInput if it or its driver is missing."""
     program = shutil.which("chromedriver")
     if program is None or shutil.which("chromium") is None:
-        message = "Chromium or its driver is missing: install the packages chromium and chromium-driver"
-        raise InvalidInput(message)
+        raise InvalidInput("Chromium or its driver is missing: install the packages chromium and chromium-driver")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     quiet = subprocess.DEVNULL
@@ -109,8 +108,7 @@ def _await(port: int) -> None:
             if trial.connect_ex(("127.0.0.1", port)) == 0:
                 return
         if time.monotonic() > until:
-            message = "the driver of Chromium does not answer"
-            raise InvalidInput(message)
+            raise InvalidInput("the driver of Chromium does not answer")
         time.sleep(LOOK_SECONDS)
 
 

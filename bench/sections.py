@@ -127,20 +127,15 @@ class Section:
     def __post_init__(self) -> None:
         """Validate kind and milliseconds. Raises InvalidInput."""
         if self.kind not in KINDS:
-            message = f"unknown critical section {self.kind!r}; known are: {', '.join(KINDS)}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"unknown critical section {self.kind!r}; known are: {', '.join(KINDS)}")
         if not 0 <= self.ms <= MILLISECONDS_MAX:  # also refuses NaN
-            message = f"a hold of {self.ms:g} ms must be between 0 and {MILLISECONDS_MAX:,g} ms"
-            raise InvalidInput(message)
+            raise InvalidInput(f"a hold of {self.ms:g} ms must be between 0 and {MILLISECONDS_MAX:,g} ms")
         if self.kind == "none" and self.ms:
-            message = f"a critical section of kind none has no hold, so {self.ms:g} ms says two things"
-            raise InvalidInput(message)
+            raise InvalidInput(f"a critical section of kind none has no hold, so {self.ms:g} ms says two things")
         if self.kind in SPREAD and self.ms > SPREAD_MEAN_MAX:
-            message = f"a {self.kind} hold has a mean of up to {SPREAD_MEAN_MAX:g} ms, not {self.ms:g} ms"
-            raise InvalidInput(message)
+            raise InvalidInput(f"a {self.kind} hold has a mean of up to {SPREAD_MEAN_MAX:g} ms, not {self.ms:g} ms")
         if self.kind in {"sleep", "cpu", *SPREAD} and not self.ms:
-            message = f"a critical section of kind {self.kind} needs a hold above 0 ms; with 0 it is: none"
-            raise InvalidInput(message)
+            raise InvalidInput(f"a critical section of kind {self.kind} needs a hold above 0 ms; with 0 it is: none")
 
     @property
     def commits(self) -> bool:

@@ -133,8 +133,7 @@ def unpaired_ratio(above: Sequence[float], below: Sequence[float], *, family: in
 def _numbers(values: Sequence[float]) -> Numbers:
     found = np.asarray(values, dtype=np.float64)
     if not len(found):
-        message = "there is no run to estimate from"
-        raise ValueError(message)
+        raise ValueError("there is no run to estimate from")
     return found
 
 

@@ -228,5 +228,4 @@ def price(seconds: float, core_hour: float) -> float:
 def check_price(core_hour: float) -> None:
     """Raise InvalidInput for a price that is not above 0 and finite."""
     if not 0 < core_hour < float("inf"):
-        message = f"--core-hour {core_hour:g}: the price of a core-hour is a number above 0, such as 0.04"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--core-hour {core_hour:g}: the price of a core-hour is a number above 0, such as 0.04")

@@ -96,14 +96,11 @@ class Cell(Frozen):
         except InvalidInput as error:
             raise ValueError(str(error)) from error
         if (self.loop == "open") != (self.offered_per_s is not None):
-            message = "offered_per_s belongs to an open loop, and an open loop needs it"
-            raise ValueError(message)
+            raise ValueError("offered_per_s belongs to an open loop, and an open loop needs it")
         if self.zipf and self.skus == 1:
-            message = f"zipf = {self.zipf:g} is a choice between several skus; give skus, such as skus = 16"
-            raise ValueError(message)
+            raise ValueError(f"zipf = {self.zipf:g} is a choice between several skus; give skus, such as skus = 16")
         if self.skus > 1 and (self.stock is not None or self.case is not None):
-            message = f"stock and case are of a cell with one sku, not with {self.skus}"
-            raise ValueError(message)
+            raise ValueError(f"stock and case are of a cell with one sku, not with {self.skus}")
         return self
 
     def critical_section(self) -> Section:
@@ -156,15 +153,12 @@ class Expectation(Frozen):
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         if self.at_least is None and self.at_most is None:
-            message = "an expectation needs at_least or at_most"
-            raise ValueError(message)
+            raise ValueError("an expectation needs at_least or at_most")
         if self.over and self.figure not in {"rate", "p99"}:
-            message = f"over belongs to the figures rate and p99, not to {self.figure}"
-            raise ValueError(message)
+            raise ValueError(f"over belongs to the figures rate and p99, not to {self.figure}")
         unknown = [name for name in (*self.of, *self.over) if name not in {*Cell.model_fields, PERCENT}]
         if unknown:
-            message = f"a cell has no {unknown[0]!r}"
-            raise ValueError(message)
+            raise ValueError(f"a cell has no {unknown[0]!r}")
         return self
 
 
@@ -238,11 +232,10 @@ class Spike:
     def __post_init__(self) -> None:
         """Validate the spike. Raises InvalidInput."""
         if not 0 <= self.base <= self.height or self.at < 0 or self.decline <= 0:
-            message = (
+            raise InvalidInput(
                 f"a spike from {self.base:g} to {self.height:g} arrivals a second at {self.at:g} s, declining in "
                 f"{self.decline:g} s, is none: 0 <= base <= height, at >= 0 and decline > 0 must hold"
             )
-            raise InvalidInput(message)
 
     def rate(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return arrivals per second at these times."""
@@ -290,8 +283,7 @@ def schedule_of(cell: Cell, *, warm_up: float, seconds: float, seed: int) -> NDA
     With batches an arrival is a call of `cell.batch` orders, so there are fewer arrivals.
     """
     if cell.offered_per_s is None:
-        message = f"{cell.cell_id} is a closed loop, which has no schedule"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{cell.cell_id} is a closed loop, which has no schedule")
     if cell.arrivals == "poisson":
         return poisson(cell.offered_per_s / cell.batch, warm_up + seconds, seed=seed)
     per_order = profile_of(cell, warm_up=warm_up, seconds=seconds)

@@ -62,20 +62,17 @@ class ResultsFolder:
             self._file = (path / RESULTS).open("a+b")
             links = os.fstat(self._file.fileno()).st_nlink
         except OSError as error:
-            message = f"--report {path} cannot be used: {error.strerror}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"--report {path} cannot be used: {error.strerror}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
-            message = f"--report {path} is in use by another session"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"--report {path} is in use by another session") from error
         if links != 1:
             self._file.close()
-            message = (
+            raise InvalidInput(
                 f"--report {path}: {RESULTS} has a second name elsewhere, a hard link: copy it, or name a new folder"
             )
-            raise InvalidInput(message)
 
     def __enter__(self) -> Self:
         """Use it."""
@@ -112,11 +109,10 @@ class ResultsFolder:
         found = read_results(self.results)
         for what, before, now in _compared(found.session, session):
             if before != now:
-                message = (
+                raise InvalidInput(
                     f"--report {self.path} has runs with another {what} ({_short(before)}, this is {_short(now)}):"
                     " results of both in one file would be comparisons of nothing; name another folder"
                 )
-                raise InvalidInput(message)
         self.rates = self._calibrated(is_needed=any(_is_by_calibration(run) for run in found.runs))
         return {run.run: run for run in found.runs}
 
@@ -132,11 +128,9 @@ class ResultsFolder:
             message = f"{file} is missing, and the runs beside it were measured by it: name another folder"
             raise InvalidInput(message) from None
         except OSError as error:
-            message = f"{file} cannot be read: {error.strerror}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, AttributeError) as error:
-            message = f"{file} is not a calibration file: {error}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{file} is not a calibration file: {error}") from error
 
     def append(self, line: SessionLine | Run | EndLine) -> None:
         """Append a line, and sync it to disk."""
@@ -145,8 +139,7 @@ class ResultsFolder:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            message = f"{self.results} cannot be written: {error.strerror}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{self.results} cannot be written: {error.strerror}") from error
 
     def keep_rate(self, cell_id: str, rate: float) -> None:
         """Save a calibration."""
@@ -165,11 +158,9 @@ def refuse_links(path: Path, named: str) -> None:
     """
     for one in (path, *path.rglob("*")):
         if one.is_symlink():
-            message = f"{named} has a link, {one}: remove it, since results are not written through links"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{named} has a link, {one}: remove it, since results are not written through links")
         if one.exists() and not (one.is_file() or one.is_dir()):
-            message = f"{named} has {one}, which is neither a plain file nor a folder: remove it"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{named} has {one}, which is neither a plain file nor a folder: remove it")
 
 
 def _refuse_others(path: Path) -> None:
@@ -185,8 +176,7 @@ def _refuse_others(path: Path) -> None:
             raise InvalidInput(message) from None
         return
     if not BEGINS.startswith(first):
-        message = f"--report {path}: its {RESULTS} is not one of {SCHEMA}: name a new folder, or an empty one"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--report {path}: its {RESULTS} is not one of {SCHEMA}: name a new folder, or an empty one")
 
 
 CONDITIONS: Final = (
@@ -242,7 +232,6 @@ def calls_of(
                 found: dict[str, Any] = json.loads(line)
                 numbers.extend([np.nan if found[name] is None else float(found[name]) for name in fields])
     except (OSError, zstandard.ZstdError, ValueError, KeyError, TypeError, RecursionError) as error:
-        message = f"the history {file.name} cannot be read: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"the history {file.name} cannot be read: {error}") from error
     columns = np.frombuffer(numbers, dtype=np.float64).reshape(-1, len(fields)).T
     return dict(zip(fields, columns, strict=True))

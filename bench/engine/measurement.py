@@ -291,8 +291,7 @@ def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progres
     drain_s = dispatcher.finish(assignment.drain)
     readings.stop()
     if not len(sale.recorder.asked):
-        message = f"{cell.cell_id}: no order arrived in {warm_up + seconds:g} s, so nothing is measured"
-        raise SegmentedError(message)
+        raise SegmentedError(f"{cell.cell_id}: no order arrived in {warm_up + seconds:g} s, so nothing is measured")
     return Measurement(
         began=began,
         window_begin=begin,

@@ -86,8 +86,7 @@ def decoded(encoded: str) -> HdrHistogram:
     except UNREADABLE:
         found = None
     if found is None:
-        message = "a histogram of the results cannot be decoded; `segmented bench lint` names its run"
-        raise InvalidInput(message)
+        raise InvalidInput("a histogram of the results cannot be decoded; `segmented bench lint` names its run")
     return found
 
 

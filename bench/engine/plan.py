@@ -166,11 +166,9 @@ def read_plan(file: Path) -> LoadedPlan:
         with open_plain(file) as opened:
             text = opened.read().decode()
     except OSError as error:
-        message = f"{file} cannot be read: {error.strerror}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        message = f"{file} is not TOML: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{file} is not TOML: {error}") from error
     return _loaded(file, text)
 
 
@@ -185,13 +183,11 @@ def _loaded(file: Path, text: str) -> LoadedPlan:
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        message = f"{file} is not TOML: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{file} is not TOML: {error}") from error
     try:
         plan = Plan.model_validate(found)
     except ValidationError as error:
-        message = f"{file}: {_first(error, found)}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{file}: {_first(error, found)}") from error
     return LoadedPlan(plan=plan, text=text, sha256=hashlib.sha256(text.encode()).hexdigest(), file=file)
 
 
@@ -199,28 +195,23 @@ def checked_cell(where: str, part: Part) -> Cell:
     """Create a cell of a plan. Raises InvalidInput that names the key; the caller adds the file."""
     name = part.get("strategy")
     if isinstance(name, str) and name not in STRATEGIES:
-        message = f"{where}.strategy: there is no strategy {name!r}{nearest(name, STRATEGIES)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{where}.strategy: there is no strategy {name!r}{nearest(name, STRATEGIES)}")
     try:
         cell = Cell.model_validate(part, strict=True)
     except ValidationError as error:
-        message = f"{where}{_dotted(error, part)}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{where}{_dotted(error, part)}") from error
     strategy = STRATEGIES[cell.strategy]
     try:
         refuse_case(cell, strategy)
     except InvalidInput as error:
-        message = f"{where}.case: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{where}.case: {error}") from error
     if cell.segments > 1 and not strategy.has_segments:
         message = f"{where}.segments: {cell.strategy} has no segments, so K={cell.segments} would change nothing"
         raise InvalidInput(message)
     if cell.skus > 1 and not strategy.has_skus:
-        message = f"{where}.skus: {cell.strategy} sells one sku in a process, so it cannot sell {cell.skus}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{where}.skus: {cell.strategy} sells one sku in a process, so it cannot sell {cell.skus}")
     if cell.batch > 1 and not strategy.has_batches:
-        message = f"{where}.batch: {cell.strategy} sells one order after the other, so it has no batches"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{where}.batch: {cell.strategy} sells one order after the other, so it has no batches")
     return cell
 
 
@@ -235,15 +226,13 @@ def nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
 def _known(where: str, name: str, names: list[str]) -> None:
     if name not in names:
         what = "cell" if where.endswith(".of") else "sweep"
-        message = f"{where}: the plan has no {what} {name!r}{nearest(name, names)}"
-        raise ValueError(message)
+        raise ValueError(f"{where}: the plan has no {what} {name!r}{nearest(name, names)}")
 
 
 def _once(where: str, names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            message = f"{where}: {name!r} is there twice"
-            raise ValueError(message)
+            raise ValueError(f"{where}: {name!r} is there twice")
 
 
 def _first(error: ValidationError, raw: Part) -> str:
@@ -359,8 +348,7 @@ def grid_of(loaded: LoadedPlan, *, is_quick: bool = False, only: tuple[str, ...]
         else:
             cells = _merged(one for sweep in chosen for one in whole[plan.sweeps.index(sweep)])
     except InvalidInput as error:
-        message = f"{loaded.file}: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{loaded.file}: {error}") from error
     if not cells:
         message = f"{loaded.file}: nothing is left to measure: no sweep of {', '.join(only) or 'it'} has a quick part"
         raise InvalidInput(message)

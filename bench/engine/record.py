@@ -308,8 +308,7 @@ def read_results(file: Path) -> ResultFile:
             bounded = bounded_lines(raw, file, size_max=SIZE_MAX, line_max=LINE_MAX, of=SCHEMA)
             text = b"".join(line for _, line in bounded).decode("utf-8").replace("\r\n", "\n")
     except OSError as error:
-        message = f"{file} cannot be read: {error.strerror}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         message = f"{file} is not a result file of {SCHEMA}: it is not text ({error.reason} at byte {error.start})"
         raise InvalidInput(message) from error
@@ -317,8 +316,7 @@ def read_results(file: Path) -> ResultFile:
     lines = [(number, line) for number, line in enumerate(whole.split("\n"), start=1) if line.strip()]
     found = [_parsed(file, number, line) for number, line in lines]
     if not found or not isinstance(found[0], SessionLine):
-        message = f"{file} is not a result file of {SCHEMA}: its first line is not that of a session"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{file} is not a result file of {SCHEMA}: its first line is not that of a session")
     last = found[-1]
     runs = _runs(file, [(number, one) for (number, _), one in zip(lines, found, strict=True)][1:])
     return ResultFile(session=found[0], runs=runs, end=last if isinstance(last, EndLine) and not cut else None)
@@ -329,17 +327,14 @@ def _runs(file: Path, found: list[tuple[int, SessionLine | Run | EndLine]]) -> t
     seen: dict[int, int] = {}
     for number, one in found:
         if isinstance(one, SessionLine):
-            message = f"{file}, line {number}: a second session begins there"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{file}, line {number}: a second session begins there")
         if isinstance(one, Run) and seen.setdefault(one.run, number) != number:
-            message = f"{file}, line {number}: run {one.run} stands in line {seen[one.run]} already"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{file}, line {number}: run {one.run} stands in line {seen[one.run]} already")
     return tuple(one for _, one in found if isinstance(one, Run))
 
 
 def _no_number(name: str) -> float:
-    message = f"{name} is not a number"
-    raise ValueError(message)
+    raise ValueError(f"{name} is not a number")
 
 
 _KINDS: Final[dict[str, type[SessionLine | Run | EndLine]]] = {"session": SessionLine, "run": Run, "end": EndLine}
@@ -351,20 +346,16 @@ def _parsed(file: Path, number: int, line: str) -> SessionLine | Run | EndLine:
         found = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # Python refuses such a number or depth with other errors than JSON's
         why = "nested too deep" if isinstance(error, RecursionError) else error
-        message = f"{where} is not JSON: {why}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{where} is not JSON: {why}") from error
     schema = found.get("schema") if isinstance(found, dict) else None
     if schema != SCHEMA:
-        message = f"{where} is of schema {schema!r}, and this reads {SCHEMA!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{where} is of schema {schema!r}, and this reads {SCHEMA!r}")
     kind = found.get("kind")
     shape = _KINDS.get(kind) if isinstance(kind, str) else None
     if shape is None:
-        message = f"{where} is of kind {kind!r}; known are: {', '.join(_KINDS)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{where} is of kind {kind!r}; known are: {', '.join(_KINDS)}")
     try:
         return shape.model_validate(found)
     except ValidationError as error:
         first = error.errors()[0]
-        message = f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -199,8 +199,7 @@ def _told(done: int, total: int) -> dict[str, int]:
 
 def _rate(sale: Sale, measurement: Measurement) -> float:
     if sale.recorder.failures and not sale.strategy.is_control:
-        message = f"{sale.cell.cell_id} could not be calibrated: {sale.recorder.failures[0]}"
-        raise SegmentedError(message)
+        raise SegmentedError(f"{sale.cell.cell_id} could not be calibrated: {sale.recorder.failures[0]}")
     pairs = zip(sale.recorder.done, sale.recorder.sold, strict=True)
     return (
         sum(sold for done, sold in pairs if measurement.window_begin <= done <= measurement.window_end)

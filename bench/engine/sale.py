@@ -122,15 +122,13 @@ def opened_of(cell: Cell, stock: int) -> int:
 def refuse_case(cell: Cell, strategy: type[Strategy]) -> None:
     """Raise InvalidInput for a case that the strategy or the cell does not support."""
     if cell.case == "one-unit" and cell.stock != 1:
-        message = f"the case one-unit is of a stock of 1, not {cell.stock or 'one that lasts'}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the case one-unit is of a stock of 1, not {cell.stock or 'one that lasts'}")
     if cell.case == "cancel-storm":
         strategy.require_cancel(commits=cell.critical_section().commits)
     if cell.case == "restock":
         strategy.require_restock(commits=cell.critical_section().commits)
         if cell.loop == "open" or (cell.stock is not None and cell.stock < 2 * cell.quantity):
-            message = "the case restock is of a closed loop, and of a stock with an order in each half"
-            raise InvalidInput(message)
+            raise InvalidInput("the case restock is of a closed loop, and of a stock with an order in each half")
 
 
 def is_cancelled(order_id: str, seed: int) -> bool:

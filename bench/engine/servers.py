@@ -301,16 +301,14 @@ def require_single(url: str) -> None:
     """Raise InvalidInput for the URL of anything but a single server."""
     address = parse_address(url)
     if address.deployment is not Deployment.SINGLE:
-        message = f"--url {address.shown}: only a single server can be used"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--url {address.shown}: only a single server can be used")
 
 
 def _ask_database(url: str) -> dict[str, Any]:
     engine = connect(url, pool_size=1)
     try:
         if engine.dialect.name != "postgresql":  # before anything is created in it
-            message = f"--database: the bench commits to PostgreSQL, and this is {engine.dialect.name}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"--database: the bench commits to PostgreSQL, and this is {engine.dialect.name}")
         Gate(engine).create()
         with engine.connect() as connection:
             config = {str(name): str(value) for name, value, _ in connection.execute(text("SHOW ALL"))}

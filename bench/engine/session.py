@@ -167,8 +167,7 @@ class _Session:
         except BaseException as error:
             stopped_by = _why(error)
             if isinstance(error, SegmentedError):
-                message = f"{stopped_by}; {kept_in(self.folder.path, len(self.done))}"
-                raise InvalidInput(message) from error
+                raise InvalidInput(f"{stopped_by}; {kept_in(self.folder.path, len(self.done))}") from error
             raise
         finally:
             self._unload()
@@ -290,10 +289,9 @@ class _Session:
             self._unload()
             if is_alive():
                 raise _Lost(str(error)) from error
-            message = (
+            raise SegmentedError(
                 f"a server died in the middle of {assignment.cell.cell_id} (run {assignment.run or 'to calibrate'})"
-            )
-            raise SegmentedError(message) from error
+            ) from error
 
     def _unload(self) -> None:
         loader, self.loader = self.loader, None

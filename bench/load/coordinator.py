@@ -49,8 +49,7 @@ class Servers:
             with RedisStore.from_url(self._url):
                 pass
         except (InvalidInput, StoreUnavailable) as error:
-            message = f"{URL}: {error}"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{URL}: {error}") from error
 
     def url(self) -> str:
         """Return the URL of Redis."""

@@ -108,8 +108,7 @@ def run_sale(
         try:
             process.wait(limit)
         except subprocess.TimeoutExpired as error:
-            message = f"Locust did not end its sale with {arm.name} within {limit:g} s"
-            raise SegmentedError(message) from error
+            raise SegmentedError(f"Locust did not end its sale with {arm.name} within {limit:g} s") from error
         finally:
             if process.poll() is None:
                 kill_group(process)
@@ -119,8 +118,7 @@ def run_sale(
     try:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        message = f"Locust ended its sale with {arm.name} with code {process.returncode}: {last}"
-        raise SegmentedError(message) from error
+        raise SegmentedError(f"Locust ended its sale with {arm.name} with code {process.returncode}: {last}") from error
     return found
 
 

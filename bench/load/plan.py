@@ -105,21 +105,17 @@ def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namesp
     """Return the cell that the options name. Raises InvalidInput."""
     name = OWN_NAMES.get(options.strategy, options.strategy)
     if name not in STRATEGIES:
-        message = f"--strategy {name}: unknown strategy; known are: {', '.join(STRATEGIES)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--strategy {name}: unknown strategy; known are: {', '.join(STRATEGIES)}")
     strategy = STRATEGIES[name]
     if not (0 < options.seconds <= SECONDS_MAX and 0 <= options.warm_up <= SECONDS_MAX):
-        message = (
+        raise InvalidInput(
             f"--seconds {options.seconds:g} and --warm-up {options.warm_up:g} must be above 0 and from 0, and at most "
             f"{SECONDS_MAX:g}"
         )
-        raise InvalidInput(message)
     if not options.late_max >= 0:
-        message = f"--late-max {options.late_max:g} must not be negative"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--late-max {options.late_max:g} must not be negative")
     if options.seed < 0:
-        message = f"--seed {options.seed} must not be negative"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--seed {options.seed} must not be negative")
     given: dict[str, object] = {
         "strategy": name,
         # Locust passes the default of --segments even for a strategy without segments.
@@ -134,8 +130,7 @@ def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namesp
     if is_open:
         given |= {"offered_per_s": options.rate, "arrivals": options.arrivals}
     if options.batch > 1 and not strategy.has_batches:
-        message = f"--batch {options.batch}: {name} sells one order after the other"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--batch {options.batch}: {name} sells one order after the other")
     try:
         return Cell.model_validate(given)
     except ValidationError as error:
@@ -144,8 +139,7 @@ def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namesp
         said = first["msg"].removeprefix("Value error, ")
         value = f" {given[name]}" if name in given else ""
         option = "-u" if name == "buyers" and not is_open else _OPTIONS.get(name, f"--{name}")
-        message = f"{option}{value}: {said}" if name else said
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{option}{value}: {said}" if name else said) from error
 
 
 _OPTIONS: Final = {"hold_ms": "--hold", "offered_per_s": "--rate", "buyers": "--under-way"}

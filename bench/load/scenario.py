@@ -463,10 +463,9 @@ def _check_port(host: str, port: int) -> None:
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
-        message = (
+        raise InvalidInput(
             f"--web-port {port}: name another port for Locust's page, or add --headless: {error.strerror or error}"
-        )
-        raise InvalidInput(message) from error
+        ) from error
 
 
 def _interrupt() -> None:

@@ -231,8 +231,7 @@ def redraw(folder: Path, progress: Progress, *, core_hour: float | None = None) 
     refuse_links(folder, str(folder))
     results = read_results(folder / RESULTS)
     if not results.runs:
-        message = f"{folder / RESULTS} has no finished run, so there is nothing to draw"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{folder / RESULTS} has no finished run, so there is nothing to draw")
     findings = check(results, folder)
     why_no_table = _refusal(findings)
     facts = Facts(results, core_hour=core_hour)
@@ -249,8 +248,7 @@ def redraw(folder: Path, progress: Progress, *, core_hour: float | None = None) 
                 (folder / name).unlink(missing_ok=True)
         _write(folder / SUMS, _sums(folder))
     except OSError as error:
-        message = f"{folder} cannot be written: {error.strerror}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{folder} cannot be written: {error.strerror}") from error
     progress("report", 1, 1)
     return Report(
         folder,
@@ -272,14 +270,12 @@ def publish(folder: Path, to: Path, progress: Progress) -> Report:
     results = read_results(folder / RESULTS)
     strange = [run.history for run in results.runs if run.history and not HISTORY.fullmatch(run.history)]
     if strange:
-        message = f"{folder} cannot be published: {strange[0]!r} is not the name of a history"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{folder} cannot be published: {strange[0]!r} is not the name of a history")
     kept = _histories(results, folder)
     files = [RESULTS, PLAN, ENVIRONMENT, CALIBRATIONS, *kept]
     missing = [name for name in files if not (folder / name).is_file()]
     if missing or not kept:
-        message = f"{folder} cannot be published: {missing[0] if missing else HISTORIES} is not there"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{folder} cannot be published: {missing[0] if missing else HISTORIES} is not there")
     try:
         (to / HISTORIES).mkdir(parents=True)
         for name in files:

@@ -88,8 +88,7 @@ def _check(options: Any) -> None:  # noqa: ANN401  # a namespace that Locust fil
         json.loads(_filled(options.body, "locust-0"))
         for one in options.header:
             if ":" not in one:
-                message = f"--header {one!r} is not of the form 'NAME: VALUE'"
-                raise InvalidInput(message)
+                raise InvalidInput(f"--header {one!r} is not of the form 'NAME: VALUE'")
         with RedisStore.from_url(url()) as found:
             find_pool(found, options.sku).state()
     except ValueError as error:

@@ -146,8 +146,7 @@ class Strategy(ABC):
     def __init__(self, context: StrategyContext) -> None:
         """Create a strategy without a sale. Raises InvalidInput for an unsupported batch."""
         if context.batch > 1 and not self.has_batches:
-            message = f"{self.name} sells one order after the other, so it has no batches of {context.batch}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{self.name} sells one order after the other, so it has no batches of {context.batch}")
         self.context = context
 
     @property
@@ -192,15 +191,13 @@ class Strategy(ABC):
     def require_cancel(cls, *, commits: bool) -> None:
         """Raise InvalidInput if sold orders cannot be cancelled."""
         del commits
-        message = f"{cls.name} cannot take a sold order back, so it has no cancel-storm"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{cls.name} cannot take a sold order back, so it has no cancel-storm")
 
     @classmethod
     def require_restock(cls, *, commits: bool) -> None:
         """Raise InvalidInput if units cannot be added during a sale."""
         del commits
-        message = f"{cls.name} cannot take units in while it sells, so it has no restock"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{cls.name} cannot take units in while it sells, so it has no restock")
 
     def cancel(self, order: Order) -> None:
         """Cancel a sold order: its units are free again, and the verdict does not count it as sold."""

@@ -63,8 +63,7 @@ def needed(strategy: str, module: str) -> Any:  # noqa: ANN401  # a module witho
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        message = f"{strategy} needs the package {module}: install segmented-locks[bench]"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{strategy} needs the package {module}: install segmented-locks[bench]") from error
 
 
 class LibraryLock(CountedStrategy):

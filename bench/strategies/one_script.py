@@ -110,8 +110,7 @@ class OneScript(CountedStrategy):
     def cancel(self, order: Order) -> None:
         """Remove the order and add its units, atomically. Raises SegmentedError for an order without units."""
         if self._perform("give_back", order.order_id) != order.quantity:
-            message = f"order {order.order_id} has no {order.quantity} units to give back"
-            raise SegmentedError(message)
+            raise SegmentedError(f"order {order.order_id} has no {order.quantity} units to give back")
 
     def restock(self, units: int) -> None:
         """Add to the counter."""

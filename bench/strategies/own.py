@@ -70,13 +70,11 @@ def find_own(spec: str) -> OwnStrategy:
     """Return the file and the class that `FILE:Class` names, without an import. Raises InvalidInput."""
     file, colon, class_name = spec.rpartition(":")
     if not colon or not file or not class_name.isidentifier():
-        message = f"--strategy {spec}: not FILE:Class, such as stripes.py:Stripes"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--strategy {spec}: not FILE:Class, such as stripes.py:Stripes")
     try:
         content = Path(file).read_bytes()
     except OSError as error:
-        message = f"--strategy {spec}: {file} cannot be read: {error.strerror}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"--strategy {spec}: {file} cannot be read: {error.strerror}") from error
     return OwnStrategy(str(Path(file).absolute()), class_name, hashlib.sha256(content).hexdigest())
 
 
@@ -87,8 +85,7 @@ def _module_of(own: OwnStrategy, spec: str) -> ModuleType:
         return sys.modules[name]
     found = importlib.util.spec_from_file_location(name, own.file)
     if found is None or found.loader is None:
-        message = f"--strategy {spec}: {own.file} is not a Python file; its name must end with .py"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--strategy {spec}: {own.file} is not a Python file; its name must end with .py")
     module = sys.modules[name] = importlib.util.module_from_spec(found)
     try:
         found.loader.exec_module(module)
@@ -108,20 +105,16 @@ def _class_of(own: OwnStrategy, module: ModuleType, spec: str) -> type[Strategy]
         message = f"--strategy {spec}: the file has no class {own.class_name!r}; it has: {', '.join(here) or 'none'}"
         raise InvalidInput(message)
     if not issubclass(found, Strategy):
-        message = f"--strategy {spec}: {own.class_name} must be derived from bench.strategies.base.Strategy"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--strategy {spec}: {own.class_name} must be derived from bench.strategies.base.Strategy")
     lacking = [name for name in NEEDED if not hasattr(found, name)] + sorted(found.__abstractmethods__)
     if lacking:
-        message = f"--strategy {spec}: {own.class_name} lacks {', '.join(lacking)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--strategy {spec}: {own.class_name} lacks {', '.join(lacking)}")
     name: object = found.name  # whatever its author wrote
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
-        message = (
+        raise InvalidInput(
             f"--strategy {spec}: {own.class_name}.name must be 1 to 40 small letters, digits and hyphens, not"
             f" {found.name!r}"
         )
-        raise InvalidInput(message)
     if not isinstance(found.guarantees, Guarantees):
-        message = f"--strategy {spec}: {own.class_name}.guarantees must be a bench.strategies.base.Guarantees"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--strategy {spec}: {own.class_name}.guarantees must be a bench.strategies.base.Guarantees")
     return found

@@ -95,8 +95,7 @@ class SqlStrategy(Strategy):
         """Connect with one connection per buyer and the timeout of locks. Raises InvalidInput."""
         super().__init__(context)
         if context.engine is None or context.engine.dialect.name != "postgresql":
-            message = f"{self.name} needs an order database at postgresql://"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{self.name} needs an order database at postgresql://")
         url = context.engine.url.render_as_string(hide_password=False)
         self.engine = connect(url, pool_size=context.buyers + SPARE_CONNECTIONS, timeout=STATEMENT_SECONDS)
         self._sku = ""

@@ -68,8 +68,7 @@ class PooledStrategy(Strategy):
         self._stock = stock
         opened = self.pool.open(stock=stock, segments=self.segments, gated=self.gate is not None)
         if isinstance(opened, AlreadyOpen):
-            message = f"pool {sku!r} is there already"
-            raise InvalidInput(message)
+            raise InvalidInput(f"pool {sku!r} is there already")
         if self.gate is not None:
             self.gate.open(sku, opened.state.stock, epoch=opened.state.epoch)
 
@@ -103,8 +102,7 @@ class PooledStrategy(Strategy):
     def _take_in(self, units: int, restock_id: str) -> None:
         answer = self.pool.restock(units, restock_id=restock_id)
         if not isinstance(answer, Restocked):
-            message = f"{units} unit{' was' if units == 1 else 's were'} not taken in: {answer}"
-            raise SegmentedError(message)
+            raise SegmentedError(f"{units} unit{' was' if units == 1 else 's were'} not taken in: {answer}")
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
         """Fold the ledger, query the database, and audit."""
@@ -189,8 +187,7 @@ class LockFree(PooledStrategy):
         if isinstance(answer, SoldOut):
             return Refused(answer.sequence, answer.quantity)
         if not isinstance(answer, Reserved):
-            message = f"order {order.order_id!r}: {answer.describe()}"
-            raise SegmentedError(message)
+            raise SegmentedError(f"order {order.order_id!r}: {answer.describe()}")
         granted_at = time.monotonic()
         self.context.section.run()
         if self.gate is None:

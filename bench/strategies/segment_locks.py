@@ -46,8 +46,7 @@ class SegmentLocks(PooledStrategy):
         if isinstance(grant, SoldOut):
             return Refused(grant.sequence, grant.quantity)
         if not isinstance(grant, Grant):
-            message = f"order {order.order_id!r}: {grant.describe()}"
-            raise SegmentedError(message)
+            raise SegmentedError(f"order {order.order_id!r}: {grant.describe()}")
         granted_at = time.monotonic()
         self.context.section.run()
         grant.confirm()
@@ -69,8 +68,7 @@ class SegmentLocks(PooledStrategy):
                 return RefusedByGate()
             case SoldOut(quantity=quantity, sequence=sequence):
                 return Refused(sequence, quantity)
-        message = f"order {order.order_id!r}: {answer.describe()}"
-        raise SegmentedError(message)
+        raise SegmentedError(f"order {order.order_id!r}: {answer.describe()}")
 
 
 class GlobalLock(SegmentLocks):
@@ -95,8 +93,7 @@ class SegmentBatches(SegmentLocks):
         if isinstance(grant, SoldOut):
             return self._none(grant, orders)
         if not isinstance(grant, Grant):
-            message = f"order {first.order_id!r}: {grant.describe()}"
-            raise SegmentedError(message)
+            raise SegmentedError(f"order {first.order_id!r}: {grant.describe()}")
         granted_at = time.monotonic()  # the lock is held from here, so reserving the others' units counts
         taken = self.pool.reserve_many(others) if others else []
         self.context.section.run()
@@ -116,8 +113,7 @@ class SegmentBatches(SegmentLocks):
             elif isinstance(one, SegmentedError):
                 raise one
             else:
-                message = f"order {one.order_id!r}: {one.describe()}"
-                raise SegmentedError(message)
+                raise SegmentedError(f"order {one.order_id!r}: {one.describe()}")
         return answers
 
     def _none(self, refusal: SoldOut, orders: Sequence[Order]) -> list[Answer]:

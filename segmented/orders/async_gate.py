@@ -217,16 +217,14 @@ class AsyncGate:
         try:
             future = asyncio.get_running_loop().run_in_executor(self._threads, work)
         except RuntimeError as error:
-            message = f"{self!r} is closed"
-            raise InvalidInput(message) from error
+            raise InvalidInput(f"{self!r} is closed") from error
         try:
             await asyncio.wait([future], timeout=patience)
             if future.done():
                 return future.result()
         finally:
             future.cancel()  # no effect on one that is done
-        message = f"{self.gate.where} did not answer within {patience:g} s"
-        raise DatabaseUnavailable(message)
+        raise DatabaseUnavailable(f"{self.gate.where} did not answer within {patience:g} s")
 
 
 def _decided_within(

@@ -163,10 +163,9 @@ class CartRows:
                     continue
                 if answers is not None:
                     return answers
-            message = (
+            raise StoreRefused(
                 f"the lines of cart {claims[0].order.order_id!r} changed {TRIES_MAX} times in a row; none is stored"
             )
-            raise StoreRefused(message)
 
         return self._run(work)
 

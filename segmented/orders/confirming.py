@@ -243,8 +243,7 @@ def _call(store_with: StoreWith, connection: Connection, orders: list[Order]) ->
         raise StoreRefused(message) from error
     if not is_unbroken(connection):
         connection.rollback()
-        message = f"what is stored with {counted(len(orders), 'order')} failed: {BROKEN}"
-        raise StoreRefused(message)
+        raise StoreRefused(f"what is stored with {counted(len(orders), 'order')} failed: {BROKEN}")
 
 
 def locked_rows(

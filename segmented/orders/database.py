@@ -257,8 +257,7 @@ class OrderDatabase(NotPickled):
                 if not is_unbroken(connection):
                     connection.rollback()
                     row = reading.read_orders(connection, sku=sku, order_ids=[order_id])
-                    message = f"order {order_id!r} is {row[0].state if row else 'not stored'}: {BROKEN}"
-                    raise StoreRefused(message)
+                    raise StoreRefused(f"order {order_id!r} is {row[0].state if row else 'not stored'}: {BROKEN}")
                 connection.commit()
 
     def void(
@@ -473,23 +472,18 @@ def _check_envelope(claims: Sequence[Claim]) -> None:
         raise InvalidInput(message)
     skus = sorted({claim.sku for claim in claims})
     if len(skus) > 1:
-        message = f"orders of one transaction must have one sku, not {skus[0]!r} and {skus[1]!r}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"orders of one transaction must have one sku, not {skus[0]!r} and {skus[1]!r}")
 
 
 def _check_opening(sku: str, quotas: Sequence[int], epoch: int) -> None:
     if not 1 <= len(sku) <= SKU_LENGTH_MAX:
-        message = f"sku {sku!r} must have 1 to {SKU_LENGTH_MAX} characters"
-        raise InvalidInput(message)
+        raise InvalidInput(f"sku {sku!r} must have 1 to {SKU_LENGTH_MAX} characters")
     if not 1 <= len(quotas) <= SEGMENT_COUNT_MAX:
-        message = f"{sku!r} cannot have {len(quotas)} segments: 1 to {SEGMENT_COUNT_MAX:,} are possible"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{sku!r} cannot have {len(quotas)} segments: 1 to {SEGMENT_COUNT_MAX:,} are possible")
     if min(quotas) < 0 or sum(quotas) > STOCK_MAX:
-        message = f"the quotas of {sku!r} must not be negative, nor more than {STOCK_MAX:,} together"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the quotas of {sku!r} must not be negative, nor more than {STOCK_MAX:,} together")
     if not 1 <= epoch <= EPOCH_MAX:
-        message = f"epoch {epoch} of {sku!r} must be between 1 and {EPOCH_MAX:,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"epoch {epoch} of {sku!r} must be between 1 and {EPOCH_MAX:,}")
 
 
 def lower_within(connection: Connection, sku: str, order_id: str, quantity: int, epoch: int) -> None:

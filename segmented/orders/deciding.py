@@ -256,8 +256,7 @@ def plan_moves(rows: Sequence[SegmentRow], segment: int, quantity: int) -> tuple
         return ()
     if missing > sum(spare.values()):
         lacking = f"{missing} {plural(missing, 'unit')}"
-        message = f"segment {segment} lacks {lacking}, and the others have {sum(spare.values())}"
-        raise ValueError(message)
+        raise ValueError(f"segment {segment} lacks {lacking}, and the others have {sum(spare.values())}")
     changes: dict[int, int] = {}
     for giver, units in sorted(spare.items(), key=lambda item: (-item[1], item[0])):
         given = min(units, missing) if changes else min(units, max(missing, units // 2))
@@ -287,8 +286,7 @@ def plan_withdrawal(rows: Sequence[SegmentRow], units: int) -> tuple[QuotaMove, 
     spare = {row.segment: row.quota - row.sold for row in rows}
     total = sum(spare.values())
     if units > total:
-        message = f"{units} {plural(units, 'unit')} should be withdrawn, but the rows have {total}"
-        raise ValueError(message)
+        raise ValueError(f"{units} {plural(units, 'unit')} should be withdrawn, but the rows have {total}")
     taken = {segment: units * left // total if total else 0 for segment, left in spare.items()}
     missing = units - sum(taken.values())
     for segment, left in spare.items():  # rounding down left fewer units than rows with some left

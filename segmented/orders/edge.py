@@ -69,27 +69,22 @@ def translated(where: str) -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as error:
-        message = f"the text {error.object!r} cannot be stored: it is not valid Unicode"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"the text {error.object!r} cannot be stored: it is not valid Unicode") from error
     except OverflowError as error:
-        message = f"{where} cannot store this value: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{where} cannot store this value: {error}") from error
     except PoolTimeoutError as error:
         message = f"no connection to {where} was free in time; its pool is too small for the threads that share it"
         raise DatabaseUnavailable(message) from error
     except DataError as error:
-        message = f"{where} cannot store this value: {said(error)}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{where} cannot store this value: {said(error)}") from error
     except (OperationalError, InterfaceError) as error:
         if _is_statement_wrong(error):
             raise StoreRefused(_refused(where, error)) from error
         answer = "cannot be written to now" if code_of(error) in READ_ONLY else "did not answer"
-        message = f"{where} {answer}: {said(error)}"
-        raise DatabaseUnavailable(message) from error
+        raise DatabaseUnavailable(f"{where} {answer}: {said(error)}") from error
     except SQLAlchemyError as error:
         if isinstance(error, DBAPIError) and code_of(error) in READ_ONLY:
-            message = f"{where} cannot be written to now: {said(error)}"
-            raise DatabaseUnavailable(message) from error
+            raise DatabaseUnavailable(f"{where} cannot be written to now: {said(error)}") from error
         raise StoreRefused(_refused(where, error)) from error
 
 

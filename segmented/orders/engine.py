@@ -92,10 +92,9 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
     """
     timeout = in_seconds(timeout)
     if pool_size < 1 or not timeout > 0:
-        message = (
+        raise InvalidInput(
             f"an order database needs at least 1 connection and a positive timeout, not {pool_size} and {timeout:g} s"
         )
-        raise InvalidInput(message)
     parsed = parse(url)
     driver = parsed.drivername
     options = parsed.query if driver in PACKAGES else {}
@@ -114,8 +113,7 @@ def connect(url: str, *, pool_size: int = 10, timeout: Duration = 10.0) -> Engin
             pool_use_lifo=True,  # few connections, with prepared statements and a warm server process behind each
         )
     except ImportError as error:
-        message = needs(f"an order database at {parsed.get_backend_name()}://", PACKAGES[driver])
-        raise InvalidInput(message) from error
+        raise InvalidInput(needs(f"an order database at {parsed.get_backend_name()}://", PACKAGES[driver])) from error
     PREPARE[driver](engine, Deadlines(timeout))
     try:
         _try_out(engine)
@@ -144,21 +142,18 @@ def parse(url: str) -> URL:
         parsed = None
     if parsed is None or _may_hide_a_password(url, parsed) or not _is_text(parsed):
         # Neither the URL nor the error, which may quote it, is shown: an unparsed part may be a password.
-        message = (
+        raise InvalidInput(
             "the order database's URL cannot be read; it should look like postgresql://user:password@host/database "
             "(with %40 for @ in a password), mysql://user:password@host/database or sqlite:///path"
         )
-        raise InvalidInput(message)
     driver = DRIVERS.get(parsed.drivername)
     if driver is None:
-        message = (
+        raise InvalidInput(
             f"{parsed.drivername}:// is not a supported order database; "
             "use postgresql:// (psycopg 3), mysql:// (pymysql) or sqlite:///path"
         )
-        raise InvalidInput(message)
     if driver == sqlite.DRIVER and not _is_plain_file(parsed):
-        message = f"the order database {shown(parsed)} is not a plain file; name one as in sqlite:///path"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the order database {shown(parsed)} is not a plain file; name one as in sqlite:///path")
     if driver in PACKAGES:
         _check_options(parsed, driver)
     return parsed.set(drivername=driver)
@@ -191,12 +186,10 @@ def _check_options(url: URL, driver: str) -> None:
     except ImportError:  # `connect` says that it is missing
         return
     if not all(port.isdecimal() for port in ",".join(url.normalized_query.get("port", ())).split(",") if port):
-        message = f"the order database {shown(url)} cannot be used: the option port should be a number"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the order database {shown(url)} cannot be used: the option port should be a number")
     for name in url.query:
         if name not in known:
-            message = f"the order database {shown(url)} cannot be used: {unknown('option', name, known)}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the order database {shown(url)} cannot be used: {unknown('option', name, known)}")
 
 
 def _is_plain_file(url: URL) -> bool:
@@ -293,8 +286,7 @@ def _deadline_connection(reply_timeout: float) -> type[psycopg.Connection[Any]]:
                 if self.closed or self.pgconn.transaction_status != TransactionStatus.ACTIVE:
                     raise
                 self.close()
-                message = f"no reply within {reply_timeout:g} s"
-                raise psycopg.OperationalError(message) from error
+                raise psycopg.OperationalError(f"no reply within {reply_timeout:g} s") from error
 
     return DeadlineConnection
 
@@ -308,12 +300,11 @@ def _check_pooled(where: str, role: str, found: Mapping[str, str], wanted: Mappi
     ]
     if dropped:
         cures = " ".join(f"ALTER ROLE {role} SET {name} = '{wanted[name].replace(chr(92), '')}';" for name in dropped)
-        message = (
+        raise InvalidInput(
             f"the order database {where} is behind a connection pooler that drops {', '.join(dropped)}, so a wait "
             f"could last forever: set them in PostgreSQL ({cures}) and reconnect the pooler, or name the address of "
             "PostgreSQL itself"
         )
-        raise InvalidInput(message)
 
 
 def _prepare_mysql(engine: Engine, deadlines: Deadlines) -> None:
@@ -335,11 +326,10 @@ def _prepare_sqlite(engine: Engine, deadlines: Deadlines) -> None:
         connection.execute("PRAGMA synchronous=FULL")
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         if mode != "wal" or synchronous != SQLITE_FULL:
-            message = (
+            raise InvalidInput(
                 f"the order database {shown(engine.url)} cannot be made safe: "
                 f"journal_mode={mode}, synchronous={synchronous}"
             )
-            raise InvalidInput(message)
 
 
 PREPARE: Final = {

@@ -260,8 +260,7 @@ def take_envelope(
     checked_step(step)
     checked_step(store_with)
     if store_with is not None and gate is None:
-        message = f"store_with needs the gate of pool {pool.sku!r}: without one nothing is stored"
-        raise InvalidInput(message)
+        raise InvalidInput(f"store_with needs the gate of pool {pool.sku!r}: without one nothing is stored")
     if pool.is_gated() != envelope.has_gate and pool.is_gated(again=True) != envelope.has_gate:
         return envelope.refuse_gate(ids)
     try:

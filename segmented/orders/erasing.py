@@ -106,8 +106,7 @@ class _Eraser:
                 pass
             return
         if self._gate is None:
-            message = f"the ledger of pool {pool.sku!r} is relayed: name the order database, which has it too"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the ledger of pool {pool.sku!r} is relayed: name the order database, which has it too")
         for _ in range(ROUNDS_MAX):  # the first one writes the checkpoint, which the next one relays
             if relay(pool, self._gate, trim_keep=0).entries_behind == 0 and not self._in_ledger(shard):
                 break

@@ -98,12 +98,10 @@ def forget(
     relayed and trimmed in this epoch.
     """
     if not 0 <= grace <= GRACE_MAX:
-        message = f"the grace time of {pool.sku!r} must be 0 to {GRACE_MAX:,.0f} s, not {grace:g} s"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the grace time of {pool.sku!r} must be 0 to {GRACE_MAX:,.0f} s, not {grace:g} s")
     timeout = in_seconds(timeout)
     if timeout is not None and not timeout > 0:
-        message = f"the timeout of forgetting must be positive, not {timeout:g} s"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the timeout of forgetting must be positive, not {timeout:g} s")
     clock = pool.store.clock
     until = None if timeout is None else clock.now() + timeout
     limits = _limits(pool, gate, grace)

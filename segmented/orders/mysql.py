@@ -84,8 +84,7 @@ class MySqlStatements(SeveralStatements):
         """Hold an advisory lock, since each CREATE TABLE is a transaction of its own."""
         wait = f"SELECT GET_LOCK({CREATE_LOCK}, @@innodb_lock_wait_timeout)"
         if connection.exec_driver_sql(wait).scalar_one() != 1:
-            message = "another process was creating or migrating the tables for too long"
-            raise DatabaseUnavailable(message)
+            raise DatabaseUnavailable("another process was creating or migrating the tables for too long")
         try:
             yield
         finally:
@@ -240,11 +239,10 @@ def _check(where: str, kind: str, version: str, *, flushed: int, read_only: int)
         message = f"the order database {where} is {kind} {version}; {'.'.join(map(str, least))} or newer is needed"
         raise InvalidInput(message)
     if flushed != 1:
-        message = (
+        raise InvalidInput(
             f"the order database {where} has innodb_flush_log_at_trx_commit={flushed} and would lose sold orders in a "
             "power cut; set it to 1"
         )
-        raise InvalidInput(message)
     if read_only:
         message = f"the order database {where} is read-only, as a replica is, and takes no orders; name the primary"
         raise InvalidInput(message)

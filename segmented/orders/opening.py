@@ -81,11 +81,10 @@ def open_rows(pool: Pool, gate: OrderDatabase, opening: Opening) -> Opened | Alr
             if there is not None and there.gated and there.epoch == found.epoch > epoch:  # it was rebuilt meanwhile
                 check_sale(gate, there, rows)
                 return AlreadyOpen(there)
-            message = (
+            raise InvalidInput(
                 f"the order database has rows for {pool.sku!r} of epoch {found.epoch}, not of epoch {epoch}: "
                 f"'segmented pool reopen {pool.sku}' opens a later epoch with what they have not sold"
             )
-            raise InvalidInput(message)
         known = gate.stocking.opened_epoch(pool.sku)  # read before the pool, because it is written after the opening
         there = state_of(pool, epoch=epoch)
         if there is not None:
@@ -106,11 +105,10 @@ def check_shape(gate: OrderDatabase, sku: str) -> None:
     if not others:
         return
     known = "as one pool" if base in others else "in other shards" if isinstance(sku, Shard) else "as a pool in shards"
-    message = (
+    raise InvalidInput(
         f"the order database knows {base!r} {known}, so it is not opened in another way, which would sell its units "
         "twice: open it as it was, on its own server, or sell under another sku"
     )
-    raise InvalidInput(message)
 
 
 def _number_of(name: str) -> int | None:
@@ -137,10 +135,9 @@ def reopen_gated(
     left.
     """
     if isinstance(pool.sku, Shard):
-        message = (
+        raise InvalidInput(
             f"{pool.sku!r} cannot be opened again alone, because the others know its transfers: bring its data back"
         )
-        raise InvalidInput(message)
     kept = gate.stocking.terms(pool.sku)
     if kept is not None:
         limit_per_customer = kept.limit_per_customer if limit_per_customer is None else limit_per_customer
@@ -158,11 +155,10 @@ def reopen_gated(
     operation = _check(pool, opening)
     rows = gate.totals(pool.sku)
     if not rows.segments:
-        message = (
+        raise InvalidInput(
             f"{gate.where} has no rows for {pool.sku!r}, so it is not opened again: name the database that it was "
             "opened with, or open a new sale with 'segmented pool open'"
         )
-        raise InvalidInput(message)
     known = gate.stocking.opened_epoch(pool.sku)
     there = state_of(pool)
     if there is not None:
@@ -173,16 +169,13 @@ def reopen_gated(
         message = f"pool {pool.sku!r} is open in epoch {there.epoch}; only one whose keys vanished is opened again"
         raise InvalidInput(message)
     if rows.epoch > epoch or (known or 0) >= epoch or (known is None and epoch == 1):
-        message = f"pool {pool.sku!r} was open in epoch {known or rows.epoch}; give a later epoch"
-        raise InvalidInput(message)
+        raise InvalidInput(f"pool {pool.sku!r} was open in epoch {known or rows.epoch}; give a later epoch")
     raised = gate.stocking.raise_epoch(pool.sku, segments, epoch=epoch, opened=known)
     if raised is None:
-        message = f"{pool.sku!r} was opened by another process meanwhile: read its state"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{pool.sku!r} was opened by another process meanwhile: read its state")
     if raised.quota == raised.sold:
         units = f"{raised.quota} {plural(raised.quota, 'unit')}"
-        message = f"the whole stock of {pool.sku!r} is sold, {units}: there is nothing to open again"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the whole stock of {pool.sku!r} is sold, {units}: there is nothing to open again")
     return _opened(pool, gate, replace(operation, stock=raised.quota - raised.sold), rows)
 
 
@@ -219,8 +212,7 @@ def _noted(pool: Pool, gate: OrderDatabase, state: PoolState, rows: answers.Segm
     _check_gated(state)
     check_sale(gate, state, rows)
     if state.epoch != epoch:
-        message = f"pool {state.sku!r} is open in epoch {state.epoch}, not in epoch {epoch}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"pool {state.sku!r} is open in epoch {state.epoch}, not in epoch {epoch}")
     gate.stocking.note_opened(state.sku, epoch=epoch)
     gate.stocking.note_terms(state)
     # So that workers know it, and settle what expires.
@@ -230,8 +222,7 @@ def _noted(pool: Pool, gate: OrderDatabase, state: PoolState, rows: answers.Segm
 
 def _check_gated(state: PoolState) -> None:
     if not state.gated:
-        message = f"pool {state.sku!r} {UNGATED}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"pool {state.sku!r} {UNGATED}")
 
 
 def stock_said(stock: int, segments: int) -> str:
@@ -244,11 +235,10 @@ def _check_unopened(sku: str, known: int | None, found: answers.AlreadyOpen, sto
     if known is not None or found.sold:
         raise PoolVanished(sku, found.epoch)
     if (found.stock, found.segment_count) != (stock, segments):
-        message = (
+        raise InvalidInput(
             f"the order database has rows for {sku!r} with {stock_said(found.stock, found.segment_count)}, "
             f"not with {stock_said(stock, segments)}: open it so, or name another sku or database"
         )
-        raise InvalidInput(message)
 
 
 def _check(pool: Pool, opening: Opening) -> op.OpenPool:

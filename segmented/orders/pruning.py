@@ -73,15 +73,13 @@ def prune(
     date without a time zone, or less than a day ago: until then an order may be repeated.
     """
     if before.tzinfo is None:
-        message = f"the date {before} needs a time zone, such as datetime.UTC"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the date {before} needs a time zone, such as datetime.UTC")
     newest = datetime.fromtimestamp(WallClock().now(), UTC) - AGE_MIN
     if before > newest:
-        message = (
+        raise InvalidInput(
             f"the date {before:%Y-%m-%d %H:%M} is less than a day ago: an order may be repeated until then; name one "
             f"before {newest:%Y-%m-%d %H:%M}"
         )
-        raise InvalidInput(message)
     rows = PruneRows(gate)
     orders = units = entries = 0
     unknown: list[str] = []

@@ -92,8 +92,7 @@ def rebuild(pool: Pool, gate: OrderDatabase, *, selling: bool = False) -> Thawed
         state = pool.state()
         if state.frozen is None and _sells(pool, gate):
             return Thawed(state, replay=True)
-    message = f"{ROUNDS_MAX} rebuilds of {pool.sku!r} in a row were overtaken by others: read its state"
-    raise InvalidInput(message)
+    raise InvalidInput(f"{ROUNDS_MAX} rebuilds of {pool.sku!r} in a row were overtaken by others: read its state")
 
 
 def _rebuilt(pool: Pool, gate: OrderDatabase, state: PoolState) -> Thawed | None:
@@ -251,8 +250,7 @@ def recount(pool: Pool, segment_count: int) -> PoolState:
         counted = _count(pool, segments, (reserved, confirmed))
         if pool.store.execute(counted):
             return pool.state()
-    message = f"the numbers of {pool.sku!r} changed {TRIES_MAX} times while they were counted: try again"
-    raise StoreRefused(message)
+    raise StoreRefused(f"the numbers of {pool.sku!r} changed {TRIES_MAX} times while they were counted: try again")
 
 
 def _count(pool: Pool, segment_count: int, before: tuple[int, int]) -> op.RecountPool:

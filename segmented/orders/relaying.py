@@ -107,11 +107,9 @@ def relay(
     """
     timeout = in_seconds(timeout)
     if timeout is not None and not timeout > 0:
-        message = f"the timeout of a relay must be positive, not {timeout:g} s"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the timeout of a relay must be positive, not {timeout:g} s")
     if trim_keep is not None and (type(trim_keep) is not int or trim_keep < 0):
-        message = f"trim_keep={shortened(trim_keep)} must be a number of ledger entries to keep, from 0"
-        raise InvalidInput(message)
+        raise InvalidInput(f"trim_keep={shortened(trim_keep)} must be a number of ledger entries to keep, from 0")
     clock = pool.store.clock
     until = None if timeout is None else clock.now() + timeout
     shards = pool.shards if isinstance(pool, ShardedPool) else (pool,)

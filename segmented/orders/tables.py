@@ -306,11 +306,10 @@ def known_revision(connection: Connection, where: str) -> str | None:
     """Return the revision of the tables, None if there are none. Raises InvalidInput for that of another release."""
     found = _revision(connection)
     if found not in {None, HEAD}:
-        message = (
+        raise InvalidInput(
             f"{where} has tables of revision {found}, and this release of segmented knows revision {HEAD} only: "
             "use the release that made them, or name another database"
         )
-        raise InvalidInput(message)
     return found
 
 

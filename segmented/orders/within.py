@@ -196,19 +196,17 @@ def overtaken(sku: str, order_id: str) -> PoolDiverged:
 def _check(connection: Connection, owner: object, gate: OrderDatabase, sku: str, asked: Wanted) -> None:
     """Raise InvalidInput unless the connection is in a transaction on the gate's database; reads once an owner."""
     if is_in_autocommit(connection):
-        message = "within= needs a transaction, and this connection commits each statement by itself"
-        raise InvalidInput(message)
+        raise InvalidInput("within= needs a transaction, and this connection commits each statement by itself")
     checked = _CHECKED.setdefault(owner, set())
     if (gate.where, sku) in checked:
         return
     is_there = known_revision(connection, gate.where) is not None
     sale_id = connection.execute(select(sales.c.sale_id).where(sales.c.sku == sku)).scalar() if is_there else None
     if sale_id is None or sale_id != asked.sale_id:
-        message = (
+        raise InvalidInput(
             f"within= is a transaction of another database than {gate.where}, which has the rows of {sku!r}: "
             "begin it on an engine of that one"
         )
-        raise InvalidInput(message)
     checked.add((gate.where, sku))
 
 
@@ -306,8 +304,7 @@ def begun(transaction: Any) -> Transaction:  # noqa: ANN401  # whatever the call
         return found
     if isinstance(found, Connection):
         if not found.in_transaction():
-            message = f"{NEEDS} `with engine.begin() as connection`"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{NEEDS} `with engine.begin() as connection`")
         return found
     borrowed = _of_django(found) or _of_psycopg(found)
     if borrowed is not None:
@@ -324,10 +321,9 @@ def begun(transaction: Any) -> Transaction:  # noqa: ANN401  # whatever the call
 def begun_beside(transaction: object, loop: asyncio.AbstractEventLoop) -> Borrowed:
     """Return the transaction of psycopg's connection for asyncio, to be used in a thread. Raises InvalidInput."""
     if not _is_of("psycopg", "AsyncConnection", transaction):
-        message = (
+        raise InvalidInput(
             f"within={type(transaction).__name__} is not an AsyncSession or AsyncConnection of SQLAlchemy or psycopg"
         )
-        raise InvalidInput(message)
     from psycopg import AsyncCursor  # noqa: PLC0415  # it is optional, and imported by now
     from psycopg.rows import tuple_row  # noqa: PLC0415  # it is optional, and imported by now
 
@@ -358,8 +354,7 @@ def _lent_by(connection: Any, cursor: Callable[[], Any]) -> Borrowed:  # noqa: A
     from psycopg.pq import TransactionStatus  # noqa: PLC0415  # it is optional, and imported by now
 
     if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
-        message = f"{NEEDS} `with connection.transaction()`"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{NEEDS} `with connection.transaction()`")
     return Borrowed(connection, _Lent(connection, cursor), URL.create(POSTGRESQL), lambda: None)
 
 
@@ -382,11 +377,9 @@ def _of_django(connection: Any) -> Borrowed | None:  # noqa: ANN401  # whatever 
     if not isinstance(connection, BaseDatabaseWrapper):
         return None
     if connection.get_autocommit():
-        message = f"{NEEDS} `with transaction.atomic()`"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{NEEDS} `with transaction.atomic()`")
     if connection.needs_rollback:
-        message = f"within Django's transaction on {connection.alias!r}: nothing is stored: {BROKEN}"
-        raise StoreRefused(message)
+        raise StoreRefused(f"within Django's transaction on {connection.alias!r}: nothing is stored: {BROKEN}")
     driver = connection.connection
     module, name = type(driver).__module__.partition(".")[0], None
     if _is_of("psycopg", "Connection", driver):
@@ -396,11 +389,10 @@ def _of_django(connection: Any) -> Borrowed | None:  # noqa: ANN401  # whatever 
     elif module in MYSQL:
         lent, dialect, name = _Lent(driver, driver.cursor), MYSQL[module], connection.settings_dict["NAME"]
     else:
-        message = (
+        raise InvalidInput(
             "within= takes Django's connections to PostgreSQL (psycopg 3), MySQL, MariaDB and SQLite, "
             f"not {connection.alias!r}, which is of {connection.vendor} with {module}"
         )
-        raise InvalidInput(message)
     return Borrowed(connection, lent, URL.create(dialect, database=name), lambda: _spoil(connection))
 
 

@@ -71,8 +71,7 @@ class WorkTerms:
         checked_timeout(self.segment_timeout)
         if self.hold_ms < max(self.ttl_ms, self.work_ms):
             hold, ttl, work = (ms / 1000 for ms in (self.hold_ms, self.ttl_ms, self.work_ms))
-            message = f"hold={hold:g} s is shorter than ttl={ttl:g} s or work={work:g} s"
-            raise InvalidInput(message)
+            raise InvalidInput(f"hold={hold:g} s is shorter than ttl={ttl:g} s or work={work:g} s")
         checked_begun_max(self.begun_max)
 
 
@@ -82,19 +81,16 @@ DEFAULT_TERMS: Final = WorkTerms()
 def checked_step(step: Callable[..., object] | None) -> None:
     """Raise InvalidInput for a step whose call would only create a coroutine or a generator and do nothing."""
     if step is not None and (shape := shape_of(step)) != "function":
-        message = f"the step {name_of(step)} is a {shape}, and calling it would run nothing"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the step {name_of(step)} is a {shape}, and calling it would run nothing")
 
 
 def checked_ids(order_ids: Iterable[str]) -> tuple[str, ...]:
     """Return the ids of an envelope, each once. Raises InvalidInput."""
     if isinstance(order_ids, str):
-        message = f"{shortened(order_ids)} is a single order id; give an envelope's order ids as a list"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{shortened(order_ids)} is a single order id; give an envelope's order ids as a list")
     ids = tuple(dict.fromkeys(checked_id(order_id, "order id") for order_id in order_ids))
     if not 1 <= len(ids) <= op.BATCH_MAX:
-        message = f"an envelope has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"an envelope has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}")
     return ids
 
 

@@ -150,8 +150,7 @@ def _check(found: os.stat_result, folder: Path, said: str, owners: Collection[in
             name = pwd.getpwuid(found.st_uid).pw_name
         except KeyError:
             name = str(found.st_uid)
-        message = f"{said} belongs to another account, {name}: run as that account, or choose another folder"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{said} belongs to another account, {name}: run as that account, or choose another folder")
     if is_open:
         message = f"{said} can be written by other accounts: run `chmod go-w {folder}`, or choose another folder"
         raise InvalidInput(message)

@@ -299,19 +299,17 @@ def change_cart_plan(
         raise AlreadySettled((yield from _finish(record, lines)), UNCHANGED)
     cart = record.cart
     if (skus := [sku for sku, _ in cart.lines]) != [sku for sku, _ in wanted]:
-        message = (
+        raise InvalidInput(
             f"cart {cart_id!r} has the skus {', '.join(map(repr, skus))}, and a change names each of them and no "
             "other: cancel the cart and reserve another one"
         )
-        raise InvalidInput(message)
     for sku, quantity in wanted:
         (order,) = yield from perform(op.ReadOrders(sku, (cart.order_id,)))
         if order is not None and order.state == "reserved" and order.quantity < quantity:
-            message = (
+            raise InvalidInput(
                 f"cart {cart_id!r} has {order.quantity} of {sku!r}, and a change can only lower that, not raise it to "
                 f"{quantity}: reserve the others in a second cart"
             )
-            raise InvalidInput(message)
     is_replay = True
     for sku, quantity in wanted:
         answer = yield from lines.change(cart, sku, quantity)

@@ -239,10 +239,9 @@ def _listening(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family)
     except OSError as error:
-        message = (
+        raise InvalidInput(
             f"cannot listen on {host} port {port} ({error.strerror}): choose another --host or --port; 0 is a free one"
-        )
-        raise InvalidInput(message) from None
+        ) from None
 
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

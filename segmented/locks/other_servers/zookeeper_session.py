@@ -226,8 +226,7 @@ class Session:
         """Wait for the answer to a request; translate the driver's errors into ours."""
         result.wait(_seconds(deadline - self.clock.now()))
         if not result.ready():
-            message = f"ZooKeeper at {self.where} did not answer in time; whether the operation ran is unknown"
-            raise Unanswered(message)
+            raise Unanswered(f"ZooKeeper at {self.where} did not answer in time; whether the operation ran is unknown")
         error = result.exception
         if error is None:
             return result.value
