@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from bench.analysis.compare import Verdict
-    from bench.display import Display, Progress
+    from bench.results import Display, Progress
 
 
 PACKAGE: Final = "segmented"

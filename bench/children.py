@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from bench.display import Progress
+    from bench.results import Progress
 
 LEAVE_SECONDS: Final = 5.0
 LAST_WORDS_MAX: Final = 100_000

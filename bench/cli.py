@@ -22,7 +22,6 @@ from bench.analysis.intervals import RUNS_MIN
 from bench.analysis.measured import broken_promises
 from bench.commands import PAGE, DatabaseOption, JsonOption, UrlOption, check_folder, exits_by_signal, write_report
 from bench.demo import NAME as DEMO, DemoOptions, measure_demo
-from bench.display import display_on
 from bench.engine.cell import Cell
 from bench.engine.folder import RESULTS
 from bench.engine.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_plan
@@ -32,12 +31,12 @@ from bench.load.measure import NAME as LOCUST, Sizes as LocustSizes, measure_loc
 from bench.micro.dedup.measure import NAME as DEDUP, Sizes as DedupSizes, measure_dedup
 from bench.micro.locks.measure import NAME as LOCKS, measure_locks
 from bench.micro.shards.measure import NAME as SHARDS, ShardSizes, measure_masters
-from bench.micro.stock.context import Sizes as StockSizes
+from bench.micro.stock import Sizes as StockSizes
 from bench.micro.stock.measure import NAME as STOCK, measure_stock
-from bench.micro.workers.context import Sizes as WorkerSizes
+from bench.micro.workers import Sizes as WorkerSizes
 from bench.micro.workers.lanes import NAME as CELERY, LaneSizes, measure_lanes
 from bench.micro.workers.measure import NAME as WORKERS, measure_workers
-from bench.results import check_writable, write
+from bench.results import check_writable, display_on, write
 from bench.strategies import STRATEGIES
 from bench.strategies.own import add_strategy
 from segmented.cli.console import Console, console_beside
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.commands import Reported
-    from bench.display import Display
+    from bench.results import Display
 
 
 # --- measuring a plan ---

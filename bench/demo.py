@@ -28,12 +28,11 @@ from bench import sizing
 from bench.children import MeasuringProcess, MeasuringTask
 from bench.commands import DatabaseOption, JsonOption, UrlOption, finish
 from bench.conditions import conditions, running
-from bench.display import LineDisplay
 from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
 from bench.engine.percentiles import at_ms, decoded
 from bench.engine.record import Run
 from bench.engine.servers import require_single
-from bench.results import check_writable, described_conditions, say, show_rows
+from bench.results import LineDisplay, check_writable, described_conditions, say, show_rows
 from bench.strategies import STRATEGIES
 from segmented.cli.console import console_beside
 from segmented.errors import InvalidInput, SegmentedError
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from bench.conditions import Servers
-    from bench.display import Display, Progress
+    from bench.results import Display, Progress
 
 
 ENDS_SECONDS: Final = 10.0

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
     import redis
 
-    from bench.display import Progress
     from bench.engine.cell import RunAssignment
     from bench.engine.record import Cpu, Work
     from bench.engine.sale import Sale
+    from bench.results import Progress
 
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 0.25

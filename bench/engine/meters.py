@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from bench.cpu import CpuMeter
+from bench.conditions import CpuMeter
 from bench.engine.record import Cpu, Work
 
 if TYPE_CHECKING:
     import redis
     from sqlalchemy import Engine
 
-    from bench.cpu import CpuReading
+    from bench.conditions import CpuReading
     from bench.engine.sale import Recorder
 
 GENERATOR_FULL: Final = 0.8

@@ -24,8 +24,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from sqlalchemy import text
 
-from bench.conditions import CHECKOUT, commit, cpu_model, git, named_version, package_versions
-from bench.cpu import core_count
+from bench.conditions import CHECKOUT, commit, core_count, cpu_model, git, named_version, package_versions
 from bench.proxy import delayed
 from bench.strategies.own import OWN
 from segmented.errors import InvalidInput, SegmentedError

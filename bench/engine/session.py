@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from bench.display import Progress
     from bench.engine.cell import Cell
     from bench.engine.plan import Grid, LoadedPlan, PlannedCell
     from bench.engine.record import ResultFile
     from bench.engine.schedule import Turn
+    from bench.results import Progress
 
 MODULE: Final = "bench.engine.run_cell"
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP)

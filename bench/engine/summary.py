@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bench.cpu import machine_core_count
+from bench.conditions import machine_core_count
 from bench.engine.checker import broken_promises, check, summed
 from bench.engine.meters import saturated
 from bench.engine.percentiles import CAP_MS, p99_ms, percentiles_of

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from bench.cpu import CpuMeter
+from bench.conditions import CpuMeter
 from bench.engine.checker import broken_promises, check
 from bench.load.plan import ConnectedStrategy, Plan, connect_strategy
 from bench.load.tally import Tally, merged, too_late
@@ -22,7 +22,7 @@ from segmented.stores.redis import RedisStore
 if TYPE_CHECKING:
     import redis
 
-    from bench.cpu import CpuReading
+    from bench.conditions import CpuReading
     from bench.engine.cell import Cell
     from bench.engine.record import Checker
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from bench.conditions import Servers
-    from bench.display import Display
+    from bench.results import Display
 
 NAME: Final = "locust"
 SCENARIO: Final = Path(bench.scenarios.__file__).with_name("capacity.py")

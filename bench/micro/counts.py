@@ -118,17 +118,14 @@ def read_baseline(file: Path) -> dict[str, Tally]:
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
         if found["schema"] != SCHEMA:
-            message = f"{file} is of schema {found['schema']!r}, and this reads {SCHEMA!r}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{file} is of schema {found['schema']!r}, and this reads {SCHEMA!r}")
         return {name: Tally.from_json(one) for name, one in found["counts"].items()}
     except OSError as error:
-        message = f"{file} cannot be read: {error.strerror}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InvalidInput):
             raise
-        message = f"{file} is not a baseline of counts: {error!r}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{file} is not a baseline of counts: {error!r}") from error
 
 
 def write_baseline(file: Path, counts: Mapping[str, Tally]) -> None:
@@ -258,8 +255,7 @@ def _granted(pool: Pool, orders: Sequence[Order]) -> int:
     for order in orders:
         grant = pool.grant(order)
         if not isinstance(grant, Grant):
-            message = f"order {order.order_id!r}: {grant.describe()}"
-            raise SegmentedError(message)
+            raise SegmentedError(f"order {order.order_id!r}: {grant.describe()}")
         grant.confirm()
     return len(orders)
 
@@ -267,8 +263,7 @@ def _granted(pool: Pool, orders: Sequence[Order]) -> int:
 def _enveloped(pool: Pool, orders: Sequence[Order]) -> int:
     report = take_envelope(pool, _ids(orders))
     if len(report.settled) != len(orders):
-        message = f"an envelope settled {len(report.settled)} of {len(orders)} orders: {report.counts()}"
-        raise SegmentedError(message)
+        raise SegmentedError(f"an envelope settled {len(report.settled)} of {len(orders)} orders: {report.counts()}")
     return 0
 
 

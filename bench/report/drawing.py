@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from bench.display import Progress
     from bench.engine.record import ResultFile
     from bench.lint import Finding
     from bench.report.facts import Family, Outcome, Spot
+    from bench.results import Progress
 
 
 NO_PAIR: Final = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench.strategies.celery_path import CeleryBatched, CeleryOne
+from bench.strategies.counted import SegmentsRandom, SegmentsTryNext
 from bench.strategies.library_lock import (
     GlobalPottery,
     GlobalPythonRedisLock,
@@ -14,9 +15,7 @@ from bench.strategies.library_lock import (
 )
 from bench.strategies.one_script import OneScript, RedisFunction
 from bench.strategies.pg_rows import PgAdvisory, PgHotRow, PgRows, PgSkipLocked
-from bench.strategies.pooled import LockFree
-from bench.strategies.segment_counters import SegmentsRandom, SegmentsTryNext
-from bench.strategies.segment_locks import GlobalLock, SegmentBatches, SegmentLocks
+from bench.strategies.pooled import GlobalLock, LockFree, SegmentBatches, SegmentLocks
 from bench.strategies.unlocked import DecrCompensate, NoLock, WatchMulti, WatchMultiShort
 
 if TYPE_CHECKING:

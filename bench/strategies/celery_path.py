@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from celery import Celery
 
-from bench.micro.workers.context import PROCESSES, environment, running_processes
+from bench.micro.workers import PROCESSES, environment, running_processes
 from bench.sections import Section
 from bench.strategies.base import WAIT_SECONDS, GaveUp, Refused, Sold
 from bench.strategies.pooled import PooledStrategy

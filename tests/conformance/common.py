@@ -7,8 +7,7 @@ import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from bench.conditions import commit, cpu_model
-from bench.cpu import core_count
+from bench.conditions import commit, core_count, cpu_model
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from bench.commands import JsonOption, finish
-from bench.display import display_on
-from bench.results import check_writable
+from bench.results import check_writable, display_on
 from segmented import files
 from segmented.cli.console import console_beside
 from segmented.errors import InvalidInput

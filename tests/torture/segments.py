@@ -27,7 +27,7 @@ from typing import Any, Final
 import redis
 
 from bench.conditions import server_conditions
-from bench.display import Display
+from bench.results import Display
 from segmented.errors import AlreadySettled, LeaseLost, StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Order

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from bench.children import close_process, start_child
-from bench.conditions import server_conditions
-from bench.cpu import OtherLoad
+from bench.conditions import OtherLoad, server_conditions
 from bench.figures import Figure, FigureResults, of_rounds
 from bench.micro.dedup.tasks import (
     BROKER,
@@ -38,7 +37,7 @@ from bench.micro.dedup.tasks import (
     at_database,
     make_app,
 )
-from bench.micro.stock.context import ScriptCounter, emptied, pinned
+from bench.micro.stock import ScriptCounter, emptied, pinned
 from segmented import RedisStore
 from segmented.errors import SegmentedError
 from segmented.keys import once_keys
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-    from bench.display import Display, Progress
+    from bench.results import Display, Progress
     from segmented.protocol import Operation
 
     Bursts = Mapping[str, Sequence["Burst"]]
@@ -171,8 +170,7 @@ class WorkerDriver:
             said: Any = self._client.blpop([SAID], 1)
             if said is not None:
                 return str(said[1].decode())
-        message = f"the worker of the benchmark said nothing for {WAIT_SECONDS} s, or ended"
-        raise SegmentedError(message)
+        raise SegmentedError(f"the worker of the benchmark said nothing for {WAIT_SECONDS} s, or ended")
 
     def close(self) -> None:
         """Close the connection to the server."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bench.display import Display, Progress
+    from bench.results import Display, Progress
 
 
 BURST: Final = 200
@@ -67,8 +67,7 @@ class Subject:
         said = self._read()
         if said != "ready":
             self.close()
-            message = f"the subject {name!r} did not start; it said {said!r}"
-            raise SegmentedError(message)
+            raise SegmentedError(f"the subject {name!r} did not start; it said {said!r}")
 
     def seconds(self, count: int) -> float:
         """Run `count` cycles, and return their seconds."""

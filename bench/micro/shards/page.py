@@ -112,8 +112,7 @@ def with_table(page: str, table: str) -> str:
     head = table.partition("\n")[0]
     before, found, rest = page.partition(head)
     if not found:
-        message = f"the page has no table with the heading {head}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the page has no table with the heading {head}")
     _, _, after = rest.partition("\n\n")
     return f"{before}{table}\n{after}"
 

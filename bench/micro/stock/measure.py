@@ -20,7 +20,7 @@ from redis.utils import HIREDIS_AVAILABLE
 from bench.conditions import server_conditions
 from bench.figures import Figure, FigureResults, of_rounds
 from bench.micro.counts import Counter
-from bench.micro.stock.context import (
+from bench.micro.stock import (
     STOCK,
     BenchContext,
     ScriptCounter,
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     import redis
 
-    from bench.display import Display
     from bench.micro.counts import Tally
+    from bench.results import Display
     from segmented.models import LedgerEntry
     from segmented.plans.drivers import Store
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from bench.figures import Figure, of_rounds
-from bench.micro.stock.context import (
+from bench.micro.stock import (
     BATCH,
     HOLD_MS,
     STOCK,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from bench.micro.stock.context import BenchContext
+    from bench.micro.stock import BenchContext
 
 
 SCRIPT: Final = (
@@ -100,8 +100,7 @@ def _theirs(driver: str, url: str, command: tuple[str, ...], calls: int, depth: 
     )
     found = RATE.findall(said.stdout)
     if said.returncode or not found:
-        message = f"{driver} did not measure anything: {(said.stderr or said.stdout).strip()[-200:]}"
-        raise SegmentedError(message)
+        raise SegmentedError(f"{driver} did not measure anything: {(said.stderr or said.stdout).strip()[-200:]}")
     return float(found[-1])
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.figures import Figure
-from bench.micro.stock.context import BATCH, HOLD_MS, STOCK, ScriptCounter, cpu_ms, server_of
+from bench.micro.stock import BATCH, HOLD_MS, STOCK, ScriptCounter, cpu_ms, server_of
 from segmented import protocol as op
 from segmented.keys import fair_keys, once_partition
 from segmented.models import ORDER_ID_BYTES_MAX, Cart, Order, Shard
@@ -23,7 +23,7 @@ from segmented.stock.plans import LISTED_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bench.micro.stock.context import BenchContext
+    from bench.micro.stock import BenchContext
     from segmented import RedisStore
 
     Cases = Iterator[tuple[str, op.Operation[Any]]]

@@ -2,7 +2,8 @@
 
 So the same processes run the empty task and the orders. `python -m bench.micro.workers.app` is the publisher, which
 submits orders like any program. It is a separate process because it reads the workers' settings from its environment.
-Each request is one line of JSON, and so is each answer. It ends when its standard input ends.
+Each request is one line of JSON, and so is each answer. It ends when its standard input ends, and so does Celery's beat
+for the app: `python -m bench.micro.workers.app beat`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.signals import worker_ready
 
-from bench.micro.workers.context import CONSUMER, EMPTY, READY
+from bench.micro.workers import BEAT, CONSUMER, EMPTY, READY
 from segmented import Outbox, Pool, RedisStore
 from segmented.celery import publisher
 from segmented.celery.app import app
@@ -97,5 +99,15 @@ def main() -> None:
             sys.stdout.flush()
 
 
+def _end_with_stdin() -> None:
+    while os.read(sys.stdin.fileno(), 4_096):
+        pass
+    os._exit(0)
+
+
 if __name__ == "__main__":
-    main()
+    if BEAT in sys.argv:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+        app.start(argv=[BEAT, "--loglevel", "WARNING", "--pidfile="])
+    else:
+        main()

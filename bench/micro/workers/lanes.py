@@ -21,10 +21,9 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import make_url
 
-from bench.conditions import server_conditions
-from bench.cpu import OtherLoad
+from bench.conditions import OtherLoad, server_conditions
 from bench.figures import SEGMENT_COUNTS, Arm, Figure, FigureResults, arm_figures, cost_figures, of_rounds
-from bench.micro.workers.context import (
+from bench.micro.workers import (
     CONNECTIONS,
     LOADING,
     PROCESSES,
@@ -46,8 +45,8 @@ from segmented.servers.postgres import SOCKET_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from bench.display import Display
-    from bench.micro.workers.context import BenchContext
+    from bench.micro.workers import BenchContext
+    from bench.results import Display
     from segmented.models import LedgerEntry
 
 NAME: Final = "celery"
@@ -148,8 +147,7 @@ def measure_lone(context: BenchContext, arm: Arm, count: int) -> float:
         context.processes.ask({"do": "latency", "sku": pool.sku, "decides": "in the worker", "order_ids": ids})
         found = holds(ledger_of(pool))
     if len(found) != len(ids):
-        message = f"a lone order, {arm.work}: {len(found)} of {len(ids)} orders were confirmed"
-        raise SegmentedError(message)
+        raise SegmentedError(f"a lone order, {arm.work}: {len(found)} of {len(ids)} orders were confirmed")
     return fmean(found[1:])  # the first one loads what the worker needs
 
 

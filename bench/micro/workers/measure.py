@@ -14,7 +14,7 @@ import numpy as np
 from bench.conditions import server_conditions
 from bench.engine.percentiles import at_ms, histogram_of
 from bench.figures import Figure, FigureResults, of_rounds
-from bench.micro.workers.context import (
+from bench.micro.workers import (
     APP,
     DECIDING,
     EMPTY_TASK,
@@ -39,8 +39,8 @@ from segmented.testing.worker_process import Launch, WorkerProcess
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench.display import Display
-    from bench.micro.workers.context import BenchContext
+    from bench.micro.workers import BenchContext
+    from bench.results import Display
     from segmented.models.submitted import Deciding
     from segmented.stock import Pool
 
@@ -148,8 +148,7 @@ def _send_until_dead(context: BenchContext, pool: Pool, victim: WorkerProcess) -
         context.processes.ask({"do": "orders", "queue": QUEUE, "sku": pool.sku, "envelopes": envelopes})
         sent += BATCH * BATCHES
         if time.monotonic() > deadline:
-            message = f"no worker died within {DEATH_SECONDS:g} s"
-            raise SegmentedError(message)
+            raise SegmentedError(f"no worker died within {DEATH_SECONDS:g} s")
         time.sleep(PAUSE_SECONDS)
     return sent
 

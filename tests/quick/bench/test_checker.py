@@ -9,7 +9,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from bench.cpu import busy_seconds, machine_core_count
+from bench.conditions import busy_seconds, machine_core_count
 from bench.demo import DemoRun, Results, bars, findings
 from bench.engine.cell import Cell
 from bench.engine.checker import broken_promises, check, surely_wrong
@@ -17,7 +17,7 @@ from bench.engine.meters import saturated
 from bench.engine.record import Counts, Cpu
 from bench.engine.sale import Recorder, Refusal, case_of, is_cancelled, refuse_case, whole_sale
 from bench.figures import Figure, FigureResults
-from bench.micro.workers.context import EMPTY_TASK, KINDS, Burst, Kind
+from bench.micro.workers import EMPTY_TASK, KINDS, Burst, Kind
 from bench.micro.workers.measure import broken_figure, burst_figures
 from bench.strategies import STRATEGIES
 from bench.strategies.base import GaveUp, Refused, Sold, Strategy, Verdict

@@ -13,18 +13,27 @@ from rich.console import Console
 
 from bench.analysis.measured import price, server_seconds
 from bench.commands import check_folder, write_report
-from bench.display import display_on
 from bench.engine.cell import Cell
 from bench.engine.record import Cpu, Run, as_line
 from bench.figures import Figure, FigureResults
-from bench.micro.shards.measure import LANE, LONE, costs_of, measure_masters, order_id, predicted, sale_figures
+from bench.micro.shards.measure import (
+    LANE,
+    LONE,
+    Part,
+    Sale,
+    costs_of,
+    measure_masters,
+    order_id,
+    predicted,
+    sale_figures,
+)
 from bench.micro.shards.page import chart, read_figures, tables, with_table
-from bench.micro.shards.sale import Part, Sale
 from bench.report.drawing import NO_PAIR, Answer, answer, page, publish, redraw
 from bench.report.facts import Facts, Spot
 from bench.report.markdown import table
 from bench.report.strategies import work
 from bench.report.tables import cell_row
+from bench.results import display_on
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.stock.sharded.opening import home_of

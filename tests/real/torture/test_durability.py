@@ -14,7 +14,7 @@ from redis.retry import Retry
 from rich.console import Console
 
 from bench.clusters import LOOPBACK, StockServer
-from bench.display import LineDisplay
+from bench.results import LineDisplay
 from segmented.cli.main import run
 from tests.support.rings import require, require_module
 from tests.support.servers.nodes import eventually

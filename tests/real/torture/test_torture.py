@@ -20,7 +20,7 @@ import pytest
 import redis
 from rich.console import Console
 
-from bench.display import LineDisplay
+from bench.results import LineDisplay
 from segmented.cli.main import run
 from tests.support.processes import outlasting
 from tests.support.rings import require_module

@@ -19,7 +19,7 @@ from tests.torture.report import Report
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench.display import Display, Progress
+    from bench.results import Display, Progress
     from tests.torture.durability.cells import Cell, DurabilityOptions
     from tests.torture.durability.trial import TrialRecord
     from tests.torture.preload import Library

@@ -51,7 +51,7 @@ from tests.torture.supervisor import Processes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from bench.display import Display, Progress
+    from bench.results import Display, Progress
     from tests.torture.judge import LockVerdict
     from tests.torture.locks.options import Kind, TortureOptions
     from tests.torture.locks.resource import Event

@@ -38,7 +38,7 @@ from tests.torture.supervisor import Processes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.display import Display, Progress
+    from bench.results import Display, Progress
 
 FLEETS: Final = ("a", "b")
 BUYERS: Final = 2

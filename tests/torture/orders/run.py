@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from bench.display import Display, Progress
+    from bench.results import Display, Progress
     from tests.torture.judge import OrdersVerdict
     from tests.torture.orders.messages import Recovery
     from tests.torture.orders.options import OrdersOptions

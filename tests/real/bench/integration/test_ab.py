@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from bench.ab import CELLS, AbSizes, build_here, build_of, measure_ab
-from bench.display import display_on
+from bench.results import display_on
 from segmented.errors import InvalidInput
 from tests.support.rings import require_module
 

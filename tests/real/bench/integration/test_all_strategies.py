@@ -175,7 +175,7 @@ def test_without_a_lock_the_last_unit_is_sold_twice(open_sale: Open) -> None:
 
 def test_a_segment_at_random_refuses_while_others_have_units(open_sale: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     draws = Random(5)  # 2, 1, 2, 1, 2: the fifth order meets a segment that two orders have emptied
-    monkeypatch.setattr("bench.strategies.segment_counters.random", draws)
+    monkeypatch.setattr("bench.strategies.counted.random", draws)
     strategy = open_sale("segments-random", 7, section=Section("none"))
     sale = sale_of(strategy)
     for _ in range(5):

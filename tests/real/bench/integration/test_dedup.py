@@ -9,9 +9,9 @@ import pytest
 import redis
 from rich.console import Console
 
-from bench.display import display_on
 from bench.micro.dedup.measure import KINDS, Sizes, measure_dedup, running_worker
 from bench.micro.dedup.tasks import RECORDS, at_database
+from bench.results import display_on
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

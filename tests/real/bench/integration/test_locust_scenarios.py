@@ -11,9 +11,9 @@ import psutil
 import pytest
 from rich.console import Console
 
-from bench.display import display_on
 from bench.engine.percentiles import merged
 from bench.load.measure import Sizes, measure_locust
+from bench.results import display_on
 from tests.support.bench.locusts import LOOK_SECONDS, WAIT_SECONDS, asked, got, locust, said
 from tests.support.processes import outlasting
 from tests.support.servers.nodes import free_ports

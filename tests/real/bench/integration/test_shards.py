@@ -8,10 +8,9 @@ import pytest
 from rich.console import Console
 
 from bench.clusters import running_masters
-from bench.display import display_on
 from bench.micro.shards import measure
-from bench.micro.shards.measure import Cell
-from bench.micro.shards.sale import sell
+from bench.micro.shards.measure import Cell, sell
+from bench.results import display_on
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final
 import redis
 from rich.console import Console
 
-from bench.display import display_on
-from bench.micro.stock import measure
-from bench.micro.stock.context import BenchContext, Sizes, pinned
+from bench.micro.stock import BenchContext, Sizes, measure, pinned
 from bench.micro.stock.measure import measure_carts
 from bench.micro.stock.rates import OWN, PROGRAMS, measure_bare, measure_rates
 from bench.micro.stock.steps import measure_steps
+from bench.results import display_on
 
 if TYPE_CHECKING:
     import pytest

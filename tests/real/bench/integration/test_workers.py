@@ -9,11 +9,11 @@ import pytest
 import redis
 from rich.console import Console
 
-from bench.display import display_on
 from bench.figures import Arm
-from bench.micro.workers.context import EMPTY_TASK, KINDS, Sizes, faults
+from bench.micro.workers import EMPTY_TASK, KINDS, Sizes, faults
 from bench.micro.workers.lanes import SINGLES, LaneSizes, measure_lanes
 from bench.micro.workers.measure import measure_workers
+from bench.results import display_on
 from segmented import Outbox, Pool, RedisStore
 
 if TYPE_CHECKING:
