@@ -41,8 +41,7 @@ class Mutant:
         """Return the file's text with the change. Raises ValueError when it no longer applies."""
         count = text.count(self.find)
         if count != 1 or self.find == self.becomes:
-            message = f"mutant {self.name} does not apply: {self.file} has its text {count} times"
-            raise ValueError(message)
+            raise ValueError(f"mutant {self.name} does not apply: {self.file} has its text {count} times")
         return text.replace(self.find, self.becomes)
 
 

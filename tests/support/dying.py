@@ -60,8 +60,7 @@ class Deaths:
             if not self.has_died:
                 assert step > 5, "it died at hardly any step"
                 return
-        message = f"it died at each of {self.STEPS_MAX} steps"
-        raise AssertionError(message)
+        raise AssertionError(f"it died at each of {self.STEPS_MAX} steps")
 
     def at_step(self, work: Callable[..., object], *arguments: object, **options: object) -> bool:
         """Do the work in a process that dies at this step; return whether it died."""

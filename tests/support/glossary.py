@@ -28,8 +28,7 @@ def _row(name: str) -> str:
     first, _, rest = (getattr(segmented.errors, name).__doc__ or "").partition("\n")
     cause, cure = (" ".join(part.split()) for part in (first, rest))
     if not cure.startswith(CURE):
-        message = f"the docstring of {name} needs a second paragraph that begins with {CURE!r}"
-        raise LookupError(message)
+        raise LookupError(f"the docstring of {name} needs a second paragraph that begins with {CURE!r}")
     return f"| `{name}` | {cause} | {cure.removeprefix(CURE)} |\n"
 
 

@@ -227,8 +227,7 @@ def _assigned(module: ModuleType, name: str) -> tuple[str, str | None]:
             said = below.value if isinstance(below, ast.Expr) else None
             written = " ".join((ast.get_source_segment(source, node.value) or "").split())
             return f"{name} = {written}", str(said.value) if isinstance(said, ast.Constant) else None
-    message = f"{name} is not assigned in {home.__name__}"
-    raise LookupError(message)
+    raise LookupError(f"{name} is not assigned in {home.__name__}")
 
 
 def settings_page() -> str:

@@ -37,8 +37,7 @@ def ring_of(path: Path) -> str:
     """Return the ring of a test file's folder. Raises UsageError for a file outside of all rings."""
     ring = path.relative_to(TESTS).parts[0]
     if ring not in RINGS:
-        message = f"{path} is in no ring: tests live in tests/<ring>/, one of {', '.join(RINGS)}"
-        raise pytest.UsageError(message)
+        raise pytest.UsageError(f"{path} is in no ring: tests live in tests/<ring>/, one of {', '.join(RINGS)}")
     return ring
 
 

@@ -19,8 +19,7 @@ STACKS: Final = ("hiredis", "python", "uvloop")
 ASKED: Final = os.environ.get("SEGMENTED_TEST_STACK", "")
 
 if ASKED and ASKED not in STACKS:
-    message = f"SEGMENTED_TEST_STACK={ASKED} is none of {', '.join(STACKS)}"
-    raise ValueError(message)
+    raise ValueError(f"SEGMENTED_TEST_STACK={ASKED} is none of {', '.join(STACKS)}")
 
 
 def parser_options(flavour: Flavour, asked: str = ASKED) -> dict[str, Any]:

@@ -387,8 +387,7 @@ class OrderChecker:
         except ValueError:
             kind, number, quantity = "?", 0, 0
         if kind not in {"a", "f"} or not 1 <= number <= self._count or self._answers[number]:
-            message = f"the submitter's log cannot be counted: {line!r}"
-            raise SegmentedError(message)
+            raise SegmentedError(f"the submitter's log cannot be counted: {line!r}")
         self.answered += 1
         self._answers[number] = ACCEPTED if kind == "a" else REFUSED_AT_DOOR
         self._quantities[number] = quantity

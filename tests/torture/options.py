@@ -8,19 +8,16 @@ from segmented.errors import InvalidInput
 def require_within(option: str, value: float, low: float, high: float) -> None:
     """Raise InvalidInput for a value outside of these bounds, and for NaN."""
     if not low <= value <= high:
-        message = f"{option} {value:.15g} must be between {low:,.15g} and {high:,.15g}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{option} {value:.15g} must be between {low:,.15g} and {high:,.15g}")
 
 
 def require_seed(seed: int) -> None:
     """Raise InvalidInput for a negative seed."""
     if seed < 0:
-        message = f"--seed {seed} must not be negative"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--seed {seed} must not be negative")
 
 
 def require_one_of(option: str, value: str, known: Iterable[str]) -> None:
     """Raise InvalidInput for a word that is not known."""
     if value not in known:
-        message = f"{option} {value!r} is not one of {', '.join(map(repr, known))}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{option} {value!r} is not one of {', '.join(map(repr, known))}")

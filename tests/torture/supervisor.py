@@ -124,8 +124,7 @@ class Processes:
             except EOFError:
                 child.process.join(seconds)
         self.require_alive()
-        message = f"{child.name} has said nothing within {seconds:g} s"
-        raise SegmentedError(message)
+        raise SegmentedError(f"{child.name} has said nothing within {seconds:g} s")
 
     def pause(self, number: int) -> None:
         """Pause a process with SIGSTOP."""
@@ -184,8 +183,7 @@ class Processes:
     def _signal(self, number: int, what: signal.Signals) -> None:
         process_id = self._running[number].process.pid
         if process_id is None:
-            message = f"process {number} has not started"
-            raise SegmentedError(message)
+            raise SegmentedError(f"process {number} has not started")
         os.kill(process_id, what)
 
 

@@ -86,8 +86,7 @@ class Publisher(Child):
         answer = self._answer(START_SECONDS)
         if answer.error:
             self.kill()
-            message = f"a publisher did not start: {self.last_words()}"
-            raise SegmentedError(message)
+            raise SegmentedError(f"a publisher did not start: {self.last_words()}")
 
     def ask(self, do: str, request: Mapping[str, Any] | None = None, *, seconds: float = 15.0) -> Answer:
         """Send a request, and return the answer; no answer is an error too."""

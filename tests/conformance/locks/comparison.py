@@ -101,8 +101,7 @@ def _conditions(url: str) -> dict[str, Any]:
 def inventory(python: Path) -> dict[str, Any]:
     """Return all rows and this library's own contenders. Raises InvalidInput outside a working copy."""
     if not (ROOT / Path(*MODULE.split("."))).with_suffix(".py").is_file():
-        message = f"the suite is not here: run this from a working copy of the repository, not in {ROOT}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the suite is not here: run this from a working copy of the repository, not in {ROOT}")
     found: dict[str, Any] = _said(python, (), ROW_SECONDS) or {}
     return found
 
@@ -135,7 +134,6 @@ def _said(python: Path, arguments: Sequence[str], seconds: float) -> dict[str, A
         child.communicate()
     if child.returncode != 0:
         why = last_line(complaints, f"exit code {child.returncode}")
-        message = f"{' '.join(arguments[:2])} could not be run: {why}"
-        raise SegmentedError(message)
+        raise SegmentedError(f"{' '.join(arguments[:2])} could not be run: {why}")
     found: dict[str, Any] = json.loads(said.splitlines()[-1])
     return found

@@ -35,8 +35,7 @@ class LeavingStore(MemoryStore):
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         if self.is_away:
-            message = "the store is away"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable("the store is away")
         return super().execute(operation, deadline=deadline)
 
 
@@ -55,8 +54,7 @@ class Desk:
 
     def _note(self, task: str, *_: object, **options: Any) -> None:  # noqa: ANN401  # options of a message
         if self.fails:
-            message = "the broker is away"
-            raise OSError(message)
+            raise OSError("the broker is away")
         self.sent.append((task, options["headers"]["beat_slot"][11:19], options["task_id"]))
         if self.is_ended:
             signal.raise_signal(signal.SIGTERM)

@@ -249,8 +249,7 @@ class WatchedStore(MemoryStore):
 
         def fail(operation: op.Operation[Any]) -> None:
             if sku in {getattr(operation, "sku", None), getattr(operation, "home", None)}:
-                message = "no reply in time"
-                raise StoreUnavailable(message)
+                raise StoreUnavailable("no reply in time")
 
         self.before = fail
 
@@ -281,8 +280,7 @@ def test_a_pool_that_cannot_read_its_own_orders_raises(audited_store: WatchedSto
             isinstance(one, op.ScanKey) and one.key == "carts" for one in audited_store.asked
         ):
             audited_store.before = lambda _: None
-            message = "gone"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable("gone")
 
     audited_store.asked.clear()
     audited_store.before = fail

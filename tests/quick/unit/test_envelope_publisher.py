@@ -7,8 +7,7 @@ from segmented.stock import EnvelopePublisher
 
 def test_without_a_thread_orders_are_left_to_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
-        message = "can't start new thread"
-        raise RuntimeError(message)
+        raise RuntimeError("can't start new thread")
 
     sent: list[str] = []
     with EnvelopePublisher(lambda _, order_ids: sent.extend(order_ids)) as publisher:

@@ -182,8 +182,7 @@ def test_a_failed_message_that_is_delivered_again_leaves_the_stored_error_alone(
 
     def body(order: str) -> None:
         runs.append(order)
-        message = "no such card"
-        raise ValueError(message)
+        raise ValueError("no such card")
 
     task: Any = plan_app.task(base=Once, once="{order}", name="failing", lazy=False, shared=False)(body)
     first = task.apply(("a",), task_id="m")

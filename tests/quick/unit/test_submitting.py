@@ -126,14 +126,12 @@ class RecordingPublisher:
     def send(self, sku: str, order_ids: Sequence[str]) -> None:
         assert sku == "mug"
         if len(self.sent) == self.fails_at:
-            message = "the broker is away"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable("the broker is away")
         self.sent.append(tuple(order_ids))
 
     def room(self) -> int | None:
         if self.is_away:
-            message = "the broker is away"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable("the broker is away")
         return self.rooms.pop(0) if len(self.rooms) > 1 else self.rooms[0]
 
 

@@ -62,8 +62,7 @@ def left(engine: Engine) -> int:
 
 
 def _refuse(*_: object, **__: object) -> None:
-    message = "no broker"
-    raise OperationalError(message)
+    raise OperationalError("no broker")
 
 
 RULES = [unique("{order_id}", keep=60), serial("{order_id}"), latest("{order_id}")]

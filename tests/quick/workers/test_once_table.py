@@ -75,8 +75,7 @@ def test_a_store_that_forgets_in_mid_run_and_a_redelivery_are_one_row(service: B
 def test_an_error_of_the_effect_rolls_both_back(service: BookingService) -> None:
     def fail(connection: Connection) -> str:
         service.book(connection)
-        message = "no rooms"
-        raise LookupError(message)
+        raise LookupError("no rooms")
 
     with pytest.raises(LookupError), service.begin() as run:
         TABLE.perform(service.engine, run, fail)

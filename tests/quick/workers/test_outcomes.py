@@ -105,11 +105,9 @@ def test_a_function_that_could_not_be_called_is_refused_at_the_start(wrong: dict
 def pay(begun: BegunOrder) -> None:
     match begun.order.order_id:
         case "declined":
-            message = "card\nrefused"
-            raise Decline(message)
+            raise Decline("card\nrefused")
         case "dead":
-            message = "no such address"
-            raise ValueError(message)
+            raise ValueError("no such address")
 
 
 def test_each_order_that_ends_is_reported_once_with_its_state_and_reason(

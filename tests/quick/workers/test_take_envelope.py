@@ -30,8 +30,7 @@ pytestmark = pytest.mark.usefixtures("patient_attempts")
 def no_address(order: BegunOrder) -> None:
     """Fail for one order of each envelope."""
     if order.order.order_id == "o042":
-        message = "no\tsuch address \udcff"
-        raise ValueError(message)
+        raise ValueError("no\tsuch address \udcff")
 
 
 # --- what it does ---
@@ -71,8 +70,7 @@ def test_an_order_whose_step_always_raises_is_dead_after_5_tries_and_sold_on_rep
 def test_an_order_that_its_step_declines_is_void_and_its_units_are_free(setup: EnvelopeSetup) -> None:
     def pay(order: BegunOrder) -> None:
         if order.order.order_id == "o001":
-            message = "card refused"
-            raise Decline(message)
+            raise Decline("card refused")
 
     ids = setup.submit(3)
     report = setup.take(ids, step=pay)
@@ -92,8 +90,7 @@ def test_a_decline_by_a_worker_that_has_lost_the_order_leaves_it_to_the_other(
     def outlasted(_: BegunOrder) -> None:
         clock.advance(120)
         assert [one.state for one in setup.take(["o000"]).settled] == ["confirmed"]
-        message = "card refused"
-        raise Decline(message)
+        raise Decline("card refused")
 
     setup.submit(1)
     report = setup.take(["o000"], step=outlasted)
@@ -274,8 +271,7 @@ def test_while_no_segment_is_free_orders_are_put_off_uncounted(memory: MemorySto
 
 def test_an_order_that_failed_before_is_kept_by_a_worker_without_its_database(gated_till: EnvelopeSetup) -> None:
     def fail(_: BegunOrder) -> None:
-        message = "no address"
-        raise ValueError(message)
+        raise ValueError("no address")
 
     ids = gated_till.submit(1)
     gated_till.take(ids, step=fail)

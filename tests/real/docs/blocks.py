@@ -72,8 +72,7 @@ class Block:
             elif found:
                 found[-1] = Command(found[-1].line, f"{found[-1].printed}{line}\n")
             else:
-                message = f"line {self.line}: a console block begins with '{PROMPT}'"
-                raise ValueError(message)
+                raise ValueError(f"line {self.line}: a console block begins with '{PROMPT}'")
         return found
 
 

@@ -88,8 +88,7 @@ def run_page(page: Path, database: Callable[[], str], warm: Path | None) -> None
                 try:
                     run.block(block)
                 except Failed as error:
-                    message = f"{page.name}, block at line {block.line}: {error}"
-                    raise Failed(message) from None
+                    raise Failed(f"{page.name}, block at line {block.line}: {error}") from None
 
 
 def check_out(folder: Path) -> None:
@@ -144,15 +143,13 @@ class Run:
         elif block.kind == "python":
             printed = self._python.run(code, name=self._name, line=block.line)
             if block.printed is not None and (line := missing(block.printed, printed, exactly=True)) is not None:
-                message = f"the page and Python differ at {line!r}; printed:\n{printed}"
-                raise Failed(message)
+                raise Failed(f"the page and Python differ at {line!r}; printed:\n{printed}")
         elif block.kind == "bash":
             self._command(code, "", 0)
         elif block.kind == "console":
             self._console(block)
         elif block.kind not in FILED:
-            message = f"nobody knows how to run a block of {block.kind or 'no kind'}"
-            raise Failed(message)
+            raise Failed(f"nobody knows how to run a block of {block.kind or 'no kind'}")
 
     def _console(self, block: Block) -> None:
         commands = [one for one in block.commands if not SET_UP.match(one.line)]
@@ -167,11 +164,9 @@ class Run:
     def _command(self, line: str, expected: str, exit_code: int) -> None:
         done = self._shell.run(line)
         if done.code != exit_code:
-            message = f"{line} ended with {done.code}:\n{done.printed}"
-            raise Failed(message)
+            raise Failed(f"{line} ended with {done.code}:\n{done.printed}")
         if (lacking := missing(expected, done.printed)) is not None:
-            message = f"{line} did not print {lacking!r}, but:\n{done.printed}"
-            raise Failed(message)
+            raise Failed(f"{line} did not print {lacking!r}, but:\n{done.printed}")
 
 
 def parse(kind: str, code: str) -> None:

@@ -66,8 +66,7 @@ class PythonSession:
         self._process.stdin.write(json.dumps({"code": code, "name": name, "line": line}) + "\n")
         self._process.stdin.flush()
         if not select.select([self._process.stdout], [], [], BLOCK_SECONDS)[0]:
-            message = f"{name}, line {line}: no end within {BLOCK_SECONDS:g} s"
-            raise Failed(message)
+            raise Failed(f"{name}, line {line}: no end within {BLOCK_SECONDS:g} s")
         answer = json.loads(self._process.stdout.readline() or '{"error": "the process is gone", "printed": ""}')
         if answer["error"]:
             raise Failed(answer["error"])
@@ -88,8 +87,7 @@ class PythonSession:
         said = self._errors.read()
         self._errors.close()
         if code:
-            message = f"Python ended with {code}: {said}"
-            raise Failed(message)
+            raise Failed(f"Python ended with {code}: {said}")
 
 
 class ShellSession:
@@ -120,8 +118,7 @@ class ShellSession:
         printed, deadline = "", time.monotonic() + BLOCK_SECONDS
         while (found := re.search(rf"\n{mark} (\d+)\.", printed)) is None:
             if not select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                message = f"{command}: no end within {BLOCK_SECONDS:g} s; so far: {printed}"
-                raise Failed(message)
+                raise Failed(f"{command}: no end within {BLOCK_SECONDS:g} s; so far: {printed}")
             printed += self._read()
         return Done(int(found[1]), printed[: found.start()])
 
@@ -134,8 +131,7 @@ class ShellSession:
         deadline = time.monotonic() + BLOCK_SECONDS
         while (lacking := missing(ready, said(output))) is not None or not said(output):
             if time.monotonic() > deadline:
-                message = f"{command} did not print {lacking!r}, but: {said(output)}"
-                raise Failed(message)
+                raise Failed(f"{command} did not print {lacking!r}, but: {said(output)}")
             time.sleep(LOOK_SECONDS)
 
     def close(self) -> None:

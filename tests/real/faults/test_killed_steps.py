@@ -91,8 +91,7 @@ def finish(name: str, pool: Pool, gate: Gate, order_id: str) -> None:
         if record is not None and record.state in {"confirmed", "cancelled"}:
             return
         threading.Event().wait(0.01)
-    message = f"{order_id} is not settled"
-    raise AssertionError(message)
+    raise AssertionError(f"{order_id} is not settled")
 
 
 def test_every_step_of_a_rebuild_may_be_killed_and_the_next_one_ends_it(

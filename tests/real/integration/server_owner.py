@@ -27,8 +27,7 @@ def main(way: str) -> None:
         helper = fork_in_c()
     show(*servers, helper=helper)
     if way == "error":
-        message = "the program fails while its servers run"
-        raise RuntimeError(message)
+        raise RuntimeError("the program fails while its servers run")
     if way == "_exit":
         os._exit(3)
     if way != "end":

@@ -146,8 +146,7 @@ def test_a_declined_order_is_shown_with_its_reason_from_the_order_database(
     commands: OrderCommands, order_database: str
 ) -> None:
     def pay(_: BegunOrder) -> None:
-        message = "card refused"
-        raise Decline(message)
+        raise Decline("card refused")
 
     with Gate(order_database) as gate:
         gate.create()

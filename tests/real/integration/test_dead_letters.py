@@ -43,8 +43,7 @@ def test_a_failure_is_kept_with_its_count_and_given_up_at_the_cap(
     def handle(letter: DeadLetter) -> None:
         handed.append((letter.work.work_id, letter.attempts))
         if letter.work.work_id == "b":
-            message = f"no van, attempt {letter.attempts}"
-            raise ValueError(message)
+            raise ValueError(f"no van, attempt {letter.attempts}")
 
     assert replay(letters, handle, attempts_max=2) == Replayed(2, 1, 0, 0)
     assert replay(reopen_letters(), handle, attempts_max=2) == Replayed(0, 1, 1, 0)

@@ -92,8 +92,7 @@ def test_a_database_slower_than_the_work_counts_against_no_order(
 
     def slow(_: object, *, store_with: object) -> NoReturn:  # noqa: ARG001  # as the gate is called
         ended.wait(SECONDS)
-        message = "the order database did not answer"
-        raise DatabaseUnavailable(message)
+        raise DatabaseUnavailable("the order database did not answer")
 
     monkeypatch.setattr(gate, "confirm_many", slow)
     clock = ManualClock()

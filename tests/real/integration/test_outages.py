@@ -219,8 +219,7 @@ def test_an_alarm_that_fails_is_logged_and_hides_nothing(
     private_valkey: ValkeyServer, store: RedisStore, sqlite_letters: SqlDeadLetters, caplog: pytest.LogCaptureFixture
 ) -> None:
     def alarm(_: LockUnreachable, __: str) -> None:
-        message = "the pager is broken"
-        raise RuntimeError(message)
+        raise RuntimeError("the pager is broken")
 
     private_valkey.kill()
     with caplog.at_level(logging.ERROR, logger="segmented.locks"):

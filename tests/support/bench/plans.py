@@ -73,8 +73,7 @@ def written(folder: Path, *changes: Change) -> Path:
     text = SMALL
     for old, new in changes:
         if old not in text:
-            message = f"the small plan has no {old!r}"
-            raise ValueError(message)
+            raise ValueError(f"the small plan has no {old!r}")
         text = text.replace(old, new, 1)
     file = folder / "plan.toml"
     file.write_text(text, encoding="utf-8")

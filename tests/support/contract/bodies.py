@@ -62,5 +62,4 @@ class Since:
 def fail_after(step: Callable[[], object]) -> NoReturn:
     """Be a body that does something and then raises."""
     step()
-    message = "the body's own error"
-    raise ZeroDivisionError(message)
+    raise ZeroDivisionError("the body's own error")

@@ -46,8 +46,7 @@ def wait_until(is_so: Callable[[], bool], *, seconds: float = PARKED_SECONDS) ->
     end = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > end:
-            message = f"not so within {seconds:g} s"
-            raise TimeoutError(message)
+            raise TimeoutError(f"not so within {seconds:g} s")
         time.sleep(LOOK_SECONDS)
 
 

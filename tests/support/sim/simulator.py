@@ -192,8 +192,7 @@ class Simulation:
         while living := [actor for actor in self.actors if not actor.is_done]:
             if self.steps >= steps_max:
                 names = ", ".join(actor.name for actor in living)
-                message = f"seed {self.seed}: not done after {steps_max} steps: {names}"
-                raise RuntimeError(message)
+                raise RuntimeError(f"seed {self.seed}: not done after {steps_max} steps: {names}")
             ready = [actor for actor in living if self._wakes_at(actor) <= self.clock.now()]
             if ready:
                 self._step(self._chosen(ready))
@@ -228,8 +227,7 @@ class Simulation:
         wakes_at = min(self._wakes_at(actor) for actor in living)
         if isinf(wakes_at) and wakes_at > 0:
             names = ", ".join(actor.name for actor in living)
-            message = f"seed {self.seed}: every actor waits forever: {names}"
-            raise RuntimeError(message)
+            raise RuntimeError(f"seed {self.seed}: every actor waits forever: {names}")
         self.clock.advance(max(wakes_at - self.clock.now(), 0.0))
 
     def _step(self, actor: Actor) -> None:

@@ -23,12 +23,10 @@ def limited(order: BegunOrder) -> None:
 
 def later(_: BegunOrder) -> None:
     """Never work."""
-    message = "the machine that packs is away"
-    raise TryLater(message)
+    raise TryLater("the machine that packs is away")
 
 
 def fail_of_a(order: BegunOrder) -> None:
     """Fail with order `a`."""
     if order.order.order_id == "a":
-        message = "it cannot be packed"
-        raise ValueError(message)
+        raise ValueError("it cannot be packed")

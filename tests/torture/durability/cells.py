@@ -169,8 +169,7 @@ class DurabilityOptions:
         require_seed(self.seed)
         if not self.cells:
             names = ", ".join(cell.name for cell in CELLS)
-            message = f"--cell {self.cell!r} matches none of the cells: {names}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"--cell {self.cell!r} matches none of the cells: {names}")
 
     @property
     def cells(self) -> list[Cell]:

@@ -349,18 +349,16 @@ class _Trial:
     def _wait(self, is_so: Callable[[Journal], bool], what: str) -> None:
         while not is_so(self._look(what)):
             if self._buyers.are_done:
-                message = f"{self._cell.name}: everything was sold before {what}"
-                raise SegmentedError(message)
+                raise SegmentedError(f"{self._cell.name}: everything was sold before {what}")
             time.sleep(TICK / 4)
 
     def _look(self, what: str) -> Journal:
         if time.monotonic() > self._until:
             found = self._reader.journal
-            message = (
+            raise SegmentedError(
                 f"{self._cell.name}: not over after {TRIAL_SECONDS:g} s, waiting for {what}: {len(found.acks)} orders "
                 f"acknowledged, recoveries {self._recoveries}, failed calls {found.failures}"
             )
-            raise SegmentedError(message)
         return self._reader.read()
 
 

@@ -322,8 +322,7 @@ class TaskContender:
     async def _ended(self, tasks: list[asyncio.Task[None]]) -> None:
         _, going = await asyncio.wait(tasks, timeout=END_SECONDS)
         if going:
-            message = f"a task did not end in {END_SECONDS:g} s: {going}"
-            raise TaskStuck(message)
+            raise TaskStuck(f"a task did not end in {END_SECONDS:g} s: {going}")
 
 
 async def contend(assignment: Assignment, stop: threading.Event) -> int:

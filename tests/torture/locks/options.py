@@ -78,16 +78,14 @@ class TortureOptions:
         require_within("--threads", self.threads, 1, THREADS_MAX)
         for name in self._named_faults():
             if name not in {*FAULTS, ALL}:
-                message = f"--faults {name!r} is unknown; known are: {', '.join(FAULTS)}, or {ALL}"
-                raise InvalidInput(message)
+                raise InvalidInput(f"--faults {name!r} is unknown; known are: {', '.join(FAULTS)}, or {ALL}")
         if self.url is None:
             return
         if self.what().servers > 1:
             message = f"--url {self.url}: {self.kind} needs {self.what().servers} servers, which are embedded ones"
             raise InvalidInput(message)
         if parse_address(self.url).deployment is not Deployment.SINGLE:
-            message = f"--url {self.url}: only a single server can be used"
-            raise InvalidInput(message)
+            raise InvalidInput(f"--url {self.url}: only a single server can be used")
         if self.injects(RESTART):
             message = f"--url {self.url}: only an embedded server can be restarted; leave {RESTART} out of --faults"
             raise InvalidInput(message)
@@ -95,8 +93,7 @@ class TortureOptions:
     def what(self) -> Kind:
         """Return the kind of lock. Raises InvalidInput that lists the known kinds."""
         if self.kind not in KINDS:
-            message = f"--kind {self.kind!r} cannot be tortured; known are: {', '.join(KINDS)}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"--kind {self.kind!r} cannot be tortured; known are: {', '.join(KINDS)}")
         return KINDS[self.kind]
 
     def injects(self, fault: str) -> bool:

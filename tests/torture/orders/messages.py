@@ -87,8 +87,7 @@ class MessageTracker:
                     worker.taken.discard(words[1])
                     worker.begun.discard(words[1])
                 case _:
-                    message = f"the log of process {process} cannot be read: {line!r}"
-                    raise SegmentedError(message)
+                    raise SegmentedError(f"the log of process {process} cannot be read: {line!r}")
 
     def kill(self, process: int, at_ns: int) -> None:
         """Record the kill of a process, after all its lines: its unfinished orders must be recovered."""

@@ -54,11 +54,10 @@ class OrdersOptions:
         require_seed(self.seed)
         if self.kill_count and self.order_count < ORDERS_A_KILL * self.kill_count:
             quick = " with --quick" if self.is_quick else ""
-            message = (
+            raise InvalidInput(
                 f"--orders {self.orders}{quick} is too few for --kills {self.kills}: "
                 f"{ORDERS_A_KILL} orders a kill are needed, so that there is work left to be killed at"
             )
-            raise InvalidInput(message)
 
     @property
     def order_count(self) -> int:

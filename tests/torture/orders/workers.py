@@ -103,6 +103,5 @@ def _line(number: int, order: Order, answer: OrderHandle | SegmentedError) -> st
     if isinstance(answer.outcome, SoldOut):
         return f"f {number} {order.quantity}"
     if answer.state not in {"queued", "reserved", "confirmed"}:
-        message = f"order {order.order_id} was answered {answer.outcome or answer.state}"
-        raise SegmentedError(message)
+        raise SegmentedError(f"order {order.order_id} was answered {answer.outcome or answer.state}")
     return f"a {number} {order.quantity}"

@@ -190,8 +190,7 @@ class SilentWriteStore(MemoryStore):
 
     def execute(self, operation: Operation[Any], **options: Any) -> Any:  # noqa: ANN401  # the operation's own answer
         if isinstance(operation, op.WriteCached):
-            message = "no answer"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable("no answer")
         return super().execute(operation, **options)
 
 

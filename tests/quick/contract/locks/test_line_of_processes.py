@@ -421,8 +421,7 @@ def test_a_timed_out_wait_ends_although_what_leaves_the_line_gets_no_answer() ->
     class Falters(MemoryStore):
         def execute(self, operation: Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # its own answer
             if isinstance(operation, (LeaveLine, LeavePoolLine)):
-                message = "no answer"
-                raise StoreUnavailable(message)
+                raise StoreUnavailable("no answer")
             return super().execute(operation, deadline=deadline)
 
     lock = Lock(Falters(clock=ManualClock(auto=True)), "door", ttl=60)

@@ -180,8 +180,7 @@ def test_a_confirm_succeeds_although_its_message_cannot_be_sent(store: RedisStor
 
     def busy(*_: Any, **__: Any) -> None:  # noqa: ANN401  # whatever it is
         refused.append(1)
-        message = "all connections were in use"
-        raise StoreUnavailable(message)
+        raise StoreUnavailable("all connections were in use")
 
     link.publish = busy
     first.confirm()

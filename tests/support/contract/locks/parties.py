@@ -46,8 +46,7 @@ class ThreadRunner:
         return call
 
     def cancel(self) -> None:
-        message = "a thread's call cannot be cancelled"
-        raise TypeError(message)
+        raise TypeError("a thread's call cannot be cancelled")
 
     def end(self) -> None:
         self._calls.put(None)

@@ -44,8 +44,7 @@ def row(row_id: str, must_hold: str, *, needs: tuple[str, ...] = ()) -> Callable
 
     def register(case: Case) -> Case:
         if row_id in _rows and _rows[row_id].case.__qualname__ != case.__qualname__:
-            message = f"row {row_id} is there already"
-            raise ValueError(message)
+            raise ValueError(f"row {row_id} is there already")
         _rows[row_id] = Row(row_id, must_hold, case, needs)
         return case
 

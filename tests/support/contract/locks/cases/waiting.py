@@ -153,8 +153,7 @@ def _ended(call: Call, seconds: float) -> None:
     try:
         call.exception(seconds)
     except TimeoutError:
-        message = f"it was still waiting after {seconds:g} s"
-        raise RowFailed(message) from None
+        raise RowFailed(f"it was still waiting after {seconds:g} s") from None
 
 
 def _obtained(call: Call, seconds: float, otherwise: str) -> None:
@@ -163,8 +162,7 @@ def _obtained(call: Call, seconds: float, otherwise: str) -> None:
     except TimeoutError:
         raise RowFailed(otherwise) from None
     except Exception as error:  # any library's
-        message = f"the waiter's acquire raised {told(error)}"
-        raise RowFailed(message) from error
+        raise RowFailed(f"the waiter's acquire raised {told(error)}") from error
     must(hold is not None, "the waiter gave up early")
 
 
