@@ -17,8 +17,7 @@ from segmented.plans.store_kinds import NotPickled
 from segmented.plans.tasks import Alarm, begun
 from segmented.process import THIS, BeginsAnew
 from segmented.protocol import Operation, ReleaseVote
-from segmented.stores.quorum.lane import AsyncLane, ThreadLane
-from segmented.stores.quorum.request_queue import Errand
+from segmented.stores.quorum.lane import AsyncLane, Errand, ThreadLane
 from segmented.stores.quorum.voting import Ask, Await, Membership, Pause, Rules, Step, Steps, voting
 from segmented.stores.quorum.wakeups import AsyncQuorumWakeups, ThreadQuorumWakeups
 

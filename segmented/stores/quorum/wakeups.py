@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
 from segmented.plans.tasks import begun
-from segmented.stores.quorum.tally import majority_of
+from segmented.stores.quorum.voting import majority_of
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 
 if TYPE_CHECKING:

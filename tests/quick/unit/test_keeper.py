@@ -22,9 +22,9 @@ from segmented.locks.lock import LockClaim
 from segmented.models import Acquired, Lost, Released, Renewed
 from segmented.plans import Batch, Now
 from segmented.protocol import AcquireVote, Operation, ReleaseVote, RenewVote
-from segmented.stores.quorum import request_queue as module
-from segmented.stores.quorum.request_queue import LOOKS, Errand, RequestQueue
-from segmented.stores.quorum.tally import Poll
+from segmented.stores.quorum import lane as module
+from segmented.stores.quorum.lane import LOOKS, Errand, RequestQueue
+from segmented.stores.quorum.voting import Poll
 
 TTL_MS: Final = 3_000
 RENEWAL: Final = Renewal(is_wanted=True, seconds_max=60)

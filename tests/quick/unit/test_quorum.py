@@ -12,8 +12,7 @@ from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Releas
 from segmented.plans import Line
 from segmented.protocol import AcquireVote, ReleaseVote, RenewVote
 from segmented.protocol.vote import ROUND_REESTABLISHED
-from segmented.stores.quorum.tally import AcquireTally, Poll, ReleaseTally, RenewTally, Tally
-from segmented.stores.quorum.voting import Membership, Rules
+from segmented.stores.quorum.voting import AcquireTally, Membership, Poll, ReleaseTally, RenewTally, Rules, Tally
 from segmented.stores.quorum.wakeups import Heard, ServerListener
 from segmented.stores.wakeups import ThreadWakeups
 
