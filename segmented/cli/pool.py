@@ -37,8 +37,7 @@ from segmented.models.ids import plural
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
-from segmented.stock.opening import Opening, differences
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, Opening, PoolSettings, differences
 from segmented.stores.redis import RedisStore
 
 EXIT_REFUSED: Final = 1

@@ -19,7 +19,7 @@ from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.stock.opening import Opening
+    from segmented.stock.settings import Opening
 
 ITS_OWN = "name the one that the pool was opened with"
 LACKS_TABLES = f"{ITS_OWN}, or make what is missing by Gate.create"

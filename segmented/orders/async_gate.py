@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
 from segmented.models.orders import decided_as
-from segmented.orders import sale, taking, within
-from segmented.orders.decided import decided_before
+from segmented.orders import sale, within
+from segmented.orders.forgetting import decided_before
 from segmented.orders.gate import Gate
 from segmented.orders.verifying import compare_once, is_compared, verify
 from segmented.plans.tasks import to_the_end
@@ -140,19 +140,19 @@ class AsyncGate:
     ) -> list[AnswerT | Decided | OrderMismatch]:
         """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
         beside = pool.in_threads()
-        if taking.asks_first(beside, self.gate):
-            epoch, decided = await self._run(taking.decided_first, beside, self.gate, orders, partial=partial)
+        if sale.asks_first(beside, self.gate):
+            epoch, decided = await self._run(sale.decided_first, beside, self.gate, orders, partial=partial)
         else:
             epoch, decided = 1, {}
-        left = taking.left_over(orders, decided)
+        left = sale.left_over(orders, decided)
         said = await self._asked(beside, lambda: ask(left), None) if left else []
-        due = taking.due_among(left, said)
+        due = sale.due_among(left, said)
         if len(due) > 0 and await self._run(sale.settle_due, beside, self.gate):
-            said = taking.asked_again(said, await self._asked(beside, lambda: ask(due), None))
-        answers = taking.merged(orders, decided, said)
-        if not taking.is_of_another_epoch(answers, epoch):
+            said = sale.asked_again(said, await self._asked(beside, lambda: ask(due), None))
+        answers = sale.merged(orders, decided, said)
+        if not sale.is_of_another_epoch(answers, epoch):
             return answers
-        return await self._run(taking.checked_again, beside, self.gate, orders, answers, epoch, partial=partial)
+        return await self._run(sale.checked_again, beside, self.gate, orders, answers, epoch, partial=partial)
 
     async def confirm_grant(self, grant: AsyncGrant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool. Raises GrantSuperseded."""

@@ -18,7 +18,7 @@ from segmented.models import Order, Reserved, Returned, Settled, Superseded
 from segmented.models.ids import is_cart_line
 from segmented.orders import answers
 from segmented.orders.answers import Confirmed, Return
-from segmented.orders.decided import settled_by
+from segmented.orders.forgetting import settled_by
 from segmented.orders.return_rows import NotReturned, ReturnStored
 from segmented.orders.sale import REBUILDS_MAX, cancel_order, expire, gated, record_of, stored, tell_pool
 from segmented.orders.tables import CONFIRMED, DONE

@@ -45,9 +45,8 @@ from segmented.locks.keeper import LINGER
 from segmented.models import Busy, Settled
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from segmented.orders import answers
-from segmented.orders.decided import end_unknown
 from segmented.orders.deciding import claim_of
-from segmented.orders.forgetting import may_have_forgotten
+from segmented.orders.forgetting import end_unknown, may_have_forgotten
 from segmented.orders.sale import REBUILDS_MAX, lower_changed, settle_due, tell_pool
 from segmented.orders.verifying import freeze_if_behind, when_verified
 from segmented.orders.work_terms import (

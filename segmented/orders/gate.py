@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 from segmented.errors import ChangeDiverged, DatabaseUnavailable, SegmentedError, StoreUnavailable
 from segmented.models import Settled
 from segmented.models.orders import decided_as
-from segmented.orders import by_id, carts, sale, taking, within
+from segmented.orders import by_id, carts, sale, within
 from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
 from segmented.orders.by_id import return_gated
 from segmented.orders.database import OrderDatabase
-from segmented.orders.decided import decided_before
+from segmented.orders.forgetting import decided_before
 from segmented.orders.opening import open_rows, resize_gated, restock_gated, withdraw_gated
 from segmented.orders.verifying import when_verified
 from segmented.stock.sold import Sold
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold, ReturnUnits
     from segmented.stock import Grant, Pool
-    from segmented.stock.opening import Opening
+    from segmented.stock.settings import Opening
 
 AnswerT = TypeVar("AnswerT")
 
@@ -89,7 +89,7 @@ class Gate(OrderDatabase):
         self, pool: Pool, orders: Sequence[Order], ask: Callable[[tuple[Order, ...]], list[AnswerT]], *, partial: bool
     ) -> list[AnswerT | Decided | OrderMismatch]:
         """Ask the pool to take orders, except for those that only the database knows: it has decided them."""
-        return taking.take_orders(pool, self, orders, ask, partial=partial)
+        return sale.take_orders(pool, self, orders, ask, partial=partial)
 
     def decision_on(self, pool: Pool, order_id: str) -> Settled | None:
         """Return the database's decision on an order, if it has one."""

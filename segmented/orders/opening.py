@@ -32,8 +32,7 @@ from segmented.orders.stocking import Change
 from segmented.orders.tables import DONE, RESTOCKED, UNDONE, WITHDRAWN
 from segmented.orders.verifying import check_sale, own_totals, when_verified
 from segmented.plans import run_sync
-from segmented.stock.opening import Opening, check_profile_plan
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, Opening, PoolSettings, check_profile_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

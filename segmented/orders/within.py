@@ -25,8 +25,8 @@ from segmented.locks.sql_edge import BROKEN, is_in_autocommit, translated
 from segmented.models import Order, checked_id
 from segmented.orders import answers
 from segmented.orders.database import lower_within
-from segmented.orders.decided import settled_by
 from segmented.orders.deciding import Claim, claim_of_record
+from segmented.orders.forgetting import settled_by
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
 from segmented.orders.statements import given
 from segmented.orders.tables import known_revision, orders, sales

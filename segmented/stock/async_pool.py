@@ -25,7 +25,6 @@ from segmented.stock.grant_state import Granting, GrantState, KeepOn, unanswered
 # threads: from segmented.stock.grant_state import GrantState, KeepOn, unanswered_claim
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.no_gate import AsyncNoGate
-from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.outbox import UNASKED, Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import (
@@ -43,9 +42,11 @@ from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
     DEFAULT_HOLD,
     DEFAULT_TTL,
+    Opening,
     PoolSettings,
     as_order,
     checked_epoch,
+    opened_as_asked,
 )
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, new_mark, reserve_many_marked
 from segmented.stock.thawing import thaw_plan

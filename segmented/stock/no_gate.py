@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
 from segmented.errors import PoolNotGated
 from segmented.plans import async_run_owed, perform, run_async, run_owed, run_sync
 from segmented.stock.coalescing import Coalescing
-from segmented.stock.opening import open_pool_plan
 from segmented.stock.plans import expire_plan, extend_plan, settle_many_plan
+from segmented.stock.settings import open_pool_plan
 from segmented.stock.sold_out_mark import reserve_marked, returning
 
 if TYPE_CHECKING:
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.plans.drivers import AsyncStore, Store
-    from segmented.stock.opening import Opening
     from segmented.stock.outbox import Noted
-    from segmented.stock.settings import PoolSettings
+    from segmented.stock.settings import Opening, PoolSettings
     from segmented.stock.sold_out_mark import SoldOutMark
 
 AnswerT = TypeVar("AnswerT")

@@ -38,8 +38,8 @@ from segmented.orders import Gate, connect
 from segmented.orders.opening import UNGATED, open_rows, state_of, stock_said
 from segmented.plans import run_sync
 from segmented.stock import Outbox, Pool
-from segmented.stock.opening import Opening
 from segmented.stock.outbox import dead_plan
+from segmented.stock.settings import Opening
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:

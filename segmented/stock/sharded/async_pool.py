@@ -14,9 +14,8 @@ from segmented.plans.store_kinds import checked_async, checked_gate
 from segmented.plans.tasks import to_the_end  # asyncio only
 from segmented.stock.async_pool import AsyncPool
 from segmented.stock.grant_state import Granting  # asyncio only
-from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.plans import available_plan, checked_state
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, Opening, PoolSettings, as_order, opened_as_asked
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
     ShardedRepairReport,
@@ -24,8 +23,7 @@ from segmented.stock.sharded.audit import (
     sharded_repair_plan,
 )
 from segmented.stock.sharded.gated import GatedPlans
-from segmented.stock.sharded.plans import ShardedPlans
-from segmented.stock.sharded.serving import publish, sharded_outbox
+from segmented.stock.sharded.plans import ShardedPlans, publish, sharded_outbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable

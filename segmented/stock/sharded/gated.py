@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.plans import Outside, Plan, perform
-from segmented.stock.opening import Opening
 from segmented.stock.plans import one_plan
-from segmented.stock.sharded.plans import ShardedPlans
-from segmented.stock.sharded.serving import withdrawn_plan
+from segmented.stock.settings import Opening
+from segmented.stock.sharded.plans import ShardedPlans, withdrawn_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

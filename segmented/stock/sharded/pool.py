@@ -12,10 +12,9 @@ from segmented.locks.hints import hinted
 from segmented.models import Assignment, checked_id
 from segmented.plans import run_owed, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
-from segmented.stock.opening import Opening, opened_as_asked
 from segmented.stock.plans import available_plan, checked_state
 from segmented.stock.pool import Pool
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, Opening, PoolSettings, as_order, opened_as_asked
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
     ShardedRepairReport,
@@ -23,8 +22,7 @@ from segmented.stock.sharded.audit import (
     sharded_repair_plan,
 )
 from segmented.stock.sharded.gated import GatedPlans
-from segmented.stock.sharded.plans import ShardedPlans
-from segmented.stock.sharded.serving import publish, sharded_outbox
+from segmented.stock.sharded.plans import ShardedPlans, publish, sharded_outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -177,7 +177,7 @@ def test_units_of_an_envelope_whose_worker_does_not_know_yet_go_back(
     assert forgotten(pool, gate) == (4, 6)
     pool.submit_many([Order("a", 1), Order("new", 1)])
     told = iter([False, False])
-    monkeypatch.setattr("segmented.orders.decided.may_have_forgotten", lambda _: next(told, True))
+    monkeypatch.setattr("segmented.orders.forgetting.may_have_forgotten", lambda _: next(told, True))
     report = take_envelope(pool, ["a", "new"], gate=gate)
     assert [(one.order_id, one.state) for one in report.settled] == [("a", "confirmed"), ("new", "confirmed")]
     check(pool, gate, confirmed=7, available=12, reserved=1)
