@@ -40,14 +40,7 @@ from segmented.errors import (
     StoreUnavailable,
     WrongKind,
 )
-from segmented.models.dedup import (
-    KeyHeld,
-    MessageCancelled,
-    MessageEarly,
-    OutcomeKept,
-    PayloadDiffers,
-    RunBegun,
-)
+from segmented.models.dedup import KeyHeld, MessageCancelled, MessageEarly, OutcomeKept, PayloadDiffers, RunBegun
 from segmented.protocol import CallNext, ReadRecord
 
 if TYPE_CHECKING:
