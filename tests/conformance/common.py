@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +20,6 @@ def chosen(names: Sequence[str], all_names: Sequence[str], what: str) -> list[st
         message = f"there is no {what} {unknown[0]!r}: {', '.join(all_names)}"
         raise InvalidInput(message)
     return [name for name in all_names if not names or name in names]
-
-
-def free_port() -> int:
-    """Return a free port of the loopback address."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def conditions(more: Mapping[str, Any]) -> dict[str, Any]:

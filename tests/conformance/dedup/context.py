@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 import redis
 
+from bench.clusters import free_port
 from segmented.errors import SegmentedError
 from segmented.models.ids import counted
 from segmented.servers import ValkeyServer
-from tests.conformance.common import free_port
 from tests.conformance.dedup.processes import START_SECONDS, Child, Publisher, Worker
 from tests.conformance.dedup.settings import CHARGE, Settings, entries
 

@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
+from bench.clusters import free_port
 from bench.environments import ROOT, Environment, last_line
 from segmented.errors import SegmentedError
 from segmented.servers import ValkeyServer
-from tests.conformance.common import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,6 +12,7 @@ import sqlalchemy
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from bench.clusters import LOOPBACK
 from segmented.servers import PostgresServer, postgres
 from segmented.servers.embedded import postgres_tree
 from tests.support.rings import require_module
@@ -21,7 +22,7 @@ from tests.support.servers.composing import (
     postgres_options,
     valkey_options,
 )
-from tests.support.servers.nodes import LOOPBACK, eventually, free_ports
+from tests.support.servers.nodes import eventually, free_ports
 
 UNITS = {"mb": 1 << 20}
 

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from celery import Celery
 
+from bench.clusters import LOOPBACK
 from segmented.errors import SegmentedError
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.rings import require_module
 from tests.support.servers.composing import COMPOSE, PAGE, SERVICES, STOCKS, ComposedServices, make_secrets
-from tests.support.servers.nodes import LOOPBACK, eventually, free_ports
+from tests.support.servers.nodes import eventually, free_ports
 
 COMMANDS = re.findall(r"^\$ docker compose run --rm worker (.+)$", PAGE, re.MULTILINE)
 SKU = COMMANDS[-1].split()[3]

@@ -22,6 +22,7 @@ import yaml
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from bench.clusters import CLASH, LOOPBACK, STARTS_MAX, TALK_SECONDS
 from segmented.errors import InvalidInput
 from segmented.servers.embedded import valkey_program
 from segmented.servers.folders import private_folder
@@ -29,7 +30,7 @@ from segmented.servers.supervised import Command, Supervised
 from tests.support.paths import ROOT
 from tests.support.processes import Logged
 from tests.support.rings import require, require_module
-from tests.support.servers.nodes import CLASH, KILL, LOOPBACK, STARTS_MAX, TALK_SECONDS, free_ports
+from tests.support.servers.nodes import KILL, free_ports
 
 TEXT: Final = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
 COMPOSE: Final[dict[str, Any]] = yaml.safe_load(TEXT)

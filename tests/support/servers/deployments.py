@@ -7,26 +7,26 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from bench.clusters import LOOPBACK, SLOTS, StockServer, deal_slots, equal_ranges, introduce
 from segmented.servers.embedded import valkey_program
-from tests.support.servers.nodes import LOOPBACK, Node, eventually, start_all
+from tests.support.servers.nodes import Node, eventually, start_all
 
 SERVICE: Final = "stock"
 """The name under which the Sentinels watch their master."""
 QUORUM: Final = 2
 DOWN_AFTER_MS: Final = 1_000
 NODE_TIMEOUT_MS: Final = 1_500
-SLOTS: Final = 16_384
 MASTERS: Final = 3
 NODES: Final = 2 * MASTERS
 FAILOVER_SECONDS: Final = 60.0
 
 _REPLICATION: Final = {"repl-diskless-sync-delay": "0"}
-_CLUSTER: Final = {
+CLUSTER: Final = {
     **_REPLICATION,
     "cluster-enabled": "yes",
     "cluster-node-timeout": str(NODE_TIMEOUT_MS),
     "cluster-require-full-coverage": "no",  # what one master's death does to the others' keys: nothing
-    "cluster-replica-validity-factor": "0",
+    "cluster-replica-validity-factor": "0",  # by default, a replica that was long without its master is not promoted
     "cluster-allow-replica-migration": "no",
 }
 
@@ -129,7 +129,7 @@ class Sentinels:
 
         def is_whole() -> bool:
             master = self.master()
-            states = [_pairs(sentinel.ask("SENTINEL", "MASTER", SERVICE)) for sentinel in self.sentinels]
+            states = [pairs(sentinel.ask("SENTINEL", "MASTER", SERVICE)) for sentinel in self.sentinels]
             return (
                 all(state["num-other-sentinels"] == "2" and state["flags"] == "master" for state in states)
                 and all(state["port"] == str(master.port) and state["num-slaves"] == "2" for state in states)
@@ -150,14 +150,22 @@ def start_sentinels(stack: ExitStack, kind: Kind | None = None) -> Sentinels:
     master, *replicas = made.servers
     for replica in replicas:
         replica.ask("REPLICAOF", LOOPBACK, master.port)
-    for sentinel in made.sentinels:
-        periods = [word for name, value in _SENTINEL_PERIODS.items() for word in (name, value)]
-        sentinel.ask("SENTINEL", "DEBUG", *periods)
-        sentinel.ask("SENTINEL", "MONITOR", SERVICE, LOOPBACK, master.port, QUORUM)
-        for option, value in (("down-after-milliseconds", DOWN_AFTER_MS), ("failover-timeout", 3_000)):
-            sentinel.ask("SENTINEL", "SET", SERVICE, option, value)
+    watch(made.sentinels, master.port)
     made.wait_whole()
     return made
+
+
+def watch(sentinels: Sequence[StockServer], port: int, *, password: str | None = None) -> None:
+    """Let Sentinels watch the master on this port; they notice its death soon."""
+    periods = [word for name, value in _SENTINEL_PERIODS.items() for word in (name, value)]
+    options: dict[str, str | int] = {"down-after-milliseconds": DOWN_AFTER_MS, "failover-timeout": 3_000}
+    if password is not None:
+        options["auth-pass"] = password
+    for sentinel in sentinels:
+        sentinel.ask("SENTINEL", "DEBUG", *periods)
+        sentinel.ask("SENTINEL", "MONITOR", SERVICE, LOOPBACK, port, QUORUM)
+        for option, value in options.items():
+            sentinel.ask("SENTINEL", "SET", SERVICE, option, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,25 +236,21 @@ class Cluster:
 def start_cluster(stack: ExitStack, kind: Kind | None = None) -> Cluster:
     """Start six nodes and make them one cluster; `stack` ends them."""
     kind = kind or Kind()
-    directives = {**_CLUSTER, **kind.directives}
+    directives = {**CLUSTER, **kind.directives}
     start = partial(Node.start, kind.program, directives, port_directives=(kind.port_directive, "cluster-port"))
     nodes = start_all(stack, [start] * NODES)
     made = Cluster(nodes, [node.ask("CLUSTER", "MYID") for node in nodes], kind.scheme)
-    bounds = [SLOTS * part // MASTERS for part in range(MASTERS + 1)]
-    for number, master in enumerate(nodes[:MASTERS]):
-        master.ask("CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
-    for number, node in enumerate(nodes):
-        node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-        for other in nodes[:number]:
-            node.ask("CLUSTER", "MEET", LOOPBACK, other.port, other.ports["cluster-port"])
+    deal_slots(nodes[:MASTERS], equal_ranges(MASTERS))
+    introduce(nodes)
     for master, replica in zip(nodes[:MASTERS], nodes[MASTERS:], strict=True):
-        eventually(partial(_knows, replica, made.id_of(master)), "the nodes meet")
+        eventually(partial(knows, replica, made.id_of(master)), "the nodes meet")
         replica.ask("CLUSTER", "REPLICATE", made.id_of(master))
     made.wait_whole()
     return made
 
 
-def _knows(node: Node, identity: str) -> bool:
+def knows(node: StockServer, identity: str) -> bool:
+    """Return whether a node of a cluster knows another one."""
     return identity in node.ask("CLUSTER", "NODES")
 
 
@@ -255,5 +259,6 @@ def _master_port(node: Node) -> int | None:
     return found.get("master_port")
 
 
-def _pairs(flat: Sequence[str]) -> dict[str, str]:
+def pairs(flat: Sequence[str]) -> dict[str, str]:
+    """Return a reply of names and values as a dictionary."""
     return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -3,7 +3,6 @@
 Each has a guard of its own (`segmented.servers`), so that none outlives the tests, whatever becomes of them.
 """
 
-import os
 import random
 import signal
 import socket
@@ -16,32 +15,23 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import redis
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from redis.retry import Retry
 
+from bench.clusters import CLASH, LOOPBACK, PORTS, STARTS_MAX, StockServer
 from segmented.errors import InvalidInput
-from segmented.servers.embedded import EmbeddedServer
 from segmented.servers.folders import private_folder
 from segmented.servers.supervised import Command, Stops, Supervised
 from segmented.servers.valkey import SOCKET_NAME, answers, configuration
 
 NodeT = TypeVar("NodeT")
 
-LOOPBACK: Final = "127.0.0.1"
-PORTS: Final = range(10_240, 32_000)
-"""Below the ports that systems take for outgoing connections, where a port free now may be somebody's in a moment."""
-STARTS_MAX: Final = 5
-"""Somebody else may take a port between our look at it and the start of the server."""
-CLASH: Final = "Failed listening on port"
 KILL: Final = Stops(((signal.SIGKILL, 5.0),))
 """Nothing is kept, and a paused server would not hear anything else."""
-TALK_SECONDS: Final = 5.0
 EVENTUALLY_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.01
 
 
-class Node(EmbeddedServer):
+class Node(StockServer):
     """A server on a port (and, for its own start, on a socket) that forgets everything; it ends with `stop`."""
 
     name: ClassVar[str] = "Node"
@@ -49,7 +39,7 @@ class Node(EmbeddedServer):
     """By the directives that name them."""
 
     @classmethod
-    def start(
+    def start(  # type: ignore[override]  # another program, and nothing kept
         cls,
         program: Path,
         directives: Mapping[str, str] | None = None,
@@ -74,7 +64,7 @@ class Node(EmbeddedServer):
         raise AssertionError
 
     @classmethod
-    def _start(
+    def _start(  # type: ignore[override]  # as above
         cls,
         program: Path,
         directives: Mapping[str, str],
@@ -95,13 +85,9 @@ class Node(EmbeddedServer):
                 socket_path=folder / SOCKET_NAME,
                 is_ready=partial(answers, folder / SOCKET_NAME),
             )
-        node.ports = ports
+        node.ports, node.port = ports, port
+        node.bus_port, node.password = ports.get("cluster-port", 0), None
         return node
-
-    @property
-    def port(self) -> int:
-        """The port for clients."""
-        return next(iter(self.ports.values()))
 
     @property
     def address(self) -> tuple[str, int]:
@@ -110,19 +96,7 @@ class Node(EmbeddedServer):
 
     def client(self) -> redis.Redis:
         """Connect to it, by its socket, to look behind what is tested; no command is repeated."""
-        return redis.Redis(
-            unix_socket_path=str(self.socket_path),
-            decode_responses=True,
-            protocol=2,
-            socket_timeout=TALK_SECONDS,
-            socket_connect_timeout=TALK_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-        )
-
-    def ask(self, *words: str | int) -> Any:  # noqa: ANN401  # a server's reply
-        """Send one command and return the reply."""
-        with self.client() as client:
-            return client.execute_command(*words)
+        return self._client()
 
     def info(self, section: str) -> dict[str, Any]:
         """Return a section of the server's INFO."""
@@ -132,12 +106,12 @@ class Node(EmbeddedServer):
 
     def pause(self) -> None:
         """Stop the process in its tracks: to all others it is as if the network to it were cut."""
-        os.kill(self.pid, signal.SIGSTOP)
+        self.stall()
 
     def resume(self) -> None:
         """Let a paused process go on; nothing happens to one that runs or is dead."""
         if not self.wait(0):
-            os.kill(self.pid, signal.SIGCONT)
+            self.go_on()
 
 
 def free_ports(count: int) -> list[int]:

@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from redis.exceptions import RedisError
-
 from bench.clusters import (
     LOOPBACK,
     PASSWORD,
@@ -31,6 +29,8 @@ from bench.clusters import (
 )
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
+from tests.support.servers.deployments import CLUSTER, MASTERS, SERVICE, knows, pairs, watch
+from tests.support.servers.nodes import eventually
 from tests.torture.durability.buyer import SKU
 from tests.torture.durability.cells import (
     BOTH_POWER_LOSS,
@@ -45,24 +45,12 @@ from tests.torture.durability.cells import (
 from tests.torture.preload import Library, ServerClock, SyncLog
 
 BEHIND_SECONDS: Final = 30.0
-SYNC_SECONDS: Final = 60.0
-PAUSE_SECONDS: Final = 0.01
 WAIT_MS: Final = 5_000
 SETTLE_KEY: Final = f"{shard_keys(SKU).meta}:settle"
 """In a cluster, it is on the pool's server."""
 NOBODY: Final = 1
 """A port on which no server listens."""
-SERVICE: Final = "stock"
-"""The name under which the Sentinels watch the server."""
 SENTINELS: Final = 3
-QUORUM: Final = 2
-DOWN_AFTER_MS: Final = 1_000
-FAILOVER_TIMEOUT_MS: Final = 3_000
-PERIODS_MS: Final = {"ping-period": 400, "ask-period": 100, "publish-period": 200, "info-period": 500}
-"""The defaults of up to ten seconds are made for networks. A replica is promoted only if its INFO is recent."""
-NODE_TIMEOUT_MS: Final = 1_500
-MASTERS: Final = 3
-FAILOVER_SECONDS: Final = 60.0
 NO_QUORUM_SECONDS: Final = 7.0
 """Longer than a store repeats an operation while a master is being replaced: calls fail, and are made again."""
 ACCOUNT: Final = {
@@ -70,13 +58,6 @@ ACCOUNT: Final = {
     "masteruser": "replica",
 }
 """The account that replicas log in with."""
-CLUSTER: Final = {
-    "cluster-enabled": "yes",
-    "cluster-node-timeout": str(NODE_TIMEOUT_MS),
-    "cluster-require-full-coverage": "no",
-    "cluster-replica-validity-factor": "0",  # by default, a replica that was long without its master is not promoted
-    "cluster-allow-replica-migration": "no",
-}
 
 
 class Deployment:
@@ -209,12 +190,12 @@ class Deployment:
             )
 
     def _wait(self, is_so: Callable[[], bool], what: str) -> None:
-        until = time.monotonic() + SYNC_SECONDS
-        while not is_so():
-            time.sleep(PAUSE_SECONDS)
-            if time.monotonic() > until:
-                message = f"{self._cell.name}: not within {SYNC_SECONDS:g} s: {what}"
-                raise SegmentedError(message)
+        """Wait until something is so, although servers may not answer yet."""
+        try:
+            eventually(is_so, what)
+        except TimeoutError as error:
+            message = f"{self._cell.name}: {error}"
+            raise SegmentedError(message) from error
 
     def _point_to(self, server: StockServer) -> None:
         beside = self._address.with_suffix(".new")
@@ -250,9 +231,9 @@ class WatchedDeployment(Deployment):
             for name, server in (("primary", self._primary), ("replica", self._replica)):
                 self.bytes_cut += self._sync_logs[name].cut(server.data)
                 server.restart()
-            self._wait_answered(self._has_master, "a server is the master again")
+            self._wait(self._has_master, "a server is the master again")
         else:
-            self._wait_answered(self._has_failed_over, "the replica is promoted")
+            self._wait(self._has_failed_over, "the replica is promoted")
 
     def _voters(self) -> Sequence[StockServer]:
         """Return those whose death leaves no majority, beside the server."""
@@ -265,20 +246,6 @@ class WatchedDeployment(Deployment):
     def _has_master(self) -> bool:
         """Return whether the server or its replica is in office."""
         raise NotImplementedError
-
-    def _wait_answered(self, is_so: Callable[[], bool], what: str) -> None:
-        """Wait until something is so, although servers may not answer yet."""
-        until = time.monotonic() + FAILOVER_SECONDS
-        while True:
-            try:
-                if is_so():
-                    return
-            except (RedisError, OSError):
-                pass
-            if time.monotonic() > until:
-                message = f"{self._cell.name}: not within {FAILOVER_SECONDS:g} s: {what}"
-                raise SegmentedError(message)
-            time.sleep(PAUSE_SECONDS)
 
 
 class SentinelDeployment(WatchedDeployment):
@@ -296,13 +263,7 @@ class SentinelDeployment(WatchedDeployment):
         self._replica.ask("REPLICAOF", LOOPBACK, self._primary.port)
         self._wait_in_step()
         self._sentinels = [stack.enter_context(self._sentinel(number)) for number in range(SENTINELS)]
-        for sentinel in self._sentinels:
-            periods = [word for name, value in PERIODS_MS.items() for word in (name, value)]
-            sentinel.ask("SENTINEL", "DEBUG", *periods)
-            sentinel.ask("SENTINEL", "MONITOR", SERVICE, LOOPBACK, self._primary.port, QUORUM)
-            sentinel.ask("SENTINEL", "SET", SERVICE, "auth-pass", PASSWORD)
-            sentinel.ask("SENTINEL", "SET", SERVICE, "down-after-milliseconds", DOWN_AFTER_MS)
-            sentinel.ask("SENTINEL", "SET", SERVICE, "failover-timeout", FAILOVER_TIMEOUT_MS)
+        watch(self._sentinels, self._primary.port, password=PASSWORD)
         for sentinel in self._sentinels:
             self._wait(partial(self._knows_all, sentinel), "the Sentinels know each other")
 
@@ -352,7 +313,7 @@ class ClusterDeployment(WatchedDeployment):
         introduce(self._nodes)
         for number in range(0, len(self._nodes), 2):
             master, replica = self._ids[number], self._nodes[number + 1]
-            self._wait(partial(_knows, replica, master), "the nodes meet")
+            self._wait(partial(knows, replica, master), "the nodes meet")
             replica.ask("CLUSTER", "REPLICATE", master)
         for node in self._nodes:
             self._wait(partial(self._is_whole, node), "all nodes say that the cluster is whole")
@@ -386,12 +347,3 @@ def deployed(cell: Cell, folder: Path, libraries: Mapping[Library, Path]) -> Dep
 def is_master(server: StockServer) -> bool:
     """Return whether a server says that it is a master."""
     return bool(server.ask("INFO", "replication")["role"] == "master")
-
-
-def pairs(flat: Sequence[str]) -> dict[str, str]:
-    """Return a reply of names and values as a dictionary."""
-    return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _knows(node: StockServer, identity: str) -> bool:
-    return identity in node.ask("CLUSTER", "NODES")

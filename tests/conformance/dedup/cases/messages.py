@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from bench.clusters import free_port
 from segmented.models.ids import counted
-from tests.conformance.common import free_port
 from tests.conformance.dedup.context import ORDER, Finding, one_effect, one_run
 from tests.conformance.dedup.settings import CHARGE
 

@@ -12,6 +12,7 @@ import redis
 import sqlalchemy
 from sqlalchemy.pool import NullPool
 
+from bench.clusters import LOOPBACK
 from segmented.errors import ReplicasMissing
 from segmented.keys import lock_keys
 from segmented.locks import AsyncLock, Lock, SqlDeadLetters
@@ -23,7 +24,7 @@ from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.fixtures.stores_quorum import open_quorum
 from tests.support.contract.parking import wait_until
 from tests.support.proxy import RedisProxy
-from tests.support.servers.nodes import LOOPBACK, Node
+from tests.support.servers.nodes import Node
 
 LONG: Final = 600.0
 SOON: Final = 30.0
