@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,7 @@ from segmented.celery.settings import kombu_url
 from segmented.errors import SegmentedError
 from segmented.servers import ValkeyServer
 from tests.conformance.common import conditions
+from tests.support.processes import Logged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +44,7 @@ class Stage:
     stack: ExitStack
     lease: int | None = None
     """None: the scheduler's default."""
-    beats: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    started: int = 0
 
     def __post_init__(self) -> None:
         """Start the server."""
@@ -65,20 +66,15 @@ class Stage:
         said = json.dumps({"conf": conf, "log": str(self.log), "fail": fail})
         words = [str(self.python), "-m", "celery", "-A", "tests.conformance.beat.app", "beat", "--pidfile="]
         words += ["--scheduler", SCHEDULERS[self.contender], "--loglevel", "DEBUG"]
-        output = self.folder / f"beat{len(self.beats)}"
-        with output.open("wb") as file:
-            beat = subprocess.Popen(  # our own
-                words,
-                cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "BEAT_CASE": said},
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-        self.beats.append(beat)
-        self.stack.callback(end, beat)
-        until(lambda: b"beat: Starting" in output.read_bytes() or beat.poll() is not None, START_SECONDS)
+        output = self.folder / f"beat{self.started}"
+        self.started += 1
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "BEAT_CASE": said}
+        logged = Logged(words, output, cwd=self.folder, environment=environment)
+        self.stack.callback(logged.kill)
+        beat = logged.process
+        until(lambda: "beat: Starting" in logged.said() or beat.poll() is not None, START_SECONDS)
         if beat.poll() is not None:
-            message = f"the beat of {self.contender} did not start: {last_line(output.read_text('utf-8'), 'no output')}"
+            message = f"the beat of {self.contender} did not start: {last_line(logged.said(), 'no output')}"
             raise SegmentedError(message)
         return beat
 
@@ -86,12 +82,6 @@ class Stage:
         """Return the entries that were sent, by this beat or by any, since a moment."""
         lines = [line.split() for line in self.log.read_text("utf-8").splitlines()] if self.log.exists() else []
         return [name for at, pid, name in lines if float(at) >= since and (by is None or int(pid) == by.pid)]
-
-
-def end(beat: subprocess.Popen[bytes]) -> None:
-    """Kill it, if it runs."""
-    beat.kill()
-    beat.wait()
 
 
 def until(is_so: Callable[[], object], seconds: float) -> float | None:

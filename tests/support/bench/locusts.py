@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -14,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from tests.support.paths import ROOT
+from tests.support.processes import Logged
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -25,22 +25,16 @@ LOOK_SECONDS: Final = 0.05
 
 @contextmanager
 def locust(scenario: str, *options: str, url: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with (folder / "said").open("wb") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "locust", "-f", f"bench/scenarios/{scenario}.py", "--only-summary", *options],
-            cwd=ROOT,
-            env=os.environ | {"SEGMENTED_URL": url, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    started = Logged(
+        [sys.executable, "-m", "locust", "-f", f"bench/scenarios/{scenario}.py", "--only-summary", *options],
+        folder / "said",
+        cwd=ROOT,
+        environment=os.environ | {"SEGMENTED_URL": url, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        yield started.process
+    finally:
+        started.kill()
 
 
 def said(folder: Path) -> str:

@@ -3,6 +3,7 @@
 The copy's clock may be behind. Each process remembers what it has seen of every pool, in the memory that a store has.
 """
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,12 +14,13 @@ from segmented.clock import ManualClock
 from segmented.errors import DatabaseUnavailable, PoolFrozen
 from segmented.keys import shard_keys
 from segmented.models import OrderRecord
+from segmented.plans import Plan, perform
 from segmented.protocol import Effect, Operation
 from segmented.protocol.wire import Dialect, Peer
 from segmented.stores.memory import MemoryModel
 from segmented.stores.redis.exchange import Seen
 from tests.support.sim.replicas import replica_of
-from tests.support.sim.simulator import Actor, Simulation
+from tests.support.sim.simulator import Actor, Simulation, Sleep
 
 AnswerT = TypeVar("AnswerT")
 
@@ -163,6 +165,14 @@ class ForgetfulServer(MemoryModel):
 
     def _ends(self) -> dict[str, tuple[int, int]]:
         return {found.sku: (found.epoch, found.sequence) for found in map(self.numbers, self._skus())}
+
+
+def failing(chance: random.Random, replicate: Callable[[], object], fail_over: Callable[[], object]) -> Plan[None]:
+    """Bring the replica up to date, and fail over to it later, once to three times."""
+    for _ in range(chance.randint(1, 3)):
+        for act in (replicate, fail_over):
+            yield from perform(Sleep(chance.uniform(0, 0.04)))
+            yield from perform(Do(act, may_fail=False))
 
 
 @dataclass(slots=True)

@@ -38,12 +38,12 @@ from segmented.orders import Claim, Gate, answers, rebuild
 from segmented.orders.opening import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.orders.stocking import Change
-from segmented.plans import Plan, perform
+from segmented.plans import Plan
 from segmented.protocol import Effect, Operation
 from segmented.stock import AuditReport, Grant, Pool
 from segmented.stores.one_by_one import one_by_one
 from segmented.stores.wakeups import ThreadWakeups
-from tests.support.sim.forgetful_world import NATURE, Do, ForgetfulWorld
+from tests.support.sim.forgetful_world import NATURE, Do, ForgetfulWorld, failing
 from tests.support.sim.simulator import Killed, Sleep
 
 AnswerT = TypeVar("AnswerT")
@@ -386,20 +386,13 @@ class GatedSale:
             self._start(Process(f"stock {change_id}", self.world, self.gate), change_id, self._changes)
         for number in range(3):
             self._start(Process(f"rebuilder {number}", self.world, self.gate), f"rebuilder {number}", self._rebuilds)
-        self.world.start(NATURE, self._fails())
+        self.world.start(NATURE, failing(self.chance, self.world.server.replicate, self._fail_over))
         self.world.run(check=self.check)
 
     def _start(self, process: Process, name: str, act: Callable[[Process, str, float], object]) -> None:
         delay = self.chance.uniform(0, 0.1)
         process.stepped.held_up = lambda: self.chance.choice((0.0, 0.0, 0.0, 0.0, 0.05, HELD_UP_MAX))
         self.world.start(name, stepped(process.store, partial(act, process, name, delay)), process=process.name)
-
-    def _fails(self) -> Plan[None]:
-        for _ in range(self.chance.randint(1, 3)):
-            yield from perform(Sleep(self.chance.uniform(0, 0.04)))
-            yield from perform(Do(self.world.server.replicate, may_fail=False))
-            yield from perform(Sleep(self.chance.uniform(0, 0.04)))
-            yield from perform(Do(self._fail_over, may_fail=False))
 
     def _fail_over(self) -> None:
         behind = self.chance.choice((0.0, self.chance.uniform(0, BEHIND_MAX)))

@@ -17,7 +17,7 @@ from segmented.protocol import Effect, Operation
 from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan, grant_plan, reserve_plan
 from segmented.stock.thawing import thaw_plan
-from tests.support.sim.forgetful_world import NATURE, READS, Do, ForgetfulWorld, Numbers
+from tests.support.sim.forgetful_world import NATURE, READS, ForgetfulWorld, Numbers, failing
 from tests.support.sim.simulator import Actor, Sleep
 
 SKU: Final = "poster"
@@ -75,15 +75,8 @@ class UngatedSale:
         for number in range(2):
             self.world.start(f"sweeper {number}", self._sweeps(self.chance.uniform(0.1, 0.3)))
             self.world.start(f"operator {number}", self._operates(f"operator {number}", self.chance.uniform(0, 0.05)))
-        self.world.start(NATURE, self._fails())
+        self.world.start(NATURE, failing(self.chance, self._replicate, self._fail_over))
         self.world.run()
-
-    def _fails(self) -> Plan[None]:
-        for _ in range(self.chance.randint(1, 3)):
-            yield from perform(Sleep(self.chance.uniform(0, 0.04)))
-            yield from perform(Do(self._replicate, may_fail=False))
-            yield from perform(Sleep(self.chance.uniform(0, 0.04)))
-            yield from perform(Do(self._fail_over, may_fail=False))
 
     def _replicate(self) -> None:
         self.world.server.replicate()

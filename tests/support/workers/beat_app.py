@@ -23,7 +23,6 @@ from celery import Celery
 from segmented.dedup.celery import Once, unique
 
 NAME: Final = "BEAT_APP"
-SLOT_KEY: Final = "{slot}"
 
 
 @dataclass(frozen=True)

@@ -67,11 +67,6 @@ class Worker(Logged):
         """Wait for its end at the point where it is to fail."""
         assert self.process.wait(SOON) == -signal.SIGKILL, self.said()
 
-    def end_once(self, is_so: Callable[[], object]) -> None:
-        """End it warmly when something has come true."""
-        assert is_so()
-        self.end()
-
 
 class OnceSide:
     """A broker, a result backend and records on a server of their own; a publisher; and workers as they are started."""

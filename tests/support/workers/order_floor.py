@@ -24,6 +24,7 @@ from segmented.stock.outbox import SweepTerms, sweep
 from segmented.testing.plugin import WorkerFactory
 from segmented.testing.worker_process import WorkerProcess
 from tests.support.paths import ROOT
+from tests.support.processes import Logged
 from tests.support.workers.order_step import FOLDER, STEP, runs
 from tests.support.workers.selling import until
 
@@ -31,7 +32,6 @@ QUEUE: Final = "segmented"
 AGAIN: Final = 1.0
 """Seconds after which an order that nobody finished is published again, unless a test says otherwise."""
 BETWEEN_SWEEPS: Final = 0.2
-END_SECONDS: Final = 60.0
 DECIDED_SECONDS: Final = 150.0
 
 
@@ -94,26 +94,13 @@ class OrderSystem:
     @contextmanager
     def beat(self) -> Iterator[None]:
         """Have a real beat send the periodic tasks."""
-        with subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "celery",
-                "-A",
-                "segmented.celery.app",
-                "beat",
-                "--loglevel",
-                "WARNING",
-                "--pidfile=",
-            ],
-            cwd=ROOT,
-            env={**os.environ, **self.environment, "PYTHONPATH": str(ROOT)},
-        ) as process:
-            try:
-                yield
-            finally:
-                process.terminate()
-                process.wait(END_SECONDS)
+        words = [sys.executable, "-m", "celery", "-A", "segmented.celery.app", "beat", "--loglevel", "WARNING"]
+        environment = {**os.environ, **self.environment, "PYTHONPATH": str(ROOT)}
+        started = Logged([*words, "--pidfile="], self.folder / "beat-said", cwd=ROOT, environment=environment)
+        try:
+            yield
+        finally:
+            started.kill()
 
     def submit(self, orders: Iterable[tuple[str, int]], *, envelopes_of: int = 1_000) -> list[OrderHandle]:
         """Submit orders, so many in an envelope, and return their handles."""
@@ -206,18 +193,10 @@ class OrderSystem:
         assert state.available == self.stock - sum(sold.values()) - held
         outbox = self.pool.store.execute(op.ReadOutbox(self.pool.sku))
         assert (outbox.waiting, outbox.dead) == (0, len(dead))
-        confirmed = [entry.order_id for entry in self._ledger() if entry.kind == "confirmed"]
+        confirmed = [str(entry.order_id) for entry in self.pool.read_ledger() if entry.kind == "confirmed"]
         assert sorted(confirmed) == sorted(sold)
         assert self.pool.audit().is_clean
         if self.gate is not None:
             rows = [(row.order_id, row.quantity) for row in self.gate.each_order(self.pool.sku)]
             assert sorted(rows) == sorted(sold.items())
             assert self.gate.totals(self.pool.sku).sold == state.confirmed
-
-    def _ledger(self) -> list[Any]:
-        entries: list[Any] = []
-        after = 0
-        while page := self.pool.store.execute(op.ReadLedger(self.pool.sku, after, 1_000)):
-            entries += page
-            after = page[-1].sequence
-        return entries
