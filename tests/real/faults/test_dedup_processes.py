@@ -97,16 +97,6 @@ def test_f13_a_call_killed_on_the_way_runs_again_after_its_lease_and_not_before(
     assert callers.ran() == [victim.pid]
 
 
-def test_three_processes_at_once_are_one_run(callers: Callers) -> None:
-    processes = [callers.start("async") for _ in range(3)]
-    callers.wait_for_runs(1)
-    callers.end_calls()
-    found = [process.communicate(timeout=SOON)[0].strip() for process in processes]
-    (ran,) = callers.ran()
-    assert set(found) <= {str(ran), "InFlight"}
-    assert callers.dedup.begin("key").is_replay
-
-
 def test_f7_a_call_paused_past_its_lease_is_overtaken_and_its_outcome_not_kept(callers: Callers) -> None:
     sleeper = callers.start("async", lease=SHORT)
     callers.wait_for_runs(1)

@@ -265,15 +265,6 @@ def test_the_run_of_one_message_is_explained_settled_and_freed_by_itself(command
     assert commands.ran("list").out == ""
 
 
-def test_a_name_that_could_steer_a_terminal_is_shown_quoted(commands: DedupCommands) -> None:
-    record = RecordName("tasks", "k1")
-    commands.store.execute(op.BeginRun(record, "m\x1b[2J", "h", "", "t", LONG_MS, DAY_MS))
-    for words in (["list"], ["explain", "k1"]):
-        said = commands.ran(*words).out
-        assert "\x1b" not in said
-        assert r"'m\x1b[2J'" in said
-
-
 # --- real processes ---
 
 

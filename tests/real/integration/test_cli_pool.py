@@ -180,15 +180,6 @@ def test_on_a_terminal_a_close_shows_the_pool_and_asks(
 # --- the books ---
 
 
-def test_an_audit_of_a_sound_pool_ends_with_zero(pool: Pool, valkey: ValkeyServer) -> None:
-    done = ran("pool", "audit", SKU, url=valkey.url)
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = rows_of(done.stdout)
-    assert (rows["audit"], rows["oversold"]) == (f"clean, as of change {pool.state().sequence}", "0")
-    found = json.loads(ran("pool", "audit", SKU, "--json", "-", url=valkey.url).stdout)
-    assert (found["is_clean"], found["drift"], found["by_kind"]) == (True, [], {})
-
-
 def lose_an_order(pool: Pool) -> None:
     assert isinstance(pool.store, RedisStore)
     pool.store.client.hdel(shard_keys(SKU).orders, "sold")

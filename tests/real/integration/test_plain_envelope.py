@@ -17,7 +17,7 @@ from segmented.orders.postgresql import confirm_plain
 from tests.real.integration.test_gate_races import THREADS, at_once, deadlocks
 from tests.support.contract.parking import wait_until
 from tests.support.pools.engines import engine_of
-from tests.support.pools.gating import NEW, REPLAY, confirm, stored, watch_errors
+from tests.support.pools.gating import NEW, confirm, stored, watch_errors
 
 ROUNDS = 20
 PATIENCE = 60.0
@@ -74,18 +74,6 @@ def test_a_plain_envelope_is_one_statement_and_its_rows_are_those_of_its_orders(
     ]
 
 
-@pytest.mark.parametrize("segments", [1, 4])
-def test_the_quota_is_reached_exactly_in_one_statement_and_one_more_changes_nothing(gate: Gate, segments: int) -> None:
-    gate.open("mug", [6] * segments)
-    claims = [claimed(f"o-{at}", at % segments, 2) for at in range(3 * segments)]
-    above = [*claims, claimed("one more", segments - 1)]
-    assert at_once_or_not(gate, above) is None
-    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 0
-    assert at_once_or_not(gate, claims) == [NEW] * len(claims)
-    assert gate.totals("mug").sold == gate.confirmed_units("mug") == 6 * segments
-    assert gate.confirm_many(above) == [REPLAY] * len(claims) + [SoldOut(6 * segments, 6 * segments)]
-
-
 # --- anything else changes nothing ---
 
 ODD: dict[str, tuple[list[Claim], object]] = {
@@ -117,17 +105,6 @@ def test_an_envelope_that_is_not_plain_changes_nothing_and_is_answered_by_the_ru
     assert answers[0] == NEW
     assert len(answers) == len(claims)
     assert gate.totals("mug").sold == gate.confirmed_units("mug")
-
-
-def test_a_fence_that_has_come_this_far_is_accepted_and_a_later_one_raises_it(gate: Gate) -> None:
-    gate.open("mug", [9])
-    confirm(gate, "first", fence=5)
-    assert at_once_or_not(gate, [claimed("a", fence=4)]) is None
-    assert at_once_or_not(gate, [claimed("a", fence=5)]) == [NEW]
-    assert at_once_or_not(gate, [claimed("b", fence=6)]) == [NEW]
-    assert at_once_or_not(gate, [claimed("c", fence=None)]) == [NEW]
-    assert at_once_or_not(gate, [claimed("d", fence=5)]) is None
-    assert gate.totals("mug").segments == (SegmentRow(0, 9, 4, 6, 1, 7),)
 
 
 @pytest.mark.parametrize(

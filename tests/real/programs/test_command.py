@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -77,10 +76,6 @@ def close(): typer.echo("closed")
     return tmp_path
 
 
-def test_version_is_printed() -> None:
-    assert segmented("--version").stdout == "segmented 0.3.0\n"
-
-
 @pytest.mark.parametrize("words", [["pool", "--help"], []])
 def test_without_the_packages_of_the_extra_a_sentence_names_it(tmp_path: Path, words: list[str]) -> None:
     program = "import sys; sys.modules['typer'] = None; from segmented.__main__ import main; main()"
@@ -138,25 +133,6 @@ def test_without_the_checkout_its_commands_say_where_they_are() -> None:
         "segmented: segmented demo measures the library, and comes with its checkout, not with the installed package: "
         "clone the repository, run `make setup` there, and use .venv/bin/segmented\n"
     )
-
-
-@pytest.mark.parametrize(("typed", "completed"), [("segmented pool resto", "restock"), ("segmented dem", "demo")])
-def test_a_shell_can_complete_commands(typed: str, completed: str) -> None:
-    asked = {"_SEGMENTED_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-    ran = subprocess.run([str(COMMAND)], capture_output=True, text=True, check=True, env={**os.environ, **asked})
-    assert ran.stdout.split() == [completed]
-
-
-def test_a_value_of_the_wrong_type_is_one_sentence(plugins: Path) -> None:
-    ran = segmented("counted", "many", plugins=plugins)
-    assert ran.returncode == 2
-    assert ran.stderr.count("\n") == 1
-    assert "Invalid value for 'quantity': " in ran.stderr
-
-
-def test_a_missing_argument_is_one_sentence(plugins: Path) -> None:
-    ran = segmented("counted", plugins=plugins)
-    assert (ran.returncode, ran.stderr) == (2, "segmented: Missing argument 'quantity': see segmented counted --help\n")
 
 
 def test_a_command_of_another_package_runs(plugins: Path) -> None:
@@ -252,34 +228,9 @@ def test_a_reader_that_went_away_is_no_failure_of_ours(words: list[str], plugins
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
-def test_on_a_terminal_the_help_has_frames() -> None:
-    ours, theirs = pty.openpty()
-    environ = {**os.environ, "TERM": "xterm"}
-    subprocess.run([str(COMMAND), "--help"], stdout=theirs, check=True, timeout=LIMIT, env=environ)
-    os.close(theirs)
-    shown = os.read(ours, 65536)
-    os.close(ours)
-    assert "╭".encode() in shown
-
-
 def test_the_reference_page_is_what_the_help_says() -> None:
     page = subprocess.run(
         [sys.executable, "-m", "tests.support.reference"], capture_output=True, text=True, check=True, timeout=LIMIT
     ).stdout
     written = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
     assert written.split() == page.split(), "`make docs` writes it"  # lines may break elsewhere
-
-
-def test_the_reference_page_has_a_section_for_every_command(plugins: Path) -> None:
-    page = subprocess.run(
-        [sys.executable, "-m", "tests.support.reference"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=LIMIT,
-        env=environment(plugins),
-    ).stdout
-    sections = [line for line in page.splitlines() if line.startswith("## ")]
-    assert sections[0] == "## segmented"
-    assert {"## segmented counted", "## segmented group"} <= set(sections)
-    assert "Usage: segmented counted [OPTIONS]" in page

@@ -85,12 +85,6 @@ def test_a_late_name_is_the_same_wherever_it_is_imported_from(name: str) -> None
     assert segmented.LATE[name] == "segmented.locks"
 
 
-@pytest.mark.parametrize("module", [segmented, locks, servers])
-def test_a_name_that_does_not_exist_is_an_attribute_error(module: object) -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'SqlRowLok'"):
-        module.SqlRowLok  # type: ignore[attr-defined]  # noqa: B018  # misspelled on purpose
-
-
 WITHOUT_UNIX = """
 import os, sys
 del os.register_at_fork, os.fork
