@@ -6,7 +6,7 @@ pinned environment and its features.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ from bench.environments import Environment
 from tests.conformance.dedup.cases import answers, claims, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tests.conformance.dedup.context import BenchContext, Finding
 
@@ -147,63 +147,38 @@ class Contender:
     """Packages whose versions are reported."""
 
 
-PLAIN: Final = Environment("celery", HERE)
 OURS: Final = "segmented"
 AT_RUN: Final = (ALONE, SUCCEEDED, REDELIVERED, KEY, KEPT, AT_WORKER)
 """Features of a library that claims the order in the worker and keeps the answer."""
+
+
+def _other(name: str, title: str, adapter: str, offers: Iterable[str], *packages: str) -> Contender:
+    """Return a contender with an environment of its own."""
+    environment = Environment(name, HERE)
+    return Contender(name, title, f"{ADAPTERS}.{adapter}", environment, frozenset(offers), (*packages, *CELERY))
+
+
 CONTENDERS: Final = (
     Contender(
-        name=OURS,
-        title="segmented `Once`",
-        adapter=f"{ADAPTERS}.segmented_once",
-        environment=None,
-        offers=frozenset({*AT_RUN, HANDLE, PAYLOAD, AT_DELAY, WHEN_DOWN}),
-        packages=("segmented-locks", *CELERY),
+        OURS,
+        "segmented `Once`",
+        f"{ADAPTERS}.segmented_once",
+        None,
+        frozenset({*AT_RUN, HANDLE, PAYLOAD, AT_DELAY, WHEN_DOWN}),
+        ("segmented-locks", *CELERY),
     ),
-    Contender(
-        name="celery-once",
-        title="celery-once",
-        adapter=f"{ADAPTERS}.celery_once_library",
-        environment=Environment("celery-once", HERE),
-        offers=frozenset({ALONE, KEY, AT_DELAY}),
-        packages=("celery-once", *CELERY),
+    _other("celery-once", "celery-once", "celery_once_library", {ALONE, KEY, AT_DELAY}, "celery-once"),
+    _other(
+        "celery-singleton",
+        "celery-singleton",
+        "celery_singleton_library",
+        {ALONE, KEY, HANDLE, AT_DELAY},
+        "celery-singleton",
     ),
-    Contender(
-        name="celery-singleton",
-        title="celery-singleton",
-        adapter=f"{ADAPTERS}.celery_singleton_library",
-        environment=Environment("celery-singleton", HERE),
-        offers=frozenset({ALONE, KEY, HANDLE, AT_DELAY}),
-        packages=("celery-singleton", *CELERY),
+    _other("powertools", "Powertools", "powertools_idempotency", AT_RUN, "aws-lambda-powertools"),
+    _other("fencekit", "fencekit", "fencekit_library", AT_RUN, "fencekit"),
+    replace(
+        _other("celery", "Celery, deduplicating", "celery_deduplicating", {SUCCEEDED}), name="celery-deduplicating"
     ),
-    Contender(
-        name="powertools",
-        title="Powertools",
-        adapter=f"{ADAPTERS}.powertools_idempotency",
-        environment=Environment("powertools", HERE),
-        offers=frozenset(AT_RUN),
-        packages=("aws-lambda-powertools", *CELERY),
-    ),
-    Contender(
-        name="fencekit",
-        title="fencekit",
-        adapter=f"{ADAPTERS}.fencekit_library",
-        environment=Environment("fencekit", HERE),
-        offers=frozenset(AT_RUN),
-        packages=("fencekit", *CELERY),
-    ),
-    Contender(
-        name="celery-deduplicating",
-        title="Celery, deduplicating",
-        adapter=f"{ADAPTERS}.celery_deduplicating",
-        environment=PLAIN,
-        offers=frozenset({SUCCEEDED}),
-    ),
-    Contender(
-        name="celery",
-        title="Celery",
-        adapter=f"{ADAPTERS}.celery_plain",
-        environment=PLAIN,
-        offers=frozenset(),
-    ),
+    _other("celery", "Celery", "celery_plain", ()),
 )

@@ -139,16 +139,9 @@ OLD_DUMP: Final = Fault(
     needs_watchers=False,
 )
 FAULTS: Final = (
-    CLIENT_KILL,
-    WORKER_KILL,
+    *(CLIENT_KILL, WORKER_KILL),
     Fault("server-kill", "the server gets a SIGKILL; it is restarted, or its replica is promoted if it has one"),
-    POWER_LOSS,
-    BOTH_POWER_LOSS,
-    REPLICA_BEHIND,
-    REPLICA_BEHIND_CLOCK,
-    REPLICA_STALLED,
-    NO_QUORUM,
-    OLD_DUMP,
+    *(POWER_LOSS, BOTH_POWER_LOSS, REPLICA_BEHIND, REPLICA_BEHIND_CLOCK, REPLICA_STALLED, NO_QUORUM, OLD_DUMP),
 )
 
 CELLS: Final = tuple(Cell(profile, fault) for profile in PROFILES for fault in FAULTS if fault.fits(profile))

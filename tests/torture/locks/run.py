@@ -346,19 +346,9 @@ def _server(options: TortureOptions, data: Path) -> ValkeyServer:
 
 def conditions(options: TortureOptions, url: str) -> dict[str, Any]:
     """Return versions, cores and options. Raises InvalidInput for an unusable server."""
-    return server_conditions(url) | {
-        "options": {
-            "kind": options.kind,
-            "seconds": options.seconds,
-            "processes": options.processes,
-            "threads": options.threads,
-            "names": NAMES,
-            "ttl": options.what().ttl,
-            "seed": options.seed,
-            "faults": options.faults,
-            "embedded": options.url is None,
-        },
-    }
+    named = {name: getattr(options, name) for name in ("kind", "seconds", "processes", "threads", "seed", "faults")}
+    more = {"names": NAMES, "ttl": options.what().ttl, "embedded": options.url is None}
+    return server_conditions(url) | {"options": named | more}
 
 
 def report_of(

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,12 +120,11 @@ def torture_mixed(options: MixOptions, display: Display) -> Report:
         run = MixedRun(options, processes, progress, folder, stock.url, database, own, rabbit)
         run.start()
         run.inject_faults()
-        conditions = {**server_conditions(stock.url, "celery", "kombu"), "options": {**_plain(options)}}
+        conditions = {
+            **server_conditions(stock.url, "celery", "kombu"),
+            "options": asdict(options) | {"stock": options.stock},
+        }
         return run.report(conditions)
-
-
-def _plain(options: MixOptions) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in ("orders", "kills", "broker", "workers", "seed", "stock")}
 
 
 @dataclass(slots=True)
