@@ -42,12 +42,12 @@ from segmented.imports import needs
 from segmented.keys import once_claims, once_partition
 from segmented.locks.sql_edge import code_of, said, translated
 from segmented.orders.engine import shown
+from segmented.plans.drivers import async_one_by_one, one_by_one
 from segmented.plans.store_kinds import NotPickled
 from segmented.process import THIS
 from segmented.protocol import FinishRunWithEffect, ListClaims
 from segmented.protocol.wire import text
-from segmented.stores.memory.model import MemoryModel
-from segmented.stores.one_by_one import async_one_by_one, one_by_one
+from segmented.stores.memory import MemoryModel
 from segmented.stores.redis.exchange import Seen
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 

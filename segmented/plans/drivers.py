@@ -6,6 +6,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
+from segmented.errors import SegmentedError
 from segmented.plans.effects import Batch, Join, Leave, Listen, Now, Outside, Park, Plan, Try, Within
 from segmented.plans.tasks import to_the_end
 from segmented.plans.waiting import ATTEMPT_SECONDS, TRY_SECONDS, leave_for
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from segmented.clock import Clock
-    from segmented.errors import SegmentedError
     from segmented.plans.line import Offer, Place
 
 AnswerT = TypeVar("AnswerT")
@@ -188,6 +188,19 @@ class AsyncStore(Protocol):
         """Close all connections."""
 
 
+async def async_one_by_one(
+    store: AsyncStore, operations: Sequence[Operation[AnswerT]], deadline: float
+) -> list[AnswerT | SegmentedError]:
+    """Perform operations one after the other, for a store that has no round trip to save; one answer or error each."""
+    answers: list[AnswerT | SegmentedError] = []
+    for operation in operations:
+        try:
+            answers.append(await store.execute(operation, deadline=deadline))
+        except SegmentedError as error:
+            answers.append(error)
+    return answers
+
+
 # --- For threads: written by `make sync` from the classes above. ---
 
 
@@ -311,3 +324,16 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close all connections."""
+
+
+def one_by_one(
+    store: Store, operations: Sequence[Operation[AnswerT]], deadline: float
+) -> list[AnswerT | SegmentedError]:
+    """Perform operations one after the other, for a store that has no round trip to save; one answer or error each."""
+    answers: list[AnswerT | SegmentedError] = []
+    for operation in operations:
+        try:
+            answers.append(store.execute(operation, deadline=deadline))
+        except SegmentedError as error:
+            answers.append(error)
+    return answers

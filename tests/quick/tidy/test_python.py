@@ -11,7 +11,7 @@ from tests.support import sync_of, weight
 from tests.support.paths import ROOT
 
 CLOCK = ROOT / "segmented" / "clock.py"
-LIKE_REDIS_PY = [ROOT / "segmented" / "compat" / name for name in ("lock.py", "terms.py")]
+LIKE_REDIS_PY = [ROOT / "segmented" / "compat.py"]
 """Their signatures are redis-py's own."""
 QUICK = ROOT / "tests" / "quick"
 WAITING: dict[str, str] = {}

@@ -36,7 +36,7 @@ from segmented.protocol import ReleaseLock
 from segmented.protocol.wire import Dialect, load_script, sharded
 from segmented.stock import AsyncCarts, AsyncPool, Carts, Pool
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
-from segmented.stores.memory.model import Engine, MemoryModel
+from segmented.stores.memory import Engine, MemoryModel
 from segmented.stores.redis import RedisStore
 from tests.support.contract.locks.kinds import USES
 from tests.support.lock_kinds import LOCK_KINDS, page

@@ -104,7 +104,7 @@ def test_the_release_of_redis_pys_own_lock_is_noticed_within_its_second(client: 
 
 
 def test_a_lock_without_a_timeout_is_renewed(client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmented.compat.terms.ENDLESS_TTL", 12.0)
+    monkeypatch.setattr("segmented.compat.ENDLESS_TTL", 12.0)
     lock = lock_of(client, name)
     assert lock.acquire()
     assert 0 < client.pttl(name) <= 12_000

@@ -39,9 +39,9 @@ from segmented.orders.opening import restock_gated, withdraw_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.orders.stocking import Change
 from segmented.plans import Plan
+from segmented.plans.drivers import one_by_one
 from segmented.protocol import Effect, Operation
 from segmented.stock import AuditReport, Grant, Pool
-from segmented.stores.one_by_one import one_by_one
 from segmented.stores.wakeups import ThreadWakeups
 from tests.support.sim.forgetful_world import NATURE, Do, ForgetfulWorld, failing
 from tests.support.sim.simulator import Killed, Sleep

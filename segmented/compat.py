@@ -1,7 +1,10 @@
-"""The code that both classes share: it translates redis-py's arguments into ours, and our errors into redis-py's.
+"""redis-py's lock interface on our locks, for existing code: `client.lock(name, lock_class=Lock)`.
 
-The key in Redis is the lock's name itself, with the token as its value, as redis-py writes it. So our class and
-redis-py's exclude each other. The fencing token and the wake-ups have separate keys (`keys.named_lock_keys`).
+New code should use `segmented.Lock`, whose leases offer more. docs/how-to/come-from-redis-py.md lists the differences.
+
+`Terms` is what both classes share: it translates redis-py's arguments into ours, and our errors into redis-py's. The
+key in Redis is the lock's name itself, with the token as its value, as redis-py writes it. So our class and redis-py's
+exclude each other. The fencing token and the wake-ups have separate keys (`keys.named_lock_keys`).
 
 All locks of a client share one store, which is closed when the client is garbage-collected. A store uses its own client
 on the same connection pool, because holding the user's client would keep that alive. A cluster client has no such
@@ -15,7 +18,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, Self, TypeVar
 from weakref import WeakKeyDictionary, finalize, ref
 
 import redis
@@ -28,12 +31,16 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from segmented.errors import InvalidInput, LeaseLost, StoreError, StoreUnavailable
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, LockUnreachable, StoreError, StoreUnavailable
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import TTL_MS_MAX, milliseconds
-from segmented.locks.handle import Found, acquire_plan
+from segmented.locks.handle import Found, acquire_plan, adopt_plan
+from segmented.locks.keeper import async_release_later, release_later
+from segmented.locks.lease import AsyncLease, Lease
+from segmented.locks.lease_state import LeaseState, Renewal
 from segmented.locks.lock import LockClaim
-from segmented.plans import Plan, perform
+from segmented.models import Acquired
+from segmented.plans import Plan, perform, run_async, run_sync
 from segmented.process import THIS, Guard
 from segmented.protocol import RenameHolder
 from segmented.stores.redis import AsyncRedisStore, RedisStore
@@ -43,9 +50,9 @@ from segmented.stores.redis.edge import is_password_refused
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Iterator
+    from types import TracebackType
 
-    from segmented.locks.lease_state import LeaseState
-
+__all__ = ["AsyncLock", "Lock", "async_store_of", "store_of"]
 
 Client = redis.Redis | redis.RedisCluster
 AsyncClient = redis_asyncio.Redis | redis_asyncio.RedisCluster
@@ -76,7 +83,7 @@ def store_of(client: Client) -> RedisStore:
         return found
 
 
-def async_store_of(client: AsyncClient) -> AsyncRedisStore:
+def async_store_of(client: AsyncClient) -> AsyncRedisStore:  # asyncio only
     """Return the store that the locks of `client` use, for the running event loop.
 
     Close it together with the client: `await async_store_of(client).close()`.
@@ -96,14 +103,8 @@ def async_store_of(client: AsyncClient) -> AsyncRedisStore:
         return found
 
 
-def check_client(client: Client) -> None:
-    """Raise InvalidInput for anything but a client for threads."""
-    if not isinstance(client, Client):
-        usable_client(client, is_async=False)
-
-
 def async_check_client(client: AsyncClient) -> None:
-    """Raise InvalidInput for anything but an asyncio client."""
+    """Raise InvalidInput for anything but a client for asyncio."""
     if not isinstance(client, AsyncClient):
         usable_client(client, is_async=True)
 
@@ -135,7 +136,7 @@ ENDLESS: Final = TTL_MS_MAX / 1000
 NOT_ACQUIRED: Final = "Unable to acquire lock within the time specified"
 NOT_OWNED: Final = "Cannot {} a lock that's no longer owned"
 
-LeaseT = TypeVar("LeaseT", bound="LeaseState")
+LeaseT = TypeVar("LeaseT", bound=LeaseState)
 log = logging.getLogger("segmented.compat")
 
 
@@ -317,3 +318,226 @@ def named_plan(claim: LockClaim, token: str | None, timeout: float | None) -> Pl
     if not is_renamed:
         raise LeaseLost(claim.name, claim.holder_id)
     return LockClaim(claim.name, token, claim.ttl_ms, claim.safety, claim.is_key), found
+
+
+class AsyncLock(Terms[AsyncLease, AsyncClient]):
+    """A lock with the methods, arguments and exceptions of redis-py's lock, on a lease of this library, for asyncio."""
+
+    def _check_client(self) -> None:
+        async_check_client(self.redis)
+
+    async def __aenter__(self) -> Self:
+        """Acquire. Raises LockError if the lock was not free in time."""
+        if not await self.acquire():
+            raise LockError(NOT_ACQUIRED, lock_name=self._lock_name())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Release; a failed release never hides the block's own error."""
+        try:
+            await self.release()
+        except LockError as failure:
+            self._after_block(error, failure)
+
+    async def acquire(
+        self,
+        # threads: sleep: float | None = None,  # redis-py's own
+        blocking: bool | None = None,  # noqa: FBT001  # redis-py's own
+        blocking_timeout: float | None = None,
+        token: Token | None = None,
+    ) -> bool:
+        """Wait as long as asked (default: the lock's own setting) and return whether the lock was acquired.
+
+        The value of the key is `token`, or a random one if none is given.
+        """
+        own = None if token is None else as_text(token, "token")
+        wanted = self._claim()
+        plan = named_plan(wanted, own, self._seconds_to_wait(blocking=blocking, blocking_timeout=blocking_timeout))
+        with self._errors("acquire"):
+            try:
+                claim, found = await run_async(plan, self._store)
+            except AcquireTimeout:
+                return False
+            except LockUnreachable:
+                async_release_later(wanted, self._store)
+                raise
+        self.local.hold(self._lease_of(claim, found))
+        return True
+
+    async def locked(self) -> bool:
+        """Return whether any process holds the lock."""
+        return bool(await self.redis.exists(self.name))
+
+    async def owned(self) -> bool:
+        """Return whether this object holds the lock, according to the server."""
+        token = self.local.token
+        if token is None:
+            return False
+        with self._errors("look at"):
+            return isinstance(await self._store.execute(self._claim(token.decode()).adopting()), Acquired)
+
+    async def release(self) -> None:
+        """Release. Raises LockError if the lock is not held, LockNotOwnedError if it expired or changed hands."""
+        token = self._owned_token("Cannot release a lock that's not owned or is already unlocked.")
+        try:
+            with self._errors("release"):
+                await (await self._held(token)).release()
+        except LockNotOwnedError:
+            self.local.drop()
+            raise
+        self.local.drop()
+
+    async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:  # noqa: FBT001, FBT002  # redis-py's own
+        """Add seconds to the remaining time; with `replace_ttl`, count them from now."""
+        token = self._owned_token("Cannot extend an unlocked lock")
+        self._require_timeout("extend")
+        with self._errors("extend"):
+            lease = await self._held(token)
+            seconds = 0.0 if replace_ttl else await self._seconds_left(token)
+            await lease.renew(ttl=additional_time + seconds)
+        return True
+
+    async def reacquire(self) -> Literal[True]:
+        """Reset the remaining time to `timeout`."""
+        token = self._owned_token("Cannot reacquire an unlocked lock")
+        timeout = self._require_timeout("reacquire")
+        with self._errors("reacquire"):
+            await (await self._held(token)).renew(ttl=timeout)
+        return True
+
+    @property
+    def _store(self) -> AsyncRedisStore:
+        return async_store_of(self.redis)
+
+    async def _seconds_left(self, token: str) -> float:
+        answer, _ = await run_async(adopt_plan(self._claim(token).adopting()), self._store)
+        return answer.ttl_ms / 1000
+
+    async def _held(self, token: str) -> AsyncLease:
+        """Return a token's lease; ask the server if it was set from outside or before a fork, or is not trusted."""
+        lease = self.local.known(token)
+        if lease is None or not lease.is_trusted:
+            claim = self._claim(token)
+            lease = self._lease_of(claim, await run_async(adopt_plan(claim.adopting()), self._store))
+            self.local.hold(lease)
+        return lease
+
+    def _lease_of(self, claim: LockClaim, found: Found) -> AsyncLease:
+        return AsyncLease(self._store, claim, Renewal(not self.timeout, ENDLESS), *found)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+def check_client(client: Client) -> None:
+    """Raise InvalidInput for anything but a client for threads."""
+    if not isinstance(client, Client):
+        usable_client(client, is_async=False)
+
+
+class Lock(Terms[Lease, Client]):
+    """A lock with the methods, arguments and exceptions of redis-py's lock, on a lease of this library, for threads."""
+
+    def _check_client(self) -> None:
+        check_client(self.redis)
+
+    def __enter__(self) -> Self:
+        """Acquire. Raises LockError if the lock was not free in time."""
+        if not self.acquire():
+            raise LockError(NOT_ACQUIRED, lock_name=self._lock_name())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Release; a failed release never hides the block's own error."""
+        try:
+            self.release()
+        except LockError as failure:
+            self._after_block(error, failure)
+
+    def acquire(
+        self,
+        sleep: float | None = None,  # redis-py's own
+        blocking: bool | None = None,  # noqa: FBT001  # redis-py's own
+        blocking_timeout: float | None = None,
+        token: Token | None = None,
+    ) -> bool:
+        """Wait as long as asked (default: the lock's own setting) and return whether the lock was acquired.
+
+        The value of the key is `token`, or a random one if none is given.
+        """
+        own = None if token is None else as_text(token, "token")
+        wanted = self._claim()
+        plan = named_plan(wanted, own, self._seconds_to_wait(blocking=blocking, blocking_timeout=blocking_timeout))
+        with self._errors("acquire"):
+            try:
+                claim, found = run_sync(plan, self._store)
+            except AcquireTimeout:
+                return False
+            except LockUnreachable:
+                release_later(wanted, self._store)
+                raise
+        self.local.hold(self._lease_of(claim, found))
+        return True
+
+    def locked(self) -> bool:
+        """Return whether any process holds the lock."""
+        return bool(self.redis.exists(self.name))
+
+    def owned(self) -> bool:
+        """Return whether this object holds the lock, according to the server."""
+        token = self.local.token
+        if token is None:
+            return False
+        with self._errors("look at"):
+            return isinstance(self._store.execute(self._claim(token.decode()).adopting()), Acquired)
+
+    def release(self) -> None:
+        """Release. Raises LockError if the lock is not held, LockNotOwnedError if it expired or changed hands."""
+        token = self._owned_token("Cannot release a lock that's not owned or is already unlocked.")
+        try:
+            with self._errors("release"):
+                self._held(token).release()
+        except LockNotOwnedError:
+            self.local.drop()
+            raise
+        self.local.drop()
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:  # noqa: FBT001, FBT002  # redis-py's own
+        """Add seconds to the remaining time; with `replace_ttl`, count them from now."""
+        token = self._owned_token("Cannot extend an unlocked lock")
+        self._require_timeout("extend")
+        with self._errors("extend"):
+            lease = self._held(token)
+            seconds = 0.0 if replace_ttl else self._seconds_left(token)
+            lease.renew(ttl=additional_time + seconds)
+        return True
+
+    def reacquire(self) -> Literal[True]:
+        """Reset the remaining time to `timeout`."""
+        token = self._owned_token("Cannot reacquire an unlocked lock")
+        timeout = self._require_timeout("reacquire")
+        with self._errors("reacquire"):
+            self._held(token).renew(ttl=timeout)
+        return True
+
+    @property
+    def _store(self) -> RedisStore:
+        return store_of(self.redis)
+
+    def _seconds_left(self, token: str) -> float:
+        answer, _ = run_sync(adopt_plan(self._claim(token).adopting()), self._store)
+        return answer.ttl_ms / 1000
+
+    def _held(self, token: str) -> Lease:
+        """Return a token's lease; ask the server if it was set from outside or before a fork, or is not trusted."""
+        lease = self.local.known(token)
+        if lease is None or not lease.is_trusted:
+            claim = self._claim(token)
+            lease = self._lease_of(claim, run_sync(adopt_plan(claim.adopting()), self._store))
+            self.local.hold(lease)
+        return lease
+
+    def _lease_of(self, claim: LockClaim, found: Found) -> Lease:
+        return Lease(self._store, claim, Renewal(not self.timeout, ENDLESS), *found)
