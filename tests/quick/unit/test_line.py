@@ -1,9 +1,12 @@
+import threading
 from math import inf
 
 import pytest
 
 from segmented.plans.line import AHEAD_SECONDS, LATE_SECONDS, Line, Offer, Place, stagger
 from segmented.protocol import AcquireLock, ReleaseLock
+
+AT_ONCE = 0.0
 
 
 class Waiters:
@@ -109,6 +112,32 @@ def test_a_release_makes_the_heads_attempt_and_wakes_it_with_the_answer() -> Non
     assert waiters.line.next_step(b, 1.0, inf) == inf
 
 
+def test_a_waiter_woken_while_trying_makes_its_next_attempt_alone() -> None:
+    line = Line("c")
+    place = line.join(threading.Event().set)
+    line.signal()  # it is out trying, for the first time
+    line.park(place, inf, Offer(AcquireLock("door", "h", 1_000)))
+    assert line.take_offer() is None
+    assert line.next_step(place, 0.0, 10.0) is True
+    assert line.take_offer() is None
+
+
+def test_a_head_that_has_not_parked_yet_has_to_try_itself() -> None:
+    waiters = Waiters()
+    waiters.join("a")
+    waiters.offering("b")
+    assert waiters.line.take_offer() is None
+
+
+def test_an_attempt_without_an_answer_wakes_its_waiter_to_try_itself() -> None:
+    waiters = Waiters()
+    a = waiters.offering("a")
+    waiters.line.take_offer()
+    assert waiters.line.hand(a, None)
+    assert waiters.line.next_step(a, 1.0, inf) is True
+    assert a.take_handed() is None
+
+
 def test_a_waiter_that_was_served_in_vain_minds_time_and_deadline_again() -> None:
     waiters = Waiters()
     a = waiters.offering("a")
@@ -126,6 +155,16 @@ def test_a_waiter_whose_deadline_comes_waits_a_tenth_of_a_second_for_its_attempt
     waiters.line.take_offer()
     assert waiters.line.next_step(a, 5.0, 5.0) == 5.1
     assert waiters.line.next_step(a, 5.1, 5.0) is False
+
+
+def test_an_attempt_for_somebody_who_was_cancelled_is_to_be_undone() -> None:
+    waiters = Waiters()
+    for is_undone_late in (False, True):
+        a = waiters.offering("a", is_undone_late=is_undone_late)
+        waiters.line.take_offer()
+        waiters.line.leave(a, AT_ONCE, in_time=False)
+        assert not waiters.line.hand(a, ("acquired", 1.0))
+        assert waiters.line.undoing(a) == (ReleaseLock("x", "a"),)
 
 
 def test_after_a_hand_over_to_a_waiter_that_left_the_next_one_tries() -> None:
@@ -185,6 +224,17 @@ def test_a_waiter_that_gives_up_before_its_turn_leaves_a_release_to_those_ahead(
     line.hear(1.0, "a holder")
     line.leave(first, inf)
     assert line.next_step(second, 1.02, inf) == 1.0 + AHEAD_SECONDS + stagger(2)
+
+
+def test_an_attempt_for_somebody_whose_deadline_came_is_undone_if_that_was_said() -> None:
+    waiters = Waiters()
+    a, b = waiters.offering("a", is_undone_late=True), waiters.offering("b", is_undone_late=False)
+    for place in (a, b):
+        assert waiters.line.take_offer() is place
+        waiters.line.leave(place, AT_ONCE)
+        assert not waiters.line.hand(place, ("acquired", 1.0))
+    assert waiters.line.undoing(a) == (ReleaseLock("x", "a"),)
+    assert waiters.line.undoing(b) == ()
 
 
 def test_after_sixteen_hand_offs_others_get_their_chance() -> None:
