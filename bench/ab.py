@@ -30,7 +30,7 @@ from bench import sizing
 from bench.analysis.compare import verdict_of
 from bench.analysis.intervals import Estimate, paired_ratio
 from bench.analysis.measured import broken_promises
-from bench.children import MeasuringProcess, MeasuringTask
+from bench.children import MeasuringProcess
 from bench.conditions import CHECKOUT, git, machine_conditions
 from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
 from bench.engine.plan import PlannedCell
@@ -388,10 +388,7 @@ class _Cell:
                 warm_up=planned.warm_up,
                 cores=self._servers.generator_cores,
             )
-            task = MeasuringTask(
-                assignment.model_dump_json(), f"{planned.cell.cell_id} of {name}", assignment.seconds_at_most
-            )
-            found = self._loaders[name].run(task, _nobody)
+            found = self._loaders[name].run(assignment, _nobody, subject=f"{planned.cell.cell_id} of {name}")
         if is_calibration and not found["orders_per_s"]:
             raise SegmentedError(f"{planned.cell.cell_id}: {name} sold nothing in {planned.seconds:g} s")
         return found

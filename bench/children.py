@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from segmented.errors import InvalidInput, SegmentedError
@@ -19,22 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from bench.engine.cell import RunAssignment
     from bench.results import Progress
 
 LEAVE_SECONDS: Final = 5.0
 LAST_WORDS_MAX: Final = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuringTask:
-    """An assignment of a measuring process."""
-
-    line: str
-    """A line of its stdin: URLs may have passwords, which a process list would show."""
-    subject: str
-    """Name of the measurement, for error messages."""
-    seconds: float
-    """Time limit after which it is killed."""
 
 
 class MeasuringProcess:
@@ -51,15 +39,20 @@ class MeasuringProcess:
             stack.pop_all()
         self._complained = 0  # bytes of stderr from earlier assignments
 
-    def run(self, task: MeasuringTask, progress: Progress) -> dict[str, Any]:
+    def run(
+        self, assignment: RunAssignment, progress: Progress, *, seconds: float | None = None, subject: str = ""
+    ) -> dict[str, Any]:
         """Run an assignment in a fork and return its record. Can be called repeatedly.
 
-        Raises SegmentedError if it fails or takes too long. After a timeout the process cannot be used again.
+        Raises SegmentedError, which names the `subject`, if it fails or takes longer than `seconds`. After a timeout
+        the process cannot be used again.
         """
-        overdue = threading.Timer(task.seconds, kill_group, [self._process])
+        seconds = seconds or assignment.seconds_at_most
+        overdue = threading.Timer(seconds, kill_group, [self._process])
         overdue.start()
         try:
-            tell_child(self._process, task.line)
+            # on its stdin: URLs may have passwords, which a process list would show
+            tell_child(self._process, assignment.model_dump_json())
             record, code = _read_record(self._process, progress)
         finally:
             overdue.cancel()
@@ -69,8 +62,10 @@ class MeasuringProcess:
         begin = max(begin, self._complained - LAST_WORDS_MAX)
         errors = os.pread(self._errors.fileno(), LAST_WORDS_MAX, begin).decode(errors="replace")
         last_words = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
-        ended = f"not done in {task.seconds:g} s" if code is None else _ended(code)
-        raise SegmentedError(f"measuring {task.subject} ended early: {' '.join(last_words) or ended}")
+        ended = f"not done in {seconds:g} s" if code is None else _ended(code)
+        raise SegmentedError(
+            f"measuring {subject or assignment.cell.cell_id} ended early: {' '.join(last_words) or ended}"
+        )
 
     def close(self) -> None:
         """Close the process's stdin, so that it ends."""

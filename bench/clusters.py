@@ -1,4 +1,4 @@
-"""Real Valkey servers as a torture or a cluster needs them: with data that outlives a kill, and on loopback ports.
+"""Real Valkey servers as a cluster or a torture needs them: with data that outlives a kill, and on loopback ports.
 
 Every account of the machine can reach a port, so a server with one asks for a random password. Clusters are formed by
 commands, as an operator would form them.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import secrets
-import shutil
 import signal
 import socket
 import tempfile
@@ -130,13 +129,6 @@ class StockServer(EmbeddedServer):
         with self._client() as client:
             return client.execute_command(*words)
 
-    def write_and(self, key: str, *words: str | int) -> Any:  # noqa: ANN401  # as above
-        """Write a key, then send a command on the same connection: WAIT needs a write before it to be true."""
-        with self._client() as client, client.pipeline(transaction=False) as pipe:
-            pipe.set(key, "1").delete(key)
-            pipe.execute_command(*words)
-            return pipe.execute()[-1]
-
     def stall(self) -> None:
         """Stop the process with SIGSTOP: it neither reads nor answers, and its connections stay open."""
         os.kill(self.pid, signal.SIGSTOP)
@@ -144,11 +136,6 @@ class StockServer(EmbeddedServer):
     def go_on(self) -> None:
         """Let a stalled process go on."""
         os.kill(self.pid, signal.SIGCONT)
-
-    def replace_data(self, copy: Path) -> None:
-        """Put a copy of earlier data in place of the data of a dead server."""
-        shutil.rmtree(self.data)
-        shutil.copytree(copy, self.data)
 
     def _client(self) -> redis.Redis:
         return redis.Redis(

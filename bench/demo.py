@@ -25,7 +25,7 @@ from rich.live import Live
 from rich.text import Text
 
 from bench import sizing
-from bench.children import MeasuringProcess, MeasuringTask
+from bench.children import MeasuringProcess
 from bench.commands import DatabaseOption, JsonOption, UrlOption, finish
 from bench.conditions import conditions, running
 from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
@@ -375,7 +375,7 @@ def _sold_out(
     cell = cell_of(options, name)
 
     def run(assignment: RunAssignment, told: Progress) -> dict[str, Any]:
-        return measuring.run(MeasuringTask(assignment.model_dump_json(), name, assignment.seconds_at_most), told)
+        return measuring.run(assignment, told, subject=name)
 
     alone = lone_assignment(cell, servers)
     lone_hold_ms = run(alone, lambda *_: progress("calibration", 0, 1))["hold_ms"]

@@ -6,7 +6,6 @@ Progress is a bar on a terminal, or plain lines in a pipe.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -112,22 +111,6 @@ class Findings(Protocol):
         """Print the results."""
 
 
-class Judged(ABC):
-    """Results that are kept if no guarantee is broken."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def broken(self) -> list[str]:
-        """Return one sentence per guarantee that did not hold."""
-
-    @property
-    def is_kept(self) -> bool:
-        """Return whether every guarantee held."""
-        return not self.broken
-
-
 def check_writable(file: Path | None, *, option: str = "--json") -> None:
     """Check before measuring that the file can be written. Raises InvalidInput."""
     if file is not None:
@@ -161,12 +144,6 @@ def show_rows(
     for row in rows:
         table.add_row(*row)
     console.print(table)
-
-
-def show_end(console: Console, broken: Sequence[str], conditions: dict[str, Any], *more: str) -> None:
-    """Print which guarantees did not hold, further sentences, and the conditions."""
-    end = [f"BROKEN: {sentence}" for sentence in broken] or ["Every promise held."]
-    say(console, *end, *more, described_conditions(conditions))
 
 
 def described_conditions(found: dict[str, Any]) -> str:

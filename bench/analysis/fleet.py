@@ -22,14 +22,13 @@ Times are in seconds, rates in orders per second.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import lgamma, log, sqrt
+from math import log, sqrt
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from scipy import special
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.float64]
@@ -74,10 +73,11 @@ def throughput(fleet: Fleet, costs: Costs) -> float:
     whole, work = costs.locked + costs.outside, costs.client + costs.server
     kept = costs.locked / whole if whole else 0.0
     spent = residences(fleet, costs, thinking=fleet.hold + max(0.0, whole - work))
+    counts = np.arange(1, fleet.workers + 1)
     least, most, rate = 1.0, float(fleet.workers), 0.0
     for _ in range(STEPS):  # until as many orders as were assumed do not wait for a segment
         active = (least + most) / 2
-        slower = max(0.0, _between(spent, active) - work)
+        slower = max(0.0, float(np.interp(active, counts, spent)) - work)
         service = fleet.hold + costs.locked + kept * slower
         thinking = costs.outside + (1 - kept) * slower
         rate = lines(
@@ -113,16 +113,6 @@ def residences(fleet: Fleet, costs: Costs, *, thinking: float) -> list[float]:
     return found
 
 
-def _between(found: Sequence[float], clients: float) -> float:
-    """Return the value for a mean number of clients, which need not be whole."""
-    place = min(max(clients, 1.0), len(found)) - 1
-    below = int(place)
-    if below + 1 == len(found):
-        return found[below]
-    least, most = found[below], found[below + 1]
-    return least + (place - below) * (most - least)
-
-
 def lines(clients: int, *, shards: int, lanes: int, service: float, thinking: float, cv: float = 1.0) -> float:
     """Return the throughput if every call waits in the line of a random shard for any of its lanes."""
     most = shards * lanes / service
@@ -143,7 +133,7 @@ def _all_busy(clients: int, shards: int, lanes: int, service: float, thinking: f
     """Return the probability that a shard has no free lane, with 0, 1, ... `clients` calls in all."""
     scale = log(min(shards * lanes / service, clients / (thinking + service)))
     counts = np.arange(clients + 1)
-    factorials = np.array([lgamma(count + 1) for count in range(clients + 1)])
+    factorials = special.gammaln(counts + 1)
     full = np.where(counts <= lanes, factorials, factorials[min(lanes, clients)] + (counts - lanes) * log(lanes))
     shard = _scaled(counts * (scale + log(service / shards)) - full)
     away = _scaled(counts * (scale + log(thinking)) - factorials) if thinking > 0 else (counts == 0).astype(float)

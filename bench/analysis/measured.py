@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 Arm = Literal["A", "B"]
 SATURATED_SHARE: Final = 0.5
 """Minimum share of a cell's runs that must be saturated for the cell to be saturated."""
+ORDER: Final = (
+    *("loop", "strategy", "section", "hold_ms", "rtt_ms", "batch", "buyers", "segments", "arrivals", "offered_per_s"),
+    *("quantity", "stock", "case", "skus", "zipf"),
+)
+"""Fields of a cell by which tables are sorted, in their order; numbers by value, not as text."""
 WITHOUT_SHARE: Final = 0.5
 """Share of a cell's runs without a throughput from which on the cell is not judged."""
 
@@ -101,25 +106,8 @@ def cells_of(results: ResultFile, *, arm: Arm = "A") -> dict[str, Measured]:
     }
 
 
-def _place(cell: Cell) -> tuple[str | float, ...]:
-    """Return the sort key of a cell: numbers are sorted by value, not as text."""
-    return (
-        cell.loop,
-        cell.strategy,
-        cell.section,
-        cell.hold_ms,
-        cell.rtt_ms,
-        cell.batch,
-        cell.buyers,
-        cell.segments,
-        cell.arrivals,
-        cell.offered_per_s or 0.0,
-        cell.quantity,
-        cell.stock or 0,
-        cell.case or "",
-        cell.skus,
-        cell.zipf,
-    )
+def _place(cell: Cell) -> list[str | float]:
+    return [getattr(cell, name) or ("" if name == "case" else 0) for name in ORDER]
 
 
 def broken_promises(run: Run) -> tuple[str, ...]:

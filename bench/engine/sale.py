@@ -188,6 +188,9 @@ def choice_of(cell: Cell, seed: int) -> SkuChoice:
 
 TIMED_EVERY: Final = 64
 NO_SEGMENT: Final = -1
+MOMENTS: Final = ("intended", "asked", "granted", "freed", "done")
+HISTORY: Final = ("first", "buyer", *MOMENTS, "sold", "sold_out", "failed", "segment", "attempts")
+"""Columns of a recorder, in the order in which a line of the history has them; those of `MOMENTS` are times."""
 FAILED_MAX: Final = 100
 """Number of failed orders after which the sale is given up: something is broken, not slow."""
 
@@ -299,28 +302,13 @@ class Recorder:
 
     def lines(self, began: float) -> Iterator[str]:
         """Yield the history: one line of JSON per call, in seconds from `began` with six decimals."""
-        for index, asked in enumerate(self.asked):
-            times = (self.intended[index], asked, self.granted[index], self.freed[index], self.done[index])
-            intended_at, asked_at, granted_at, freed_at, done_at = (
-                round(one - began, 6) if one else None for one in times
-            )
-            yield json.dumps(
-                {
-                    "first": self.first[index],
-                    "buyer": self.buyer[index],
-                    "intended": intended_at,
-                    "asked": asked_at,
-                    "granted": granted_at,
-                    "freed": freed_at,
-                    "done": done_at,
-                    "sold": self.sold[index],
-                    "sold_out": self.sold_out[index],
-                    "failed": self.failed[index],
-                    "segment": None if self.segment[index] == NO_SEGMENT else self.segment[index],
-                    "attempts": self.attempts[index],
-                },
-                separators=(",", ":"),
-            )
+        for index in range(len(self.asked)):
+            line: dict[str, float | None] = {name: getattr(self, name)[index] for name in HISTORY}
+            for name in MOMENTS:
+                line[name] = round(at - began, 6) if (at := line[name]) else None
+            if line["segment"] == NO_SEGMENT:
+                line["segment"] = None
+            yield json.dumps(line, separators=(",", ":"))
 
 
 @dataclass(slots=True)

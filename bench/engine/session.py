@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
-from bench.children import MeasuringProcess, MeasuringTask
+from bench.children import MeasuringProcess
 from bench.engine.cell import CALIBRATION_STOCK, RunAssignment
 from bench.engine.folder import ResultsFolder
 from bench.engine.plan import grid_of
@@ -280,9 +280,8 @@ class _Session:
         if self.grid.budget is not None:
             at_most = min(at_most, max(1.0, self.began + self.grid.budget + OVERTIME - time.monotonic()))
         self.loader = self.loader or MeasuringProcess(MODULE)
-        asked = MeasuringTask(assignment.model_dump_json(), assignment.cell.cell_id, at_most)
         try:
-            return self.loader.run(asked, progress)
+            return self.loader.run(assignment, progress, seconds=at_most)
         except InvalidInput:
             raise
         except SegmentedError as error:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from celery import Celery
 
-from bench.micro.workers import PROCESSES, environment, running_processes
+from bench.micro.workers import PROCESSES, BenchProcesses, environment
 from bench.sections import Section
 from bench.strategies.base import WAIT_SECONDS, GaveUp, Refused, Sold
 from bench.strategies.pooled import PooledStrategy
@@ -85,7 +85,7 @@ class CeleryOne(PooledStrategy):
         if engine is not None:
             database = engine.url.render_as_string(hide_password=False)
         given = environment(self.context.url, broker, database) | told(self.context.section)
-        stack.enter_context(running_processes(given, folder)).start_workers()
+        stack.enter_context(closing(BenchProcesses(given, folder))).start_workers()
         app = stack.enter_context(Celery("bench-buyers", broker=kombu_url(broker), set_as_current=False))
 
         def send(sku: str, order_ids: Sequence[str]) -> None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from bench.strategies.base import Answer, StrategyContext
     from segmented.models import LedgerEntry
+    from segmented.plans.drivers import Store
 
 PAGE: Final = 1_000
 RETURNED: Final = "returned-"
@@ -120,7 +121,7 @@ class PooledStrategy(Strategy):
         """Fold the ledger, query the database, and audit."""
         fold = LedgerFold()
         sold_ids: dict[str, int] = {}
-        fold.apply(_noting_sold(self._ledger(), sold_ids))
+        fold.apply(_noting_sold(ledger_of(self.context.store, self.pool.sku), sold_ids))
         returned = self._returned(sold_ids)
         report = self.pool.audit()
         in_sql = None if self.gate is None else self.gate.confirmed_units(self.pool.sku)
@@ -159,11 +160,13 @@ class PooledStrategy(Strategy):
                 for table in (orders, segments):
                     connection.execute(delete(table).where(table.c.sku == self.pool.sku))
 
-    def _ledger(self) -> Iterator[LedgerEntry]:
-        after = 0
-        while page := self.context.store.execute(op.ReadLedger(self.pool.sku, after, PAGE)):
-            yield from page
-            after = page[-1].sequence
+
+def ledger_of(store: Store, sku: str) -> Iterator[LedgerEntry]:
+    """Yield the ledger of a pool."""
+    after = 0
+    while page := store.execute(op.ReadLedger(sku, after, PAGE)):
+        yield from page
+        after = page[-1].sequence
 
 
 def _noting_sold(entries: Iterator[LedgerEntry], units: dict[str, int]) -> Iterator[LedgerEntry]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench.results import show_end, show_rows
+from bench.results import described_conditions, say, show_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,4 +46,5 @@ class Report:
     def show(self, console: Console) -> None:
         """Print a table on a terminal, or lines into a pipe."""
         show_rows(console, self.heads, self.rows, self.line)
-        show_end(console, self.broken, self.conditions, *self.notes)
+        end = [f"BROKEN: {sentence}" for sentence in self.broken] or ["Every promise held."]
+        say(console, *end, *self.notes, described_conditions(self.conditions))

@@ -30,6 +30,7 @@ from bench.conditions import OtherLoad, core_count, own_seconds, server_conditio
 from bench.figures import Figure, FigureResults, of_estimate
 from bench.micro.stock import STOCK
 from bench.micro.stock.measure import EARLY, TRANSFERS_MAX, transfers_of
+from bench.strategies.counted import CountingStore
 from segmented import AsyncGrant, AsyncRedisStore, RedisStore
 from segmented.advise import ROUND_TRIP
 from segmented.errors import InvalidInput, SegmentedError
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
 
     from bench.clusters import Masters
     from bench.results import Display
-    from segmented.clock import Clock
-    from segmented.plans.drivers import Store, Wakeups
+    from segmented.plans.drivers import Store
     from segmented.protocol import Operation
 
 
@@ -64,34 +64,25 @@ NO_COMMANDS: Final = ("cluster", "config", "info", "ping", "hello", "client", "s
 """Commands of connections and of this measurement, not of orders."""
 
 
-class CountingStore:
+class NamingStore(CountingStore):
     """A store that counts operations by their names."""
 
-    def __init__(self, store: RedisStore) -> None:
+    def __init__(self, store: Store) -> None:
         """Pass everything on to `store`."""
-        self._store = store
-        self.clock: Clock = store.clock
+        super().__init__(store)
         self.counts: Counter[str] = Counter()
-
-    @property
-    def wakeups(self) -> Wakeups:
-        """The waiting queues of the store."""
-        return self._store.wakeups
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Count and run one operation."""
         self.counts[type(operation).__name__] += 1
-        return self._store.execute(operation, deadline=deadline)
+        return super().execute(operation, deadline=deadline)
 
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Count and run several operations."""
         self.counts.update(type(operation).__name__ for operation in operations)
-        return self._store.execute_many(operations, deadline=deadline)
-
-    def close(self) -> None:
-        """Close nothing: the store is the caller's."""
+        return super().execute_many(operations, deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +137,7 @@ def sell(fleet: Masters, *, stock_each: int, seed: int) -> Sale:
     """
     masters = len(fleet.servers)
     with RedisStore.from_url(fleet.url) as plain:
-        store = CountingStore(plain)
+        store = NamingStore(plain)
         pool, dice = ShardedPool(store, f"bench-shards-{seed}"), random.Random(seed)
         stock = stock_each * masters
         pool.open(stock=stock, segments=SEGMENTS * masters, shards=masters)
@@ -191,7 +182,7 @@ def _check(pool: ShardedPool, sold: int, stock: int) -> None:
 class _Meter:
     """Reads CPU times and counts of all masters, and of this process."""
 
-    def __init__(self, fleet: Masters, store: CountingStore) -> None:
+    def __init__(self, fleet: Masters, store: NamingStore) -> None:
         self._store = store
         self._processes = [psutil.Process(server.pid) for server in fleet.servers]
         self._clients = [

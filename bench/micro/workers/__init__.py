@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -161,16 +161,6 @@ class BenchProcesses:
         return error
 
 
-@contextmanager
-def running_processes(given: Mapping[str, str], folder: Path) -> Iterator[BenchProcesses]:
-    """Yield the processes; all of them are ended afterwards."""
-    found = BenchProcesses(given, folder)
-    try:
-        yield found
-    finally:
-        found.close()
-
-
 SEGMENTS: Final = 20
 STOCK: Final = 10**6
 CONNECTIONS: Final = 200
@@ -235,7 +225,7 @@ def started_context(
         gate.create()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-bench-")))
         found = stack.enter_context(
-            running_processes({**environment(url, broker_url, database), **(workers or {})}, folder)
+            closing(BenchProcesses({**environment(url, broker_url, database), **(workers or {})}, folder))
         )
         progress("workers start", 0, 1)
         yield BenchContext(sizes, progress, url, store, broker, gate, found, found.start_workers())

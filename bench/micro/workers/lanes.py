@@ -37,7 +37,8 @@ from bench.micro.workers import (
 )
 from bench.proxy import delayed
 from bench.sizing import shuffled_rounds
-from segmented import Outbox, Pool, protocol as op
+from bench.strategies.pooled import ledger_of
+from segmented import Outbox, Pool
 from segmented.errors import SegmentedError
 from segmented.servers import PostgresServer
 from segmented.servers.postgres import SOCKET_NAME
@@ -58,7 +59,6 @@ ENVELOPE: Final = 50
 """Maximum orders of an envelope of orders that were submitted one by one."""
 RATIO_MIN: Final = 15.0
 SHARE_MIN: Final = 0.9
-PAGE: Final = 1_000
 MICROSECONDS: Final = 1_000_000
 WARM_UP: Final = 64
 WORKERS: Final = {
@@ -145,18 +145,10 @@ def measure_lone(context: BenchContext, arm: Arm, count: int) -> float:
     with context.pool("in the worker", gated=arm.commits, segments=1) as pool:
         ids = [f"{arm.hold_ms:g}-{index}" for index in range(count + 1)]
         context.processes.ask({"do": "latency", "sku": pool.sku, "decides": "in the worker", "order_ids": ids})
-        found = holds(ledger_of(pool))
+        found = holds(ledger_of(pool.store, pool.sku))
     if len(found) != len(ids):
         raise SegmentedError(f"a lone order, {arm.work}: {len(found)} of {len(ids)} orders were confirmed")
     return fmean(found[1:])  # the first one loads what the worker needs
-
-
-def ledger_of(pool: Pool) -> Iterator[LedgerEntry]:
-    """Yield the ledger."""
-    after = 0
-    while page := pool.store.execute(op.ReadLedger(pool.sku, after, PAGE)):
-        yield from page
-        after = page[-1].sequence
 
 
 def holds(entries: Iterable[LedgerEntry]) -> list[float]:

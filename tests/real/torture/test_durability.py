@@ -20,7 +20,7 @@ from tests.support.rings import require, require_module
 from tests.support.servers.nodes import eventually
 from tests.torture.durability import run as durability_run
 from tests.torture.durability.cells import DurabilityOptions
-from tests.torture.durability.deployment import NO_QUORUM_SECONDS
+from tests.torture.durability.deployment import NO_QUORUM_SECONDS, TrialServer
 from tests.torture.durability.page import render
 from tests.torture.durability.run import torture_durability
 from tests.torture.preload import SyncLog, compiled, compiler
@@ -146,7 +146,7 @@ def test_waitaof_of_a_server_that_syncs_every_second_counts_too_early(tmp_path: 
     assert found is not None
     log = SyncLog(tmp_path / "syncs", compiled("sync_log", tmp_path, found))
     early = 0
-    with StockServer.start(tmp_path / "data", fsync="everysec", has_port=False, environment=log.environment) as server:
+    with TrialServer.start(tmp_path / "data", fsync="everysec", has_port=False, environment=log.environment) as server:
         for _ in range(10):
             assert server.write_and("settle", "WAITAOF", 1, 0, 5_000) == [1, 0]
             early += not log.covers(server.data)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from bench.clusters import (
     LOOPBACK,
@@ -58,6 +58,22 @@ ACCOUNT: Final = {
     "masteruser": "replica",
 }
 """The account that replicas log in with."""
+
+
+class TrialServer(StockServer):
+    """A stock server, and what faults do to it."""
+
+    def write_and(self, key: str, *words: str | int) -> Any:  # noqa: ANN401  # a server's reply
+        """Write a key, then send a command on the same connection: WAIT needs a write before it to be true."""
+        with self._client() as client, client.pipeline(transaction=False) as pipe:
+            pipe.set(key, "1").delete(key)
+            pipe.execute_command(*words)
+            return pipe.execute()[-1]
+
+    def replace_data(self, copy: Path) -> None:
+        """Put a copy of earlier data in place of the data of a dead server."""
+        shutil.rmtree(self.data)
+        shutil.copytree(copy, self.data)
 
 
 class Deployment:
@@ -109,7 +125,7 @@ class Deployment:
         elif self._replica is not None and self._cell.fault in {REPLICA_BEHIND, REPLICA_BEHIND_CLOCK}:
             self._cut_off(self._replica)
 
-    def _cut_off(self, replica: StockServer) -> None:
+    def _cut_off(self, replica: TrialServer) -> None:
         replica.ask("REPLICAOF", LOOPBACK, NOBODY)  # it keeps what it has, and follows a port without a server
 
     def _copy_data(self) -> None:
@@ -146,7 +162,7 @@ class Deployment:
             if self._replica is not None and fault is BOTH_POWER_LOSS:
                 self._follow(self._replica, self._primary)
 
-    def _follow(self, replica: StockServer, primary: StockServer) -> None:
+    def _follow(self, replica: TrialServer, primary: TrialServer) -> None:
         """Start a dead server as a replica again, where the pool's profile needs one."""
         if self._cell.profile.pool_profile is not None:
             replica.restart()
@@ -157,14 +173,14 @@ class Deployment:
     def _form(self, stack: ExitStack) -> None:
         """Start the servers; `stack` stops them."""
         self._primary = stack.enter_context(self._started("primary"))
-        self._replica: StockServer | None = None
+        self._replica: TrialServer | None = None
         if self._cell.profile.has_replica:
             self._replica = stack.enter_context(self._started("replica"))
             self._replica.ask("REPLICAOF", LOOPBACK, self._primary.port)
             self._wait_in_step()
         self._point_to(self._primary)
 
-    def _started(self, name: str, directives: Mapping[str, str] | None = None) -> StockServer:
+    def _started(self, name: str, directives: Mapping[str, str] | None = None) -> TrialServer:
         environment: Mapping[str, str] | None = None
         if self._cell.cuts_files:
             self._sync_logs[name] = SyncLog(self._folder / f"{name}.syncs", self._libraries["sync_log"])
@@ -174,7 +190,7 @@ class Deployment:
             clock.set_ahead(-BEHIND_SECONDS)
             environment = clock.environment
         profile = self._cell.profile
-        return StockServer.start(
+        return TrialServer.start(
             self._folder / name,
             fsync=profile.fsync,
             has_port=profile.has_replica,
@@ -197,7 +213,7 @@ class Deployment:
             message = f"{self._cell.name}: {error}"
             raise SegmentedError(message) from error
 
-    def _point_to(self, server: StockServer) -> None:
+    def _point_to(self, server: TrialServer) -> None:
         beside = self._address.with_suffix(".new")
         beside.symlink_to(server.socket_path)
         beside.replace(self._address)
@@ -206,10 +222,10 @@ class Deployment:
 class WatchedDeployment(Deployment):
     """The parts that both kinds share: the link that is cut, and the end of a failover."""
 
-    _primary: StockServer
-    _replica: StockServer
+    _primary: TrialServer
+    _replica: TrialServer
 
-    def _cut_off(self, replica: StockServer) -> None:
+    def _cut_off(self, replica: TrialServer) -> None:
         del replica  # it keeps what it has; the server refuses it from now on
         self._primary.ask("ACL", "SETUSER", "replica", "off")
         self._primary.ask("CLIENT", "KILL", "TYPE", "replica")
@@ -235,7 +251,7 @@ class WatchedDeployment(Deployment):
         else:
             self._wait(self._has_failed_over, "the replica is promoted")
 
-    def _voters(self) -> Sequence[StockServer]:
+    def _voters(self) -> Sequence[TrialServer]:
         """Return those whose death leaves no majority, beside the server."""
         raise NotImplementedError
 
@@ -267,16 +283,16 @@ class SentinelDeployment(WatchedDeployment):
         for sentinel in self._sentinels:
             self._wait(partial(self._knows_all, sentinel), "the Sentinels know each other")
 
-    def _sentinel(self, number: int) -> StockServer:
-        return StockServer.start(
+    def _sentinel(self, number: int) -> TrialServer:
+        return TrialServer.start(
             self._folder / f"sentinel-{number}", fsync=None, has_port=True, options=("--sentinel",)
         )
 
-    def _knows_all(self, sentinel: StockServer) -> bool:
+    def _knows_all(self, sentinel: TrialServer) -> bool:
         found = pairs(sentinel.ask("SENTINEL", "MASTER", SERVICE))
         return (found["num-other-sentinels"], found["num-slaves"]) == (str(SENTINELS - 1), "1")
 
-    def _voters(self) -> Sequence[StockServer]:
+    def _voters(self) -> Sequence[TrialServer]:
         return self._sentinels[1:]
 
     def _has_failed_over(self) -> bool:
@@ -318,12 +334,12 @@ class ClusterDeployment(WatchedDeployment):
         for node in self._nodes:
             self._wait(partial(self._is_whole, node), "all nodes say that the cluster is whole")
 
-    def _is_whole(self, node: StockServer) -> bool:
+    def _is_whole(self, node: TrialServer) -> bool:
         serving = {end[1] for row in node.ask("CLUSTER", "SLOTS") for end in row[2:]}
         link = node.ask("INFO", "replication").get("master_link_status", "up")
         return is_whole(node, nodes=len(self._nodes)) and (len(serving), link) == (len(self._nodes), "up")
 
-    def _voters(self) -> Sequence[StockServer]:
+    def _voters(self) -> Sequence[TrialServer]:
         return self._nodes[2:3]
 
     def _has_failed_over(self) -> bool:
@@ -332,7 +348,7 @@ class ClusterDeployment(WatchedDeployment):
     def _has_master(self) -> bool:
         return any(is_master(node) and self._owner(node) == node.port for node in (self._primary, self._replica))
 
-    def _owner(self, node: StockServer) -> int:
+    def _owner(self, node: TrialServer) -> int:
         """Return the port of the node that serves the pool's slot, as this node sees it; 0 if none does."""
         rows = [row for row in node.ask("CLUSTER", "SLOTS") if row[0] <= self._slot <= row[1]]
         return int(rows[0][2][1]) if rows else 0
@@ -344,6 +360,6 @@ def deployed(cell: Cell, folder: Path, libraries: Mapping[Library, Path]) -> Dep
     return kinds.get(cell.profile.watched_by, Deployment)(cell, folder, libraries)
 
 
-def is_master(server: StockServer) -> bool:
+def is_master(server: TrialServer) -> bool:
     """Return whether a server says that it is a master."""
     return bool(server.ask("INFO", "replication")["role"] == "master")

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from bench.children import MeasuringProcess, MeasuringTask
+from bench.children import MeasuringProcess
 from bench.engine.cell import Cell, RunAssignment, schedule_of
 from bench.engine.percentiles import CAP_MS
 from bench.engine.record import Run
@@ -21,9 +21,8 @@ def test_arrivals_beyond_those_under_way_are_shed_and_the_sale_ends_in_mid_run(v
         cell=cell, seed=11, url=valkey_url, meter_url=valkey_url, database=None, stock=STOCK, seconds=0.8, warm_up=0.1
     )
     phases: list[tuple[str, int, int]] = []
-    task = MeasuringTask(assignment.model_dump_json(), cell.cell_id, assignment.seconds_at_most)
     with closing(MeasuringProcess(MODULE)) as child:
-        run = Run.model_validate(child.run(task, lambda *said: phases.append(said)))
+        run = Run.model_validate(child.run(assignment, lambda *said: phases.append(said)))
     planned = len(schedule_of(cell, warm_up=0.1, seconds=0.8, seed=11))
     counts = run.counts
     assert counts.planned == planned == counts.sent + counts.shed

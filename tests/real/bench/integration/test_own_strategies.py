@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.children import MeasuringProcess, MeasuringTask
+from bench.children import MeasuringProcess
 from bench.engine.cell import Cell, RunAssignment
 from bench.engine.plan import grid_of, own_plan
 from bench.engine.record import read_results
@@ -127,7 +127,7 @@ def test_a_strategy_that_fails_has_no_rate_and_says_why(tmp_path: Path, valkey_u
             SegmentedError, match=r"nothing was sold after the warm-up, .*: ZeroDivisionError: division by zero$"
         ),
     ):
-        child.run(MeasuringTask(assignment.model_dump_json(), "fails", 200.0), lambda *_: None)
+        child.run(assignment, lambda *_: None, seconds=200.0)
 
 
 GOOD: Final = """

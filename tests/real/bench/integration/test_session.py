@@ -12,7 +12,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from bench.children import MeasuringProcess, MeasuringTask
+from bench.children import MeasuringProcess
 from bench.engine.cell import Cell, RunAssignment
 from bench.engine.record import Run, read_results
 from bench.engine.session import MODULE, SessionOptions, SessionView, run_session
@@ -156,7 +156,7 @@ def test_a_redis_that_dies_ends_the_session_with_a_sentence(
 def twenty_units(cell: Cell, url: str) -> Run:
     assignment = RunAssignment(cell=cell, url=url, meter_url=url, database=None, stock=20, seconds=300.0, warm_up=0.02)
     with closing(MeasuringProcess(MODULE)) as child:
-        found = child.run(MeasuringTask(assignment.model_dump_json(), cell.cell_id, SECONDS), lambda *_: None)
+        found = child.run(assignment, lambda *_: None, seconds=SECONDS)
     return Run.model_validate(found)
 
 
