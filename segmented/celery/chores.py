@@ -38,7 +38,7 @@ from segmented.locks.durations import OwnName
 from segmented.models.shards import ShardedState
 from segmented.orders import forget as forget_orders, rebuild, relay as relay_pool
 from segmented.orders.auditing import audit_slice
-from segmented.orders.by_id import finish_returns
+from segmented.orders.gate import finish_returns
 from segmented.orders.outcomes import tell_outcomes
 from segmented.orders.sale import expire_voided
 from segmented.orders.verifying import when_verified

@@ -1,23 +1,42 @@
 """The gate of a pool: `Pool(store, sku, gate=gate)` asks it, and sells nothing that its order database has not stored.
 
-The steps are those of the functions in `sale`, `opening` and `changing`, which take the pool and the database.
+The steps that others need, too, are functions in `sale`, `carts`, `within` and `opening`, which take the pool and the
+database.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from segmented.errors import ChangeDiverged, DatabaseUnavailable, SegmentedError, StoreUnavailable
-from segmented.models import Settled
+from segmented import protocol as op
+from segmented.errors import (
+    ChangeDiverged,
+    DatabaseUnavailable,
+    EpochEnded,
+    OrderInWork,
+    OrderQueued,
+    OrderUnknown,
+    PoolDiverged,
+    PoolGated,
+    SegmentedError,
+    StoreUnavailable,
+)
+from segmented.models import Order, Reserved, Returned, Settled, Superseded
+from segmented.models.ids import is_cart_line
 from segmented.models.orders import decided_as
-from segmented.orders import by_id, carts, sale, within
-from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
-from segmented.orders.by_id import return_gated
+from segmented.orders import carts, sale, within
+from segmented.orders.answers import Confirmed, EpochChanged, Return, Stored, TooFewUnsold
 from segmented.orders.database import OrderDatabase
-from segmented.orders.forgetting import decided_before
+from segmented.orders.forgetting import decided_before, settled_by
 from segmented.orders.opening import open_rows, resize_gated, restock_gated, withdraw_gated
+from segmented.orders.return_rows import NotReturned, ReturnStored
+from segmented.orders.tables import CONFIRMED, DONE
 from segmented.orders.verifying import when_verified
+from segmented.protocol.pool.standing import too_many_returned
+from segmented.stock.settings import checked_decided
 from segmented.stock.sold import Sold
 
 if TYPE_CHECKING:
@@ -32,14 +51,10 @@ if TYPE_CHECKING:
         Closed,
         Decided,
         Opened,
-        Order,
         Refusal,
-        Reserved,
         Resized,
         Restocked,
-        Returned,
         Shard,
-        Superseded,
         TooFew,
     )
     from segmented.protocol import AssignPool, ChangeQuantity, ExtendHold, ReturnUnits
@@ -93,7 +108,8 @@ class Gate(OrderDatabase):
 
     def decision_on(self, pool: Pool, order_id: str) -> Settled | None:
         """Return the database's decision on an order, if it has one."""
-        return by_id.decision_on(self, pool, order_id)
+        row = self.orders(pool.sku, (order_id,)).get(order_id)
+        return None if row is None else settled_by(row)
 
     def confirm_grant(self, grant: Grant, order: Order) -> Settled:
         """Store a granted order under its fencing token, and confirm it in the pool.
@@ -103,8 +119,29 @@ class Gate(OrderDatabase):
         return sale.finish_granted(grant.pool.plain, self, order, grant.handed_on())
 
     def confirm_order(self, pool: Pool, order_id: str, holder_id: str | None) -> Settled:
-        """Store a reserved order, and confirm it in the pool; with a holder id only that holder's segment is freed."""
-        return by_id.finish_by_id(pool, self, order_id, holder_id)
+        """Store a reserved order, and confirm it in the pool; with a holder id only that holder's segment is freed.
+
+        The pool's record has what else is to be stored. Safe to repeat.
+        """
+        pool = sale.gated(pool, self)
+        order_id, holder_id = checked_decided(order_id, holder_id)
+        for _ in range(sale.REBUILDS_MAX):
+            epoch, record = pool.epoch(), sale.record_of(pool, self, order_id)
+            if record is None or record.state != "reserved":
+                known = self.decision_on(pool, order_id) if record is None else None
+                if known is not None:
+                    return known
+                with suppress(PoolGated):  # it was reserved since its record was read: read that again
+                    return self.verified(pool, partial(pool.store.execute, op.Confirm(pool.sku, order_id, holder_id)))
+                continue
+            order = record.order
+            taken = Reserved(
+                order_id, record.quantity, record.segment, record.parts, epoch, record.sequence, replay=True
+            )
+            decided = sale.stored(pool, self, order, taken, fence=None)
+            if not isinstance(decided, EpochChanged) or pool.epoch(at_least=decided.epoch) == epoch:
+                return sale.tell_pool(pool, self, order, decided, epoch=epoch, holder_id=holder_id)
+        raise PoolDiverged(pool.sku, order_id, f"it was reserved again, or rebuilt, {sale.REBUILDS_MAX} times in a row")
 
     def confirm_within(self, pool: Pool, order_id: str, transaction: object) -> Sold[Settled | None]:
         """Store a reserved order within the caller's transaction. Raises as `within.decide` does."""
@@ -125,11 +162,24 @@ class Gate(OrderDatabase):
 
     def cancel_order(self, pool: Pool, order_id: str, holder_id: str | None) -> Settled | Superseded:
         """Void an order, and give its units back; with a holder id only while that holder still has it."""
-        return by_id.cancel_by_id(pool, self, order_id, holder_id)
+        pool = sale.gated(pool, self)
+        order_id, holder_id = checked_decided(order_id, holder_id)
+        for _ in range(sale.REBUILDS_MAX):
+            record = sale.record_of(pool, self, order_id)
+            if record is not None:
+                if holder_id is not None and record.state == "reserved" and record.holder_id != holder_id:
+                    return Superseded(order_id, record.fencing_token or 0)
+                return sale.cancel_order(pool, self, record.order)
+            known = self.decision_on(pool, order_id)
+            if known is not None:
+                return known
+            with suppress(PoolGated):  # it was reserved meanwhile: read its record again
+                return _cancelled_in_queue(pool, self, order_id)
+        raise PoolDiverged(pool.sku, order_id, f"it was reserved again {sale.REBUILDS_MAX} times in a row")
 
     def cancel_orders(self, pool: Pool, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Void many orders, one after the other; returns an answer or a failure for each."""
-        return [_attempt(partial(by_id.cancel_by_id, pool, self, order_id, None)) for order_id in order_ids]
+        return [_attempt(partial(self.cancel_order, pool, order_id, None)) for order_id in order_ids]
 
     def sell_cart(self, pools: Sequence[Pool], cart: Cart) -> CartFate:
         """Store every line of a reserved cart, or void every line if one of them cannot be sold any more."""
@@ -145,15 +195,60 @@ class Gate(OrderDatabase):
 
     def extend_order(self, pool: Pool, operation: ExtendHold) -> Reserved | Settled:
         """Lengthen an order's hold; if it has ended, void the order, and give its units back."""
-        return by_id.extend_by_id(pool, self, operation)
+        pool = sale.gated(pool, self)
+        for _ in range(sale.REBUILDS_MAX):
+            answer = _asked_pool(pool, self, operation.order_id, operation)
+            if answer is not None:
+                return answer
+            record = sale.record_of(pool, self, operation.order_id)
+            if record is not None and record.state == "reserved":
+                sale.expire(pool, self, record)
+        raise PoolDiverged(pool.sku, operation.order_id, f"its hold had ended {sale.REBUILDS_MAX} times in a row")
 
     def change_order(self, pool: Pool, operation: ChangeQuantity) -> Reserved | Settled:
-        """Give some of an order's units back, unless the database has decided it."""
-        return by_id.change_by_id(pool, self, operation)
+        """Give some of an order's units back, unless the database has decided it: the pool may not know of its sale."""
+        pool, order_id = sale.gated(pool, self), operation.order_id
+        record = sale.record_of(pool, self, order_id)
+        ask = partial(_asked_pool, pool, self, order_id, operation)
+        try:
+            if record is None or record.state != "reserved":
+                return ask()
+            answer = self.while_undecided(pool.sku, order_id, record.segment, ask)
+        finally:
+            pool.note_return()
+        return answer or settled_by(self.orders(pool.sku, (order_id,))[order_id])
 
     def return_order(self, pool: Pool, operation: ReturnUnits) -> Returned | Settled | None:
-        """Give units of a sold order back, in the database first; None if it is not sold yet."""
-        return return_gated(pool, self, operation)
+        """Give units of a sold order back, once for each return id; None if it is not sold yet. Safe to repeat.
+
+        They go to the database first, then the pool gets them, so the database never allows less than the pool may
+        sell. A process that dies between the two leaves a row in state `begun`; the next call with the same id finishes
+        it.
+        """
+        pool = sale.gated(pool, self)
+        wanted = Return(pool.sku, operation.order_id, operation.units, operation.return_id)
+        if not _is_told(pool, self, wanted.order_id):
+            return None
+        stored = self.returns.begin(wanted)
+        if isinstance(stored, NotReturned):
+            return _not_returned(pool, self, wanted, stored)
+        operation = replace(operation, sku=pool.sku, epoch=stored.epoch, customer_id=stored.customer_id)
+        try:
+            answer = _returned_in_pool(pool, self, operation)
+        except EpochEnded as ended:
+            if ended.epoch < stored.epoch:
+                raise PoolDiverged(pool.sku, wanted.order_id, f"its return is of epoch {stored.epoch}") from ended
+            again = self.returns.begin(wanted)
+            if isinstance(again, ReturnStored) and again.epoch > stored.epoch:  # the rebuild has left it to this epoch
+                return self.return_order(pool, operation)
+            answer = None  # the pool had its units, or knows no order of then: its sums have them as free
+        finally:
+            pool.note_return()
+        sequence = answer.sequence if isinstance(answer, Returned) else 0
+        if stored.state != DONE:
+            self.returns.finish(wanted, stored.epoch, sequence)
+        is_new = isinstance(answer, Returned) and not answer.replay
+        return Returned(wanted.order_id, wanted.return_id, wanted.units, stored.quantity, sequence, replay=not is_new)
 
     def expire_orders(self, pool: Pool, limit: int) -> tuple[Settled, ...]:
         """Give back the units of expired holds."""
@@ -198,6 +293,22 @@ class Gate(OrderDatabase):
         return assigned
 
 
+def finish_returns(pool: Pool, gate: Gate) -> int:
+    """Finish the returns whose processes died before the pool had the units; returns how many there were.
+
+    Raises the first error, after all were tried.
+    """
+    begun, failed = gate.returns.begun(pool.sku), []
+    for one in begun:
+        try:
+            gate.return_order(pool, op.ReturnUnits(pool.sku, one.order_id, one.units, one.return_id))
+        except SegmentedError as error:  # one that cannot be finished stops no other
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return len(begun)
+
+
 def _attempt(ask: Callable[[], Settled | Superseded]) -> Settled | SegmentedError | None:
     try:
         answer = ask()
@@ -206,3 +317,73 @@ def _attempt(ask: Callable[[], Settled | Superseded]) -> Settled | SegmentedErro
     except SegmentedError as error:
         return error
     return answer if isinstance(answer, Settled) else None
+
+
+def _asked_pool(pool: Pool, gate: Gate, order_id: str, operation: op.Operation[AnswerT]) -> AnswerT | Settled:
+    """Ask the pool about an order; of one that it does not know, return the database's decision."""
+    try:
+        return when_verified(pool, gate, lambda: pool.store.execute(operation))
+    except OrderUnknown:
+        known = gate.decision_on(pool, order_id)
+        if known is None:
+            raise
+        return known
+
+
+def _cancelled_in_queue(pool: Pool, gate: Gate, order_id: str) -> Settled | Superseded:
+    (submitted,) = pool.store.execute(op.ReadSubmitted(pool.sku, (order_id,)))
+    if submitted.order is None:
+        return pool.store.execute(op.Cancel(pool.sku, order_id))  # raises OrderUnknown
+    return sale.cancel_order(pool, gate, submitted.order)
+
+
+# --- returns ---
+
+
+def _is_told(pool: Pool, gate: Gate, order_id: str) -> bool:
+    """Tell the pool of a sale before the database has fewer units than the pool; False if the order is not sold yet.
+
+    Whoever tells it later would take the order for another one, and give its units back. Raises OrderInWork for a line
+    of a cart whose lines are not all told.
+    """
+    record = sale.record_of(pool, gate, order_id)
+    if record is None or record.state != "reserved":
+        return True
+    row = gate.orders(pool.sku, (order_id,)).get(order_id)
+    if row is not None and row.state == CONFIRMED:
+        if is_cart_line(order_id):
+            raise OrderInWork(order_id)
+        sale.tell_pool(
+            pool, gate, Order(order_id, record.asked), Confirmed(replay=True), epoch=row.epoch or pool.epoch()
+        )
+    return row is not None
+
+
+def _returned_in_pool(pool: Pool, gate: Gate, operation: op.ReturnUnits) -> Returned | Settled:
+    """Give the units back in the pool; an order that it was not told to be sold is confirmed first."""
+    for _ in range(sale.REBUILDS_MAX):
+        answer = when_verified(pool, gate, partial(pool.store.execute, operation))
+        if answer is not None:
+            return answer
+        record = sale.record_of(pool, gate, operation.order_id)
+        if record is not None and record.state == "reserved":
+            order = Order(record.order_id, record.asked)
+            sale.tell_pool(pool, gate, order, Confirmed(replay=True), epoch=pool.epoch())
+    raise PoolDiverged(pool.sku, operation.order_id, f"it was reserved again {sale.REBUILDS_MAX} times in a row")
+
+
+def _not_returned(pool: Pool, gate: Gate, wanted: Return, found: NotReturned) -> Settled | None:
+    """Return how an order has ended that is not sold, or None if it is reserved; raise for one that has fewer units."""
+    if found.quantity:
+        raise too_many_returned(wanted.order_id, wanted.units, found.quantity)
+    known = gate.decision_on(pool, wanted.order_id)
+    if known is not None:
+        return known
+    record = sale.record_of(pool, gate, wanted.order_id)
+    if record is None:
+        (submitted,) = pool.store.execute(op.ReadSubmitted(pool.sku, (wanted.order_id,)))
+        raise (OrderUnknown if submitted.order is None else OrderQueued)(wanted.order_id)
+    if record.state == "reserved":
+        return None
+    fields = (record.segment, record.fencing_token, record.sequence)
+    return Settled(record.order_id, record.state, record.quantity, *fields, replay=True)

@@ -90,7 +90,6 @@ def take_order(
     keep_refusal: bool = False,
     partial: bool = False,
     body: Callable[[Grant], None] | None = None,
-    repeat_body: bool = False,
 ) -> Settled | Refusal:
     """Grant a segment, run `body` and store the order under its lock, confirm. Safe to repeat, also concurrently.
 
@@ -103,7 +102,7 @@ def take_order(
 
     If a later grant of the segment reached the database first, the segment is freed at once and granted again with a
     higher token. `body` has run by then, so this raises GrantSuperseded with the units still reserved, and the caller
-    decides; with `repeat_body`, or without a body, the call goes on by itself, up to 10 times. Raises PoolFrozen if the
+    decides; without a body the call goes on by itself, up to 10 times. Raises PoolFrozen if the
     database shows that the pool lost changes. This call asks it about that after a restart or failover of the pool's
     server, and if it is the first one of its store and pool.
     """
@@ -131,7 +130,7 @@ def take_order(
         try:
             return fate_of(finish_granted(pool, gate, order, granted))
         except GrantSuperseded:
-            if body is not None and not repeat_body:
+            if body is not None:
                 raise
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
 

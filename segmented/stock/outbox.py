@@ -44,6 +44,7 @@ NOTED_SECONDS: Final = 1.0
 COVERED_SECONDS: Final = 60.0
 """A process registers its holds at least this often: a server that was emptied, or a replica, does not know of it."""
 SWEEP_PAGE: Final = 1_000
+SWEEP_PAGES_MAX: Final = 100
 LOOK_FIRST: Final = 0.001
 LOOK_LAST: Final = 0.25
 LOOK_GROWTH: Final = 1.5
@@ -291,7 +292,6 @@ def sweep(
     *,
     terms: SweepTerms,
     fencing_token: int | None = None,
-    pages_max: int = 100,
 ) -> SweepReport:
     """Publish due orders again, at most as many as the broker has room for. Concurrent sweeps cost duplicates.
 
@@ -304,7 +304,7 @@ def sweep(
         room = sender.room()
     except StoreUnavailable as error:
         return SweepReport(published, sent, tuple(buried), is_more_due=True, failure=str(error))
-    for _ in range(pages_max):
+    for _ in range(SWEEP_PAGES_MAX):
         limit = SWEEP_PAGE if room is None else min(SWEEP_PAGE, (room - sent) * ENVELOPE_MAX)
         if limit < 1:
             break

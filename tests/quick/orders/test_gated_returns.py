@@ -20,8 +20,8 @@ from segmented.errors import (
 from segmented.models import Cart, CartReserved, LimitReached, Reserved
 from segmented.orders import Gate, audit_both, rebuild, reopen_gated, verify
 from segmented.orders.answers import Return
-from segmented.orders.by_id import finish_returns
 from segmented.orders.carts import sell_cart
+from segmented.orders.gate import finish_returns
 from segmented.servers import ValkeyServer
 from segmented.stock import Carts
 from tests.support.command_line import ran

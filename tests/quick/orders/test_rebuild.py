@@ -109,10 +109,7 @@ def test_a_pool_that_has_units_the_database_has_sold_is_frozen_at_the_refusal(po
     assert gate.totals(SKU).sold == 20
 
 
-@pytest.mark.parametrize("is_repeated", [False, True])
-def test_a_superseded_grant_is_freed_at_once_and_its_body_is_not_run_again_unasked(
-    pool: Pool, gate: Gate, *, is_repeated: bool
-) -> None:
+def test_a_superseded_grant_is_freed_at_once_and_its_body_is_not_run_again_unasked(pool: Pool, gate: Gate) -> None:
     for segment in range(4):  # every row has accepted a token far ahead of the pool's clock
         pool.grant(f"ahead-{segment}", timeout=0)
         fence = 1 << 52
@@ -123,12 +120,6 @@ def test_a_superseded_grant_is_freed_at_once_and_its_body_is_not_run_again_unask
     def body(grant: Grant) -> None:
         ran_for.append(grant.fencing_token)
 
-    if is_repeated:
-        answer = take_order(pool, gate, Order("a"), timeout=0, body=body, repeat_body=True)
-        assert isinstance(answer, Settled)
-        assert (answer.state, len(ran_for)) == ("confirmed", 2)
-        assert ran_for[1] == (1 << 52) + 1
-        return
     with pytest.raises(GrantSuperseded):
         take_order(pool, gate, Order("a"), timeout=0, body=body)
     assert len(ran_for) == 1

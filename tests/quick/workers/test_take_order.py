@@ -1,7 +1,7 @@
 """Orders in a worker's hands, one by one and in shards."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,25 +37,26 @@ def gated_pool(clock: ManualClock | None = None) -> Pool:
     return pool
 
 
-def overtaken(gate: Gate, times: int) -> tuple[Pool, Callable[[Grant], None], list[int]]:
-    """Return a pool, a body that lets its lease lapse so often while another order is sold, and its tokens."""
+def test_after_ten_grants_that_were_overtaken_an_order_gives_up_and_keeps_its_units(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock, tokens = ManualClock(), list[int]()
     pool = Pool(MemoryStore(clock=clock), "cup")
     Pool(pool.store, pool.sku, gate=gate).open(stock=20, segments=1)
+    others, grant_of = Pool(pool.store, pool.sku), pool.grant
 
-    def body(grant: Grant) -> None:
+    def lapsing(order: Order, **options: Any) -> Grant:  # noqa: ANN401  # those of `grant`
+        """Grant, and let the lease lapse while another order is sold."""
+        grant = grant_of(order, **options)
+        assert isinstance(grant, Grant)
         tokens.append(grant.fencing_token)
-        if len(tokens) <= times:
-            clock.advance(11.0)  # a grant's lease lives for 10
-            take_order(pool, gate, Order(f"other {len(tokens)}", 1), timeout=0)
+        clock.advance(11.0)  # a grant's lease lives for 10
+        take_order(others, gate, Order(f"other {len(tokens)}", 1), timeout=0)
+        return grant
 
-    return pool, body, tokens
-
-
-def test_after_ten_grants_that_were_overtaken_an_order_gives_up_and_keeps_its_units(gate: Gate) -> None:
-    pool, body, tokens = overtaken(gate, 10)
+    monkeypatch.setattr(pool, "grant", lapsing)
     with pytest.raises(PoolDiverged, match="10 grants in a row were superseded"):
-        take_order(pool, gate, Order("a", 2), timeout=0, body=body, repeat_body=True)
+        take_order(pool, gate, Order("a", 2), timeout=0)
     assert len(tokens) == 10
     assert (pool.state().confirmed, pool.state().reserved, gate.totals("cup").sold) == (10, 2, 10)
 

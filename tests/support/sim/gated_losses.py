@@ -325,7 +325,7 @@ HELD_UP_MAX: Final = 0.2
 """Seconds for which a process may be held up between the database and the pool."""
 CHANGES: Final = {"restock 1": 3, "withdraw 1": 2}
 """Restocks and withdrawals, with their units."""
-WAYS: Final = ("take", "take", "body", "body", "repeat", "finish", "cancel", "forget")
+WAYS: Final = ("take", "take", "body", "body", "body", "finish", "cancel", "forget")
 UNSURE: Final = (StoreUnavailable, DatabaseUnavailable)
 
 
@@ -426,7 +426,7 @@ class GatedSale:
 
         def body(grant: Grant) -> None:
             self.bodies[name] += 1
-            assert way == "repeat" or self.bodies[name] == 1, f"the body of {name} ran again unasked"
+            assert self.bodies[name] == 1, f"the body of {name} ran again unasked"
             assert grant.order_id == order.order_id
             self.counts["bodies of orders that are sold"] += self._is_sold(order)
             assert not self._is_sold_before(order, grant.epoch), f"the body of {name} ran, and an earlier epoch sold it"
@@ -435,8 +435,8 @@ class GatedSale:
         match way:
             case "take":
                 return take_order(pool, gate, order, timeout=0)
-            case "body" | "repeat":
-                return take_order(pool, gate, order, timeout=0, body=body, repeat_body=way == "repeat")
+            case "body":
+                return take_order(pool, gate, order, timeout=0, body=body)
         reserved = pool.reserve(order)
         if not isinstance(reserved, Reserved) or way == "forget":
             return reserved
