@@ -1,6 +1,6 @@
 """The order database: opened, confirmed, many orders in a call, transactions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
@@ -15,6 +15,7 @@ from segmented.errors import InvalidInput, OrderMismatch, StoreRefused
 from segmented.models import Order, Shard
 from segmented.orders import Claim, Gate, connect, take_envelope
 from segmented.orders.answers import (
+    AlreadyConfirmed,
     AlreadyOpen,
     Confirmed,
     EpochChanged,
@@ -34,7 +35,7 @@ from segmented.stock import ShardedPool
 from segmented.stock.outbox import Outbox
 from tests.support.dying import Deaths
 from tests.support.pools.engines import engine_of
-from tests.support.pools.gating import NEW, REPLAY, confirm, hundred, on_mariadb_too, sold
+from tests.support.pools.gating import NEW, REPLAY, confirm, hundred, on_mariadb_too, one_by_one, sold, stored
 from tests.support.workers.envelope_till import BOTH
 
 
@@ -67,6 +68,12 @@ def test_an_order_behind_a_thousand_that_do_not_exist_is_found(own_gate: Gate) -
     confirm(own_gate, "last")
     found = own_gate.orders("mug", [*(f"none-{number}" for number in range(1_000)), "last"])
     assert [(row.order_id, row.quantity) for row in found.values()] == [("last", 1)]
+
+
+def test_a_sku_that_was_never_opened_has_nothing(own_gate: Gate) -> None:
+    assert own_gate.totals("mug") == SegmentTotals(quota=0, sold=0, segments=())
+    assert own_gate.confirmed_units("mug") == 0
+    assert list(own_gate.each_order("mug")) == []
 
 
 def test_an_opening_that_makes_no_sense_is_refused(own_gate: Gate) -> None:
@@ -124,6 +131,23 @@ def test_a_repeat_is_a_replay_and_sells_nothing_again(own_gate: Gate) -> None:
     assert sold(own_gate) == {0: 2, 1: 0}
 
 
+def test_a_repeat_from_another_segment_epoch_or_fence_is_a_replay_too(own_gate: Gate) -> None:
+    own_gate.open("mug", [5, 5])
+    confirm(own_gate, "o-1", quantity=2, fence=7)
+    assert confirm(own_gate, "o-1", quantity=2, segment=1, fence=9) == REPLAY
+    assert confirm(own_gate, "o-1", quantity=2, fence=3) == REPLAY
+    assert confirm(own_gate, "o-1", quantity=2, epoch=2) == REPLAY
+    assert confirm(own_gate, "o-1", quantity=2, segment=8) == REPLAY
+    assert own_gate.totals("mug").segments == (SegmentRow(0, 5, 2, 7, 1), SegmentRow(1, 5, 0, 0, 1))
+
+
+def test_a_repeat_is_a_replay_when_everything_is_sold(own_gate: Gate) -> None:
+    own_gate.open("mug", [1])
+    confirm(own_gate, "o-1")
+    assert confirm(own_gate, "o-1") == REPLAY
+    assert confirm(own_gate, "o-2") == SoldOut(total=1, sold=1)
+
+
 def test_the_same_id_with_other_content_is_an_error_and_changes_nothing(own_gate: Gate) -> None:
     own_gate.open("mug", [5])
     confirm(own_gate, "o-1", customer_id="ann")
@@ -154,6 +178,14 @@ def test_a_fence_only_grows_and_an_overtaken_holder_changes_nothing(own_gate: Ga
     assert set(own_gate.orders("mug", ["o-1", "o-2", "o-3", "o-4", "o-5"])) == {"o-1", "o-2", "o-3", "o-4"}
 
 
+def test_without_a_fence_orders_of_a_segment_confirm_in_any_order(own_gate: Gate) -> None:
+    own_gate.open("mug", [5])
+    confirm(own_gate, "o-1", fence=7)
+    assert confirm(own_gate, "o-2") == NEW
+    assert own_gate.totals("mug").segments == (SegmentRow(0, 5, 2, 7, 1),)
+    assert own_gate.orders("mug", ["o-2"])["o-2"].fence is None
+
+
 def test_another_epoch_a_missing_segment_and_an_old_fence_come_before_sold_out(own_gate: Gate) -> None:
     own_gate.open("mug", [1], epoch=2)
     confirm(own_gate, "o-1", epoch=2, fence=7)
@@ -179,6 +211,23 @@ def test_a_full_segment_gets_quota_from_the_richest_with_slack(own_gate: Gate) -
     )
 
 
+def test_an_order_larger_than_any_segment_gathers_from_all(own_gate: Gate) -> None:
+    own_gate.open("mug", [1] * 20)
+    assert confirm(own_gate, "o-1", quantity=15, segment=3) == NEW
+    assert confirm(own_gate, "o-2", quantity=6, segment=3) == SoldOut(total=20, sold=15)
+    assert confirm(own_gate, "o-3", quantity=5, segment=19) == NEW
+    totals = own_gate.totals("mug")
+    assert (totals.quota, totals.sold, own_gate.confirmed_units("mug")) == (20, 20, 20)
+
+
+def test_moving_quota_obeys_fence_and_epoch_too(own_gate: Gate) -> None:
+    own_gate.open("mug", [1, 9])
+    confirm(own_gate, "o-1", fence=7)
+    assert confirm(own_gate, "o-2", fence=6) == Superseded(fence=7)
+    assert confirm(own_gate, "o-2", fence=7, epoch=2) == EpochChanged(epoch=1)
+    assert sold(own_gate) == {0: 1, 1: 0}
+
+
 @on_mariadb_too
 def test_ids_are_kept_as_they_are(own_gate: Gate) -> None:
     own_gate.open("mug", [9])
@@ -198,6 +247,16 @@ def test_a_void_order_can_never_be_confirmed(own_gate: Gate) -> None:
     row = own_gate.orders("mug", ["o-1"])["o-1"]
     assert (row.state, row.quantity, row.segment, row.fence, row.epoch) == ("void", 2, None, None, None)
     assert (sold(own_gate), own_gate.confirmed_units("mug")) == ({0: 0}, 0)
+
+
+@on_mariadb_too
+def test_a_confirmed_order_cannot_be_voided(own_gate: Gate) -> None:
+    own_gate.open("mug", [5])
+    confirm(own_gate, "o-1", quantity=2)
+    assert own_gate.void(order_id="o-1", sku="mug", quantity=2) == AlreadyConfirmed()
+    assert own_gate.orders("mug", ["o-1"])["o-1"].state == "confirmed"
+    with pytest.raises(OrderMismatch):
+        own_gate.void(order_id="o-1", sku="mug", quantity=1)
 
 
 # --- reading ---
@@ -230,6 +289,11 @@ def claimed(order_id: str, segment: int = 0, quantity: int = 1, *, fence: int | 
     return Claim(Order(order_id, quantity), "mug", segment, epoch, fence)
 
 
+def shown(answers: Sequence[object]) -> list[object]:
+    """Return the answers, and an error as its text."""
+    return [str(answer) if isinstance(answer, Exception) else answer for answer in answers]
+
+
 def test_an_id_that_comes_twice_in_an_envelope_is_decided_once() -> None:
     rows = (SegmentRow(0, 5, 0, 0, 1),)
     decision = decide([claimed("a"), claimed("a")], rows, {}, are_all_rows=True)
@@ -237,7 +301,35 @@ def test_an_id_that_comes_twice_in_an_envelope_is_decided_once() -> None:
     assert (decision.answers, decision.confirmed) == ((NEW, REPLAY), (claimed("a"),))
 
 
+def check_as_if_alone(own_gate: Gate, claims: list[Claim], quotas: list[int]) -> list[object]:
+    """Confirm the claims together and, of another sku, one by one; both get the same and leave the same rows."""
+    alone = [replace(claim, sku="cup") for claim in claims]
+    for sku in ("mug", "cup"):
+        own_gate.open(sku, quotas)
+    together = shown(own_gate.confirm_many(claims))
+    assert together == shown(one_by_one(own_gate, alone))
+    assert stored(own_gate, "mug") == stored(own_gate, "cup")
+    assert own_gate.totals("mug").sold == own_gate.confirmed_units("mug")
+    return together
+
+
 # --- as if alone ---
+
+
+def test_an_envelope_that_comes_again_is_a_replay_and_sells_nothing_again(own_gate: Gate) -> None:
+    own_gate.open("mug", [60] * 4)
+    own_gate.confirm_many(hundred())
+    before = own_gate.totals("mug")
+    assert own_gate.confirm_many(hundred()) == [REPLAY] * 100
+    assert own_gate.confirm_many([replace(claim, segment=9, epoch=7, fence=0) for claim in hundred()]) == [REPLAY] * 100
+    assert own_gate.totals("mug") == before
+
+
+def test_only_the_rest_of_an_envelope_is_stored_when_some_of_it_was(own_gate: Gate) -> None:
+    own_gate.open("mug", [60] * 4)
+    own_gate.confirm_many(hundred()[:34])
+    assert own_gate.confirm_many(hundred()) == [REPLAY] * 34 + [NEW] * 66
+    assert own_gate.totals("mug").sold == own_gate.confirmed_units("mug") == 199
 
 
 def test_a_mismatch_stands_in_its_place_and_spoils_nothing(own_gate: Gate) -> None:
@@ -248,6 +340,61 @@ def test_a_mismatch_stands_in_its_place_and_spoils_nothing(own_gate: Gate) -> No
     assert str(answers[41]) == "order 'o-41' exists with other content: quantity 7 is stored, 3 was given"
     assert answers[:41] + answers[42:] == [NEW] * 99
     assert own_gate.totals("mug").sold == own_gate.confirmed_units("mug") == 199 - 3 + 7
+
+
+def test_a_void_order_is_not_confirmed_and_spoils_nothing(own_gate: Gate) -> None:
+    own_gate.open("mug", [60] * 4)
+    own_gate.void(order_id="o-41", sku="mug", quantity=3)
+    answers = own_gate.confirm_many(hundred())
+    assert answers[41] == Voided(replay=True)
+    assert answers[:41] + answers[42:] == [NEW] * 99
+    assert own_gate.orders("mug", ["o-41"])["o-41"].state == "void"
+    assert own_gate.totals("mug").sold == own_gate.confirmed_units("mug") == 199 - 3
+
+
+def test_quota_moves_to_a_full_segment_as_it_does_for_orders_alone(own_gate: Gate) -> None:
+    answers = check_as_if_alone(own_gate, hundred(), [0, 10, 150, 60])
+    assert answers == [NEW] * 100
+    assert own_gate.totals("mug").quota == 220
+
+
+def test_the_last_units_go_to_the_same_orders_as_alone_and_the_rest_is_sold_out(own_gate: Gate) -> None:
+    answers = check_as_if_alone(own_gate, hundred(), [7, 0, 90, 3])
+    assert answers[:48] == [NEW] * 48
+    assert SoldOut(total=100, sold=100) in answers
+    assert own_gate.totals("mug").sold == 100
+
+
+def test_what_refuses_one_order_is_told_and_the_others_are_confirmed(own_gate: Gate) -> None:
+    own_gate.open("mug", [9, 9])
+    confirm(own_gate, "o-1", fence=7)
+    claims = [
+        claimed("late", fence=6),
+        claimed("elsewhere", epoch=2),
+        claimed("nowhere", 5),
+        claimed("newer", fence=9),
+        claimed("between", fence=8),
+        claimed("free"),
+        claimed("other", 1, fence=1),
+    ]
+    refused = [Superseded(fence=7), EpochChanged(epoch=1), Missing(), NEW, Superseded(fence=9), NEW, NEW]
+    assert own_gate.confirm_many(claims) == refused
+    assert own_gate.totals("mug").segments == (SegmentRow(0, 9, 3, 9, 1), SegmentRow(1, 9, 1, 1, 1))
+    assert own_gate.confirm_many([replace(claim, sku="cup") for claim in claims]) == [Missing()] * 7
+
+
+def test_an_id_that_comes_twice_is_a_repeat(own_gate: Gate) -> None:
+    own_gate.open("mug", [9, 9])
+    answers = own_gate.confirm_many([claimed("a"), claimed("b"), claimed("a", 1), claimed("a", 0, 2), claimed("b")])
+    assert [type(answer) for answer in answers] == [Confirmed, Confirmed, Confirmed, OrderMismatch, Confirmed]
+    assert (answers[:3], answers[4]) == ([NEW, NEW, REPLAY], REPLAY)
+    assert own_gate.totals("mug").sold == own_gate.confirmed_units("mug") == 2
+
+
+def test_of_an_order_that_took_what_was_left_any_smaller_number_is_a_repeat(own_gate: Gate) -> None:
+    own_gate.open("mug", [9])
+    confirm(own_gate, "a", quantity=2)
+    assert own_gate.confirm_many([Claim(Order("a", 3), "mug", 0, 1, asked=4)]) == [REPLAY]
 
 
 # --- what an envelope may hold ---

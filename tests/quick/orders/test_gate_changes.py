@@ -21,7 +21,7 @@ from segmented.orders.opening import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.sale import take_order
 from segmented.orders.stocking import Change
 from segmented.orders.tables import RESTOCKED, WITHDRAWN
-from tests.support.dying import Deaths, Died, DyingStore, StepCounter
+from tests.support.dying import Deaths, Died, DyingStore, StepCounter, let_die
 from tests.support.pools.engines import engine_of
 
 
@@ -200,6 +200,26 @@ def test_a_pool_of_another_epoch_is_refused_and_nothing_changes(changed_store: M
     with pytest.raises(ChangeDiverged, match="about a resize to 3 segments: the database is in epoch 3"):
         resize_gated(pool, gate, 3)
     assert (quotas(gate), pool.state().sequence) == ({0: 5, 1: 5}, 1)
+
+
+def test_units_that_are_none_are_refused_before_the_database_is_asked(pool: Pool, gate: Gate) -> None:
+    counter = StepCounter(1)
+    let_die(gate, counter)
+    for units in (0, -1, True, 1.5, 10**13):
+        for change in (
+            lambda units=units: restock_gated(pool, gate, units, restock_id="x"),
+            lambda units=units: withdraw_gated(pool, gate, units, withdraw_id="x"),
+        ):
+            with pytest.raises(InvalidInput):
+                change()
+    for wrong in (
+        lambda: resize_gated(pool, gate, 0),
+        lambda: restock_gated(pool, gate, 1, restock_id=""),
+        lambda: withdraw_gated(pool, gate, 1, withdraw_id="a\nb"),
+    ):
+        with pytest.raises(InvalidInput):
+            wrong()
+    assert counter.counted == 0
 
 
 # --- a sale that is under way already ---

@@ -6,13 +6,14 @@ from typing import Final
 import pytest
 import redis
 
-from segmented import Order, Pool, RedisStore, protocol as op
+from segmented import Order, Outbox, Pool, RedisStore, protocol as op
 from segmented.errors import (
     AlreadySettled,
     ChangeMismatch,
     InvalidInput,
     OrderInWork,
     OrderMismatch,
+    OrderQueued,
     OrderUnknown,
     PoolFrozen,
     PoolGated,
@@ -91,6 +92,14 @@ def test_what_cannot_be_returned_is_refused_in_one_sentence(
     with pytest.raises(ChangeMismatch):
         pool.return_units("a", 2, return_id="rma-1")
     assert judged(valkey.url, order_database) == (8, 2, 4)
+
+
+def test_an_order_that_waits_for_a_worker_is_queued_and_not_returned(store: RedisStore, gate: Gate) -> None:
+    pool = Pool(store, SKU, gate=gate, outbox=Outbox.under_lock())
+    pool.open(stock=8, segments=2)
+    pool.submit("a", quantity=3)
+    with pytest.raises(OrderQueued):
+        pool.return_units("a", 1, return_id="rma-1")
 
 
 @pytest.mark.parametrize("is_gated", [False, True])

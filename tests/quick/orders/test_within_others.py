@@ -132,6 +132,36 @@ def test_a_rollback_of_django_or_of_its_savepoint_stores_neither_row(
     assert invoices(every_database) == ["a", "b", "c"]
 
 
+@on_mariadb_too
+@pytest.mark.parametrize("state", ["cancelled", "returned", "unknown"])
+def test_a_late_webhook_of_django_gets_the_orders_state(
+    pool: Pool, every_database: str, valkey: ValkeyServer, state: str
+) -> None:
+    if state != "unknown":
+        pool.reserve("a", quantity=3)
+    if state == "cancelled":
+        pool.cancel("a")
+    if state == "returned":
+        webhook(pool, "a")
+        pool.return_units("a", 3, return_id="rma-1")
+    sold = webhook(pool, "a")
+    assert (bool(sold), sold.state) == (False, state)
+    assert judged(valkey.url, every_database) == (8, 0, 8)
+
+
+def test_the_last_units_move_to_the_segment_that_needs_them_in_django(
+    pool: Pool, every_database: str, valkey: ValkeyServer
+) -> None:
+    for order_id, quantity in (("a", 3), ("b", 3), ("c", 2)):
+        pool.reserve(order_id, quantity=quantity)
+    with transaction.atomic():
+        found = [pool.confirm(order_id, within=connection) for order_id in ("a", "b", "c", "a")]
+    assert [(bool(sold), sold.replay) for sold in found] == [(True, False), (True, False), (True, False), (True, True)]
+    for sold in found:
+        sold.tell()
+    assert judged(valkey.url, every_database) == (8, 8, 0)
+
+
 def test_what_is_no_django_transaction_of_the_gates_database_is_refused(
     pool: Pool, every_database: str, tmp_path: Path
 ) -> None:

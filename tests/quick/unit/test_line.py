@@ -67,6 +67,13 @@ def test_who_was_woken_and_leaves_without_having_tried_passes_the_wake_up_on() -
     assert waiters.line.next_step(b, 1.0, inf) is True
 
 
+def test_who_was_woken_at_its_deadline_still_wakes() -> None:
+    waiters = Waiters()
+    a = waiters.parked("a")
+    waiters.line.signal()
+    assert waiters.line.next_step(a, 9.0, deadline=9.0) is True
+
+
 def test_who_tried_and_failed_stands_where_it_stood_before() -> None:
     waiters = Waiters()
     a, b, c = (waiters.parked(name) for name in "abc")
@@ -79,6 +86,16 @@ def test_who_tried_and_failed_stands_where_it_stood_before() -> None:
     for place in (a, b, c):
         waiters.line.signal()
         assert waiters.line.next_step(place, 1.0, inf) is True
+
+
+def test_only_the_head_minds_the_time_at_which_something_may_be_free() -> None:
+    waiters = Waiters()
+    a, b = waiters.parked("a", due=5.0), waiters.parked("b", due=5.0)
+    assert waiters.line.next_step(a, 1.0, inf) == 5.0
+    assert waiters.line.next_step(b, 1.0, inf) == inf
+    assert waiters.line.next_step(b, 6.0, inf) == inf
+    assert waiters.line.next_step(a, 6.0, inf) is True
+    assert waiters.line.next_step(b, 6.0, inf) == inf
 
 
 def test_whoever_becomes_the_head_is_woken_to_mind_the_time() -> None:
@@ -95,6 +112,21 @@ def test_whoever_becomes_the_head_is_woken_to_mind_the_time() -> None:
     assert [waiters.line.next_step(place, 5.0, inf) for place in (a, c)] == [True, True]
     assert waiters.notified == ["d"]
     assert waiters.line.next_step(d, 5.0, inf) == inf
+
+
+def test_the_earlier_of_two_times_counts() -> None:
+    waiters = Waiters()
+    a = waiters.parked("a", due=5.0)
+    waiters.parked("b", due=3.0)
+    waiters.line.park(a, 9.0)
+    assert waiters.line.next_step(a, 1.0, inf) == 3.0
+
+
+def test_a_deadline_that_has_come_ends_the_wait() -> None:
+    waiters = Waiters()
+    a = waiters.parked("a", due=50.0)
+    assert waiters.line.next_step(a, 1.0, deadline=7.0) == 7.0
+    assert waiters.line.next_step(a, 7.0, deadline=7.0) is False
 
 
 # --- hand-off ---
