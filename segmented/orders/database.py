@@ -353,9 +353,9 @@ class OrderDatabase(NotPickled):
         """Read the orders of a sku behind `after`, sorted by their ids' bytes, in pages, each a separate read."""
         return self._each(reading.read_orders_after, sku, page_size, lambda row: row.order_id, after)
 
-    def each_confirmed(self, sku: str, *, page_size: int = 10 * PAGE_SIZE) -> Iterator[tuple[str, int]]:
+    def each_confirmed(self, sku: str) -> Iterator[tuple[str, int]]:
         """Read id and units of the confirmed orders of a sku, sorted by their ids' bytes, in pages."""
-        return self._each(reading.read_confirmed_after, sku, page_size, lambda row: row[0])
+        return self._each(reading.read_confirmed_after, sku, 10 * PAGE_SIZE, lambda row: row[0])
 
     def _each(
         self,
