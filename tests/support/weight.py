@@ -22,12 +22,12 @@ RENDERED: Final = {"lock-comparison.md", "celery-beat-compared.md", "celery-dedu
 """Pages that `python -m tests.conformance` writes from its results."""
 
 MOST: Final = {
-    "lines of segmented, written by hand": 75_400,
-    "lines of bench": 21_700,
-    "lines of tests": 105_000,
-    "files of segmented and bench": 685,
+    "lines of segmented, written by hand": 73_900,
+    "lines of bench": 21_000,
+    "lines of tests": 102_000,
+    "files of segmented and bench": 525,
     "words of docs, written by hand": 70_000,
-    "public names at the top": 44,
+    "public names at the top": 43,
 }
 """The most of each. A change that needs more takes something away, or raises the number here and says why."""
 
