@@ -30,12 +30,12 @@ from bench import sizing
 from bench.analysis.compare import verdict_of
 from bench.analysis.intervals import Estimate, paired_ratio
 from bench.analysis.measured import broken_promises
-from bench.children import MeasuringProcess
 from bench.conditions import CHECKOUT, git, machine_conditions
 from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
 from bench.engine.plan import PlannedCell
 from bench.engine.record import Run
 from bench.engine.servers import SessionServers
+from bench.engine.session import MeasuringProcess
 from bench.results import described_conditions, say, show_rows
 from segmented.errors import InvalidInput, SegmentedError
 

@@ -1,105 +1,20 @@
-"""Starts and ends child processes, and controls a measuring one: sends it assignments, and reads its records."""
+"""Starts and ends child processes."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final
-
-from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from bench.engine.cell import RunAssignment
-    from bench.results import Progress
 
 LEAVE_SECONDS: Final = 5.0
-LAST_WORDS_MAX: Final = 100_000
-
-
-class MeasuringProcess:
-    """A process that imports everything needed once, which takes seconds, and forks for each assignment."""
-
-    def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
-        """Start a process that runs `module`, which calls `fork_for_each_line` of `bench.engine.run_cell`.
-
-        It has this process's environment unless another one is given.
-        """
-        with ExitStack() as stack:
-            self._errors = stack.enter_context(tempfile.TemporaryFile())
-            self._process = start_child(("-m", module), errors=self._errors, environment=environment)
-            stack.pop_all()
-        self._complained = 0  # bytes of stderr from earlier assignments
-
-    def run(
-        self, assignment: RunAssignment, progress: Progress, *, seconds: float | None = None, subject: str = ""
-    ) -> dict[str, Any]:
-        """Run an assignment in a fork and return its record. Can be called repeatedly.
-
-        Raises SegmentedError, which names the `subject`, if it fails or takes longer than `seconds`. After a timeout
-        the process cannot be used again.
-        """
-        seconds = seconds or assignment.seconds_at_most
-        overdue = threading.Timer(seconds, kill_group, [self._process])
-        overdue.start()
-        try:
-            # on its stdin: URLs may have passwords, which a process list would show
-            tell_child(self._process, assignment.model_dump_json())
-            record, code = _read_record(self._process, progress)
-        finally:
-            overdue.cancel()
-        begin, self._complained = self._complained, os.fstat(self._errors.fileno()).st_size
-        if record is not None:
-            return record
-        begin = max(begin, self._complained - LAST_WORDS_MAX)
-        errors = os.pread(self._errors.fileno(), LAST_WORDS_MAX, begin).decode(errors="replace")
-        last_words = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
-        ended = f"not done in {seconds:g} s" if code is None else _ended(code)
-        raise SegmentedError(
-            f"measuring {subject or assignment.cell.cell_id} ended early: {' '.join(last_words) or ended}"
-        )
-
-    def close(self) -> None:
-        """Close the process's stdin, so that it ends."""
-        close_process(self._process)
-        self._errors.close()
-
-
-def _read_record(child: subprocess.Popen[str], progress: Progress) -> tuple[dict[str, Any] | None, int | None]:
-    """Return the fork's record, if any, and its exit code; None if the parent process ended too."""
-    record: dict[str, Any] | None = None
-    code: int | None = None
-    failure: SegmentedError | None = None
-    for line in child.stdout or ():
-        try:
-            said: dict[str, Any] = json.loads(line)
-        except ValueError:  # a line truncated by a kill, or the empty line after it
-            continue
-        event = said.pop("event")
-        if event == "left":
-            code = said["code"]
-            break
-        if event == "failed":
-            failure = (InvalidInput if said["is_input"] else SegmentedError)(said["reason"])
-        elif event == "record":
-            record = said["record"]
-        else:
-            progress(event, said["done"], said["total"])
-    if failure is not None:
-        raise failure
-    return record, code
-
-
-def _ended(code: int) -> str:
-    return f"ended with code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
 def start_child(

@@ -25,13 +25,13 @@ from rich.live import Live
 from rich.text import Text
 
 from bench import sizing
-from bench.children import MeasuringProcess
 from bench.commands import DatabaseOption, JsonOption, UrlOption, finish
 from bench.conditions import conditions, running
 from bench.engine.cell import CALIBRATION_STOCK, Cell, RunAssignment
 from bench.engine.percentiles import at_ms, decoded
 from bench.engine.record import Run
 from bench.engine.servers import require_single
+from bench.engine.session import MeasuringProcess
 from bench.results import LineDisplay, check_writable, described_conditions, say, show_rows
 from bench.strategies import STRATEGIES
 from segmented.cli.console import console_beside

@@ -6,11 +6,10 @@ from contextlib import closing
 
 import pytest
 
-from bench.children import MeasuringProcess
 from bench.engine.cell import Cell, RunAssignment, schedule_of
 from bench.engine.percentiles import CAP_MS
 from bench.engine.record import Run
-from bench.engine.session import MODULE
+from bench.engine.session import MODULE, MeasuringProcess
 
 STOCK = 8
 

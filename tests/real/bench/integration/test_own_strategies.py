@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.children import MeasuringProcess
 from bench.engine.cell import Cell, RunAssignment
 from bench.engine.plan import grid_of, own_plan
 from bench.engine.record import read_results
-from bench.engine.session import MODULE
+from bench.engine.session import MODULE, MeasuringProcess
 from bench.strategies import STRATEGIES
 from bench.strategies.own import OWN, add_strategy, find_own
 from segmented.cli.main import run

@@ -12,10 +12,9 @@ import psutil
 import pytest
 from rich.console import Console
 
-from bench.children import MeasuringProcess
 from bench.engine.cell import Cell, RunAssignment
 from bench.engine.record import Run, read_results
-from bench.engine.session import MODULE, SessionOptions, SessionView, run_session
+from bench.engine.session import MODULE, MeasuringProcess, SessionOptions, SessionView, run_session
 from segmented.errors import InvalidInput
 from segmented.models import Opened
 from segmented.stock import Pool
