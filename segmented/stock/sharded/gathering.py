@@ -327,8 +327,7 @@ class Gathering:
                 transfer = yield from perform(
                     op.SendUnits(self.shards[number], home.number, units, self._books is not None)
                 )
-                if transfer is not None:
-                    assert transfer.units <= units, "a shard sends what it was asked for, or less"
+                if transfer is not None:  # perhaps another process's on the same way, of any number of units
                     yield from self.finish_plan(self.shards[number], transfer)
                     have += transfer.units
             except StoreError as error:

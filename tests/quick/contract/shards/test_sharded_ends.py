@@ -101,6 +101,20 @@ def test_units_that_others_have_sent_and_left_are_brought_in(side: Side, pool: S
     assert pool.audit().away == 0
 
 
+def test_more_units_that_another_process_has_just_sent_the_same_way_are_brought_in(
+    side: Side, pool: ShardedPool
+) -> None:
+    sku, shards = pool.sku, shards_of(side, pool.sku)
+
+    def sends() -> Plan[None]:
+        yield from perform(op.SendUnits(shards[0], 1, 4))  # and is killed before they arrive
+
+    order = Order(at_home_in(1, SHARDS)[0], 6)
+    plan = process_of(side, sku).reserve(op.Reserve(sku, order, LONG_MS))
+    assert taken(side.run(interposed(plan, (asks(op.SendUnits), sends)))) == 6
+    assert pool.audit().away == 0
+
+
 # --- what an audit finds between the shards ---
 
 
