@@ -192,6 +192,15 @@ def buys(shop: Shop, order_id: str, quantity: int = 1, *, customer: str = "ann",
     return shop.reserve(order_id, quantity, customer_id=customer, hold_ms=hold_ms)
 
 
+def test_a_partial_order_takes_no_more_than_its_customer_may_still_have(shop: Shop) -> None:
+    shop.open(16, 8, limit_per_customer=3)
+    assert isinstance(buys(shop, "a"), Reserved)
+    answer = shop.reserve("b", 5, customer_id="ann", partial=True)
+    assert isinstance(answer, Reserved)
+    assert answer.quantity == 2
+    assert buys(shop, "c") == LimitReached("c", 1, "ann", limit=3, taken=3)
+
+
 def test_orders_of_one_customer_count_together_over_all_segments(shop: Shop) -> None:
     shop.open(16, 8, limit_per_customer=3)
     assert buys(shop, "large", 4) == LimitReached("large", 4, "ann", limit=3, taken=0)
