@@ -113,7 +113,7 @@ def _buy(buy: Callable[[str], Settled | Refusal | None], journal: JournalWriter,
     for number in count():
         order_id = f"{name}-{number}"
         if not _settle(buy, journal, order_id):
-            journal.over()
+            journal.note("over")
             return
         time.sleep(PACE_SECONDS)
 
@@ -128,19 +128,19 @@ def _settle(buy: Callable[[str], Settled | Refusal | None], journal: JournalWrit
         except AlreadySettled:  # its hold ended first
             return True
         except LOST as error:
-            journal.noticed(error)
+            journal.note("noticed", type(error).__name__)
         except SegmentedError as error:
-            journal.failed(error, time.monotonic() - began)
+            journal.note("failed", type(error).__name__, round(1_000 * (time.monotonic() - began)))
         else:
             if isinstance(answer, SoldOut):
                 return False
             if isinstance(answer, Settled | Decided):
                 if answer.state == "confirmed":
-                    journal.ack(order_id, answer.quantity)
+                    journal.note("ack", order_id, answer.quantity)
                 return True
             until = until or time.monotonic() + KNOWN_SECONDS  # its segment is still locked by a call that was lost
             if time.monotonic() > until:
-                journal.left(order_id)
+                journal.note("left", order_id)
                 return True
         time.sleep(AGAIN_SECONDS)
 

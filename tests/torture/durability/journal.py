@@ -25,28 +25,9 @@ class JournalWriter:
         self._log = log
         self._thread = thread
 
-    def ack(self, order_id: str, units: int) -> None:
-        """Note a sold order."""
-        self._write("ack", order_id, str(units))
-
-    def noticed(self, error: Exception) -> None:
-        """Note that the pool refused because it lost changes."""
-        self._write("noticed", type(error).__name__)
-
-    def failed(self, error: Exception, seconds: float) -> None:
-        """Note a failed call, and how long it took."""
-        self._write("failed", type(error).__name__, f"{seconds * 1_000:.0f}")
-
-    def left(self, order_id: str) -> None:
-        """Note an order whose outcome is unknown."""
-        self._write("left", order_id)
-
-    def over(self) -> None:
-        """Note the end of the thread."""
-        self._write("over")
-
-    def _write(self, kind: str, *words: str) -> None:
-        self._log.write(" ".join((kind, str(time.monotonic_ns()), self._thread, *words)))
+    def note(self, kind: str, *words: object) -> None:
+        """Note an event."""
+        self._log.write(" ".join((kind, str(time.monotonic_ns()), self._thread, *map(str, words))))
 
 
 @dataclass(frozen=True, slots=True)
