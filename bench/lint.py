@@ -107,15 +107,10 @@ class Subject:
     results: ResultFile
     folder: Path
 
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """All runs, in the order in which they ran."""
-        return self.results.runs
-
     @cached_property
     def measured(self) -> list[Run]:
         """Completed runs, kept or void; the others have no figures."""
-        return [run for run in self.runs if run.window_s > 0]
+        return [run for run in self.results.runs if run.window_s > 0]
 
     @cached_property
     def loaded(self) -> LoadedPlan:
@@ -192,15 +187,15 @@ def _planned(subject: Subject) -> Check:
         yield f"the plan in the first line is not that of {PLAN}"
     if unsaid := [key for key in SAID_BEFORE if not session.plan.get(key)]:
         yield f"the plan says nothing of {', '.join(unsaid)}"
-    if end is None or (end.runs_planned, end.runs_done) != (len(turns), len(subject.runs)):
-        yield f"the last line does not say that {len(turns)} runs were planned and {len(subject.runs)} done"
+    if end is None or (end.runs_planned, end.runs_done) != (len(turns), len(subject.results.runs)):
+        yield f"the last line does not say that {len(turns)} runs were planned and {len(subject.results.runs)} done"
     if session.left_out != subject.grid.left_out:
         yield "the file leaves out another part of the plan than its profile does"
     if rates.keys() != set().union(*(wanted(one) for one in subject.grid.cells)):
         yield f"{CALIBRATIONS} is not of the cells that the plan calibrates"
-    if [run.run for run in subject.runs] != [turn.number for turn in turns]:
-        yield f"{len(turns)} runs are planned; these are not the {len(subject.runs)} of the file, in order"
-    pairs = list(zip(subject.runs, turns, strict=True))
+    if [run.run for run in subject.results.runs] != [turn.number for turn in turns]:
+        yield f"{len(turns)} runs are planned; these are not the {len(subject.results.runs)} of the file, in order"
+    pairs = list(zip(subject.results.runs, turns, strict=True))
     yield from _none(
         [run for run, turn in pairs if not _is_of(run, turn, rates)],
         "another cell, round, arm, seed, sweep, load or warm-up than planned",
@@ -254,7 +249,7 @@ def _in_time(subject: Subject) -> Iterator[str]:
     """Check that runs follow one another, and that plan and code were committed before the first."""
     session = subject.results.session
     began = datetime.fromisoformat(session.started_at)
-    times = [(run, datetime.fromisoformat(run.started_at)) for run in subject.runs]
+    times = [(run, datetime.fromisoformat(run.started_at)) for run in subject.results.runs]
     late = [
         run
         for (run, at), (_, after) in pairwise(times)
@@ -475,11 +470,11 @@ def _is_between(
 def _books(subject: Subject) -> Check:
     """Derive from the checker's findings which runs are void, and why: no more of them and no fewer."""
     seconds = {turn.number: turn.planned.seconds for turn in subject.turns}
-    for run in subject.runs:
+    for run in subject.results.runs:
         for wrong in _misjudged(run, seconds.get(run.run, 0.0)):
             yield f"{wrong}: {_label(run)}"
-    void = sum(run.orders_per_s is None for run in subject.runs)
-    return f"{counted(len(subject.runs), 'run')} checked, {void} of them void and without a throughput"
+    void = sum(run.orders_per_s is None for run in subject.results.runs)
+    return f"{counted(len(subject.results.runs), 'run')} checked, {void} of them void and without a throughput"
 
 
 def _misjudged(run: Run, seconds: float) -> Iterator[str]:
@@ -540,11 +535,11 @@ def _lateness(run: Run) -> float:
 
 def _floor(subject: Subject) -> Check:
     """Require ten runs of each cell, and a cell that ran twice a round, as A and as B, with as many throughputs."""
-    arms = Counter((run.cell_id, run.arm) for run in subject.runs)
+    arms = Counter((run.cell_id, run.arm) for run in subject.results.runs)
     (cell_id, arm), least = min(arms.items(), key=lambda one: one[1])
     if least < RUNS_MIN:
         yield f"fewer than {RUNS_MIN} runs of {cell_id} ({arm}): {least}"
-    kept = Counter((run.cell_id, run.arm) for run in subject.runs if run.orders_per_s is not None)
+    kept = Counter((run.cell_id, run.arm) for run in subject.results.runs if run.orders_per_s is not None)
     again = sorted(cell_id for cell_id, arm in arms if arm == "B")
     if not again:
         yield "no cell was measured twice a round, as A and as B"

@@ -120,14 +120,6 @@ class TransferCount:
         """Transfers per sale until 90 % was sold."""
         return self.early_transfers / self.early_sales
 
-    def __str__(self) -> str:
-        """Return the counts as one line."""
-        return (
-            f"transfers per sale: {self.early_share:.2%} until {EARLY:.0%} was sold "
-            f"({self.early_transfers} of {self.early_sales:,} sales), "
-            f"{self.transfers / self.sales:.2%} to the last unit ({self.transfers} of {self.sales:,})"
-        )
-
 
 def count_transfers(
     store: Store, sku: str, *, stock: int = 20_000, shards: int = 6, quantity_max: int = 5, seed: int = 1
