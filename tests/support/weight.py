@@ -24,7 +24,7 @@ RENDERED: Final = {"lock-comparison.md", "celery-beat-compared.md", "celery-dedu
 MOST: Final = {
     "lines of segmented, written by hand": 73_900,
     "lines of bench": 20_910,
-    "lines of tests": 102_200,
+    "lines of tests": 102_300,
     "files of segmented and bench": 525,
     "words of docs, written by hand": 70_000,
     "public names at the top": 43,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from segmented import protocol as op
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, PoolMissing
 from segmented.models import Order, Reserved, Settled, SoldOut
 from segmented.plans.drivers import AsyncStore
 from segmented.stock import AsyncGrant, AsyncPool
@@ -52,6 +52,32 @@ def test_an_idle_call_goes_out_at_once_and_the_next_gather_behind_it(run: Run) -
 
 
 # --- callers that are cancelled ---
+
+
+def test_those_who_were_just_answered_are_in_one_batch_with_those_who_waited(run: Run) -> None:
+    async def scenario(pool: AsyncPool, store: Watched) -> None:
+        async def twice(name: str) -> None:
+            assert [type(await pool.reserve(name + number)) for number in "12"] == [Reserved, Reserved]
+
+        store.hold()
+        tasks = [asyncio.create_task(twice(name)) for name in "abc"]
+        await until(lambda: len(store.batches) == 1)
+        everybody = asyncio.gather(pool.reserve("d"), *tasks)
+        store.let_go()
+        await everybody
+        assert store.batches == [3, 4]
+
+    run(scenario)
+
+
+def test_a_pool_that_is_not_open_is_named_to_every_caller(run: Run) -> None:
+    async def scenario(_: AsyncPool, store: Watched) -> None:
+        missing = AsyncPool(store, "never-opened")
+        found = await asyncio.gather(missing.reserve("a"), missing.reserve("b"), return_exceptions=True)
+        assert [(type(error), error.sku) for error in found] == [(PoolMissing, "never-opened")] * 2  # type: ignore[union-attr]  # PoolMissing has it
+        assert str(found[0]) == str(found[1])
+
+    run(scenario)
 
 
 def test_a_call_cancelled_before_its_batch_is_not_sent(run: Run) -> None:

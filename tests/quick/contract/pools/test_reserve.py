@@ -7,7 +7,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import OrderMismatch
-from segmented.models import Busy, Inspected, LimitReached, Order, Reserved, SoldOut, Taken
+from segmented.models import Busy, Granted, Inspected, LimitReached, Order, Reserved, SoldOut, Taken
 from tests.fixtures.stores import Side
 from tests.support.contract.orders.submitting import queue, submit
 from tests.support.contract.pools.shop import SHORT_MS, Shop
@@ -121,6 +121,19 @@ def test_a_batch_of_partial_orders_shares_what_is_left_in_its_order(shop: Shop) 
     assert isinstance(answers[3], Reserved)
     assert answers[3].replay
     assert shop.totals() == (0, 9, 0)
+
+
+def test_a_grant_that_took_what_was_left_is_repeated_with_the_quantity_that_it_asked_for(shop: Shop) -> None:
+    shop.open(3, 2)
+    first = shop.grant("a", 5, partial=True)
+    again = shop.grant("a", 5)
+    shop.let_lease_lapse("a")
+    answers = (first, again, shop.grant("a", 5, holder_id="second"))
+    assert [isinstance(one, Granted) and (one.quantity, one.replay) for one in answers] == [
+        (3, False),
+        (3, True),
+        (3, True),
+    ]
 
 
 def until(answer: Taken | Exception) -> int:
