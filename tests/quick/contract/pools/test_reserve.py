@@ -123,7 +123,7 @@ def test_a_batch_of_partial_orders_shares_what_is_left_in_its_order(shop: Shop) 
     assert shop.totals() == (0, 9, 0)
 
 
-def test_a_grant_that_took_what_was_left_is_repeated_with_the_quantity_that_it_asked_for(shop: Shop) -> None:
+def test_a_repeat_of_a_grant_that_took_what_was_left_asks_for_the_same_quantity(shop: Shop) -> None:
     shop.open(3, 2)
     first = shop.grant("a", 5, partial=True)
     again = shop.grant("a", 5)
