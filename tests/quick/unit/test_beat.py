@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import pytest
 from celery import Celery
-from celery.schedules import crontab, schedule
+from celery.schedules import crontab, schedule, solar
 
 from segmented import MemoryStore
 from segmented.celery.beat import Schedule, Scheduler
@@ -16,6 +16,7 @@ from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models.beat import BeatSuperseded, EntryDiffers, EntryEarly, EntryMoved
 from segmented.protocol import ChangeEntry, LeadBeat, MoveEntry, Operation, ReadBeat
+from tests.support.rings import require_module
 
 AnswerT = TypeVar("AnswerT")
 
@@ -240,6 +241,16 @@ def test_an_entry_with_odd_headers_ends_no_beat(desk: Desk, headers: object, sen
     beat = desk.beat()
     desk.run(beat)
     assert sorted(desk.run(beat, 60)) == sent
+
+
+def test_a_solar_schedule_has_one_slot_a_day() -> None:
+    require_module("ephem", "ephem")
+    sunset = solar("sunset", 52.52, 13.4, app=Celery("shop", set_as_current=False))
+    first = following(sunset, moment("2026-03-01T12:00:00"))
+    assert datetime.fromtimestamp(first / 1000, UTC).isoformat()[:16] == "2026-03-01T16:45"
+    assert 23.9 < (following(sunset, first) - first) / HOUR_MS < 24.1
+    assert latest(sunset, first, first + HOUR_MS) is None
+    assert latest(sunset, first - HOUR_MS, first + HOUR_MS) == first
 
 
 def test_a_crontab_skips_the_hour_that_comes_twice_and_moves_one_that_is_not_there() -> None:

@@ -38,6 +38,7 @@ def test_other_content_and_another_id_are_other_orders(other: Cart) -> None:
     [
         ("c", [], None, "has no lines"),
         ("c", [("a", 1, 2)], None, "is not a pair of sku and quantity"),
+        ("c", 5, None, "are not pairs of sku and quantity"),
         ("c", [("a", 5), ("a", -1)], None, "quantity -1 of 'a'"),
         ("c", [("a", QUANTITY_MAX), ("a", 1)], None, "1000000001 in all"),
         ("c", [(f"s{index}", 1) for index in range(CART_SKUS_MAX + 1)], None, "more than 100 skus"),

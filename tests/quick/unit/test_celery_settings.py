@@ -49,6 +49,20 @@ def test_messages_are_acknowledged_late_and_nothing_watches() -> None:
     assert told["worker_prefetch_multiplier"] == 2
 
 
+def test_times_pool_and_queues_are_those_of_the_settings() -> None:
+    settings = WorkerSettings(
+        task_time_limit=4.0, segment_timeout=3.0, visibility_timeout=9.0, pool="prefork", concurrency=7, queue="shop"
+    )
+    told = celery_settings(settings)
+    assert (told["task_time_limit"], told["worker_soft_shutdown_timeout"]) == (4, 4)
+    assert told["broker_transport_options"]["visibility_timeout"] == 9
+    assert (told["worker_pool"], told["worker_concurrency"]) == ("prefork", 7)
+    assert told["worker_cancel_long_running_tasks_on_connection_loss"] is True
+    assert celery_settings(WorkerSettings())["worker_cancel_long_running_tasks_on_connection_loss"] is False
+    assert told["task_default_queue"] == "shop"
+    assert [queue.name for queue in told["task_queues"]] == ["shop", "shop-chores"]
+
+
 def test_both_queues_of_rabbitmq_can_be_quorum_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = WorkerSettings(broker=SecretStr("amqp://guest@localhost//"), queue_type="quorum")
     arguments = [queue.queue_arguments for queue in celery_settings(settings)["task_queues"]]

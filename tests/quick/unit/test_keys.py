@@ -89,6 +89,12 @@ def test_a_text_that_is_not_quite_the_name_of_a_shard_is_refused(place: str) -> 
         checked_pool_name(f"ticket\x1f{place}")
 
 
+@pytest.mark.parametrize("name", ["", "a\tb", "x" * 129, 7, None, b"a"])
+def test_what_names_no_pool_at_all_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput):
+        checked_pool_name(name)
+
+
 def test_every_master_has_equally_many_shards() -> None:
     three = [((0, 5460),), ((5461, 10922),), ((10923, 12000), (12001, 16383))]
     for sku in ("ticket", "{x}:y", "Bücher"):
