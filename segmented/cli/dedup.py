@@ -229,12 +229,12 @@ def _task_named(name: str, app: str | None) -> Once:
 
     Raises InvalidInput if there is no such app or task.
     """
-    from segmented.dedup.celery.task import Once  # noqa: PLC0415  # Celery is an extra
-
     module = app or name.rpartition(".")[0]
     if not module:
         raise InvalidInput(f"task {name!r} does not name its module: give the module of its Celery app with --app")
-    found = _app_named(module)
+    found = _app_named(module)  # first: without Celery the error names it, not what it brings
+    from segmented.dedup.celery.task import Once  # noqa: PLC0415  # Celery is an extra
+
     found.loader.import_default_modules()
     found.finalize()
     task = found.tasks.get(name)

@@ -123,3 +123,13 @@ def test_a_command_names_all_the_extras_that_it_needs(absent: tuple[str, ...], s
     where = "in the checkout (segmented-locks is not on a package index yet)"
     said = f"segmented: {sentence}'.[cli,embedded,postgres,workers]' {where}\n"
     assert (ran.returncode, ran.stderr) == (2, said)
+
+
+def test_a_task_by_its_name_needs_celery_which_is_named_before_what_it_brings() -> None:
+    program = "import sys; sys.modules.update(celery=None, billiard=None); from segmented.__main__ import main; main()"
+    command = (sys.executable, "-c", program, "dedup", "explain", "--task", "shop.charge", "1")
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.partition(": pip")[0]) == (
+        2,
+        "segmented: segmented dedup needs the package celery",
+    )
