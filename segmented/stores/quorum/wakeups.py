@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
 from functools import partial
 from math import inf
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
@@ -105,20 +103,16 @@ class AsyncQuorumWakeups(AsyncioWakeups):
         return yes >= self._majority
 
     # threads: def _are_listening(self, channel: str, heard: Heard, deadline: float) -> bool:
-    # threads:     answers: SimpleQueue[bool] = SimpleQueue()
+    # threads:     count = _Count(self._majority, len(self._lanes))
     # threads:
     # threads:     def ask(server: int) -> None:
-    # threads:         answers.put(self._ask(server, channel, heard))
+    # threads:         count.note(yes=self._ask(server, channel, heard))
     # threads:
     # threads:     for server, lane in enumerate(self._lanes):
     # threads:         lane.call(partial(ask, server))
     # threads:     until = min(deadline, self._clock.now() + self._grace)
-    # threads:     pending, yes = len(self._lanes), 0
-    # threads:     with suppress(Empty):
-    # threads:         while pending and yes < self._majority:
-    # threads:             yes += answers.get(timeout=max(0.0, until - self._clock.now()))
-    # threads:             pending -= 1
-    # threads:     return yes >= self._majority
+    # threads:     count.over.wait(max(0.0, until - self._clock.now()))
+    # threads:     return count.is_reached
 
     async def _ask(self, server: int, channel: str, heard: Heard) -> bool:
         """Subscribe to one server's messages; return whether it confirmed in time."""
@@ -136,6 +130,28 @@ class AsyncQuorumWakeups(AsyncioWakeups):
         with self._guard:
             if line := self._lines.get(channel):
                 heard.note(line, server, self._clock.now())
+
+
+class _Count:
+    """The number of servers that confirmed."""
+
+    def __init__(self, majority: int, servers: int) -> None:
+        self._guard = threading.RLock()
+        self._majority = majority
+        self._missing = servers
+        self._yes = 0
+        self.over = threading.Event()
+
+    @property
+    def is_reached(self) -> bool:
+        return self._yes >= self._majority
+
+    def note(self, *, yes: bool) -> None:
+        with self._guard:
+            self._missing -= 1
+            self._yes += yes
+            if self.is_reached or not self._missing:
+                self.over.set()
 
 
 class Heard:
@@ -278,20 +294,16 @@ class ThreadQuorumWakeups(ThreadWakeups):
         return is_over
 
     def _are_listening(self, channel: str, heard: Heard, deadline: float) -> bool:
-        answers: SimpleQueue[bool] = SimpleQueue()
+        count = _Count(self._majority, len(self._lanes))
 
         def ask(server: int) -> None:
-            answers.put(self._ask(server, channel, heard))
+            count.note(yes=self._ask(server, channel, heard))
 
         for server, lane in enumerate(self._lanes):
             lane.call(partial(ask, server))
         until = min(deadline, self._clock.now() + self._grace)
-        pending, yes = len(self._lanes), 0
-        with suppress(Empty):
-            while pending and yes < self._majority:
-                yes += answers.get(timeout=max(0.0, until - self._clock.now()))
-                pending -= 1
-        return yes >= self._majority
+        count.over.wait(max(0.0, until - self._clock.now()))
+        return count.is_reached
 
     def _ask(self, server: int, channel: str, heard: Heard) -> bool:
         """Subscribe to one server's messages; return whether it confirmed in time."""

@@ -210,7 +210,9 @@ def test_a_deadlock_with_another_transaction_falls_back_and_stores_the_envelope(
         theirs.exec_driver_sql("COMMIT")
         thread.join(PATIENCE)
     assert answers == [NEW, NEW]
-    assert len(errors) == 1
-    assert "DeadlockDetected" in errors[0]
-    assert said.count("BEGIN") == 2  # theirs, and that of the statements that followed
+    assert errors
+    assert all(
+        "DeadlockDetected" in error for error in errors
+    )  # a second one if the envelope is back before theirs wakes
+    assert said.count("BEGIN") == 1 + len(errors)  # theirs, and those of the statements that followed
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 2
