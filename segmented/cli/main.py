@@ -56,8 +56,8 @@ GUESSES: Final = {
     **dict.fromkeys(("pool status", "pool info", "pool state", "pool get", "pool stats", "status"), SHOW),
     **dict.fromkeys(("pool ls", "pools"), "segmented pool list"),
     **dict.fromkeys(
-        ("pool rm", "pool remove", "pool delete", "pool drop", "pool destroy"),
-        "segmented pool close SKU, then segmented pool archive SKU --to FILE, which removes its keys",
+        ("pool rm", "pool remove", "pool drop", "pool destroy"),
+        "segmented pool close SKU, then segmented pool delete SKU; segmented pool archive SKU --to FILE keeps a copy",
     ),
     **dict.fromkeys(("pool create", "pool new", "pool add"), "segmented pool open SKU --stock N --segments K"),
     **dict.fromkeys(

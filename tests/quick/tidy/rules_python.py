@@ -98,6 +98,12 @@ def no_wall_clock(text: str) -> Iterator[tuple[int, str]]:
         yield from _uses(parsed(text), WALL_CLOCK, "take a Clock")
 
 
+def no_private_import(text: str) -> Iterator[tuple[int, str]]:
+    """What a library keeps private changes with its version; ruff sees private attributes, not imports."""
+    for found in re.finditer(r"^\s*from [\w.]*(\._\w| import .*\b_[A-Za-z]).*$", text, re.MULTILINE):
+        yield text.count("\n", 0, found.start(1)) + 1, f"{found.group().strip()}: import what is public"
+
+
 def no_waits(text: str) -> Iterator[tuple[int, str]]:
     """A test that sleeps or compares times is slow when it passes and wrong when the machine is."""
     if not re.search(r"\b(sleep|monotonic|perf_counter|Timer)", text):

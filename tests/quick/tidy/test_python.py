@@ -47,6 +47,13 @@ def test_the_library_reads_no_wall_clock() -> None:
     assert offences(rules.no_wall_clock, looked_at) == []
 
 
+def test_the_library_and_the_bench_import_nothing_private() -> None:
+    assert (
+        all_offences([rules.no_private_import], [*files("segmented", suffix=".py"), *files("bench", suffix=".py")])
+        == []
+    )
+
+
 def test_quick_tests_do_not_wait_for_time() -> None:
     looked_at = [
         path for path in files("tests/quick", suffix=".py") if path.relative_to(QUICK).as_posix() not in WAITING

@@ -32,6 +32,8 @@ BROKEN: list[tuple[Rule, str, int]] = [
     (rules_python.no_wall_clock, "import time\ntime.time()", 2),
     (rules_python.no_wall_clock, "from time import time", 1),
     (rules_python.no_wall_clock, "import datetime\ndatetime.datetime.now()", 2),
+    (rules_python.no_private_import, "import redis\nfrom redis._parsers import Parser", 2),
+    (rules_python.no_private_import, "from redis.client import Redis, _Parser", 1),
     (rules_python.no_waits, "import time\ntime.sleep(1)", 2),
     (rules_python.no_waits, "from time import monotonic", 1),
     (rules_python.no_waits, "import asyncio\nasync def f():\n    await asyncio.sleep(0.1)", 3),
@@ -74,6 +76,7 @@ BROKEN: list[tuple[Rule, str, int]] = [
 ]
 
 KEPT: list[tuple[Rule, str]] = [
+    (rules_python.no_private_import, "from __future__ import annotations\nfrom redis.client import Redis"),
     (rules_python.size, LONG_FUNCTION.replace("    pass\n", "", 1)),
     (rules_python.options_by_name, GOOD_PYTHON),
     (rules_python.options_by_name, "def _own(**options: int):\n    def inner(**rest: int): ..."),

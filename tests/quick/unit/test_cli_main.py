@@ -37,6 +37,13 @@ def test_a_group_alone_is_its_help_also_in_a_pipe(group: str) -> None:
         (["poll"], "there is no command 'poll'; did you mean 'pool'?"),
         (["nonsense"], "there is no command 'nonsense': see segmented --help"),
         (["top"], "there is no command 'top': use segmented watch SKU"),
+        (
+            ["pool", "rm"],
+            (
+                "there is no command 'pool rm': use segmented pool close SKU, then segmented pool delete SKU; "
+                "segmented pool archive SKU --to FILE keeps a copy"
+            ),
+        ),
         (["pool", "status"], "there is no command 'pool status': use segmented pool show SKU"),
         (
             ["pool", "repair", "mug", "--database", "x"],
