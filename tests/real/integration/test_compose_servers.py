@@ -130,4 +130,5 @@ def test_valkey_does_not_start_without_its_password(
         empty.write_text(content, encoding="utf-8")
     [port] = free_ports(1)
     place = {"PORT": str(port), "FOLDER": str(services.folder), "PASSWORD_FILE": str(empty)}
-    assert services.run(service, **place).returncode == 1
+    ended = services.run(service, **place)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, f"no password in {empty}")

@@ -151,7 +151,9 @@ class ComposedServices:
             text = (self.secrets / secret).read_text(encoding="utf-8")
             for there, here in self.addresses.items():
                 text = text.replace(there, here)
-            (mounted / secret).write_text(text, encoding="utf-8")
+            path = mounted / secret
+            if not path.exists() or path.read_text(encoding="utf-8") != text:  # a service that starts may be reading it
+                path.write_text(text, encoding="utf-8")
         return mounted
 
     def start(self, *names: str) -> None:
