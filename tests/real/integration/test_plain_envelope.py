@@ -210,9 +210,8 @@ def test_a_deadlock_with_another_transaction_falls_back_and_stores_the_envelope(
         theirs.exec_driver_sql("COMMIT")
         thread.join(PATIENCE)
     assert answers == [NEW, NEW]
+    # The envelope may lock row 0 again before theirs wakes, and meet the same deadlock in the statements that follow.
     assert errors
-    assert all(
-        "DeadlockDetected" in error for error in errors
-    )  # a second one if the envelope is back before theirs wakes
-    assert said.count("BEGIN") == 1 + len(errors)  # theirs, and those of the statements that followed
+    assert all("DeadlockDetected" in error for error in errors)
+    assert said.count("BEGIN") == 1 + (len(errors) + 1) // 2  # theirs; one statement, statements, one statement ...
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 2
