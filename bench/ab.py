@@ -104,7 +104,7 @@ def _is_folder(spec: str) -> bool:
 
 
 def _copied(package: Path, folder: Path, said: str) -> Path:
-    """Copy the package's files into the folder, and return that. Raises InvalidInput for what is no file or folder."""
+    """Copy the package's files into the folder, and return it. Raises InvalidInput for links and devices."""
     for path in package.rglob("*"):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise InvalidInput(f"{said} cannot be measured: {path} is not a plain file")

@@ -1,4 +1,4 @@
-"""What commands of the bench share: options, how a command ends, and the report folder.
+"""Shared by the bench's commands: options, exit codes, and the report folder.
 
 The report folder of a benchmark with fixed options has its results, a self-contained page, and a table.
 """

@@ -314,7 +314,7 @@ class PlannedCell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What a session measures, and how."""
+    """The plan of a session: its cells, rounds and conditions."""
 
     cells: tuple[PlannedCell, ...]
     rounds: int

@@ -1,4 +1,4 @@
-"""Locust's own page: who may use it, the pool of a locustfile on it while it sells, and the verdict at the end.
+"""Locust's own page: access to it, the pool of a locustfile on it while it sells, and the verdict at the end.
 
 The page serves this machine only, unless the user says otherwise, and no page of another site can use it. Locust
 listens on all interfaces by default, answers any Host and Origin, and takes every option of its command line as a field

@@ -387,7 +387,7 @@ def _send_to_group(group: int, number: int) -> None:
 
 @contextmanager
 def _passing_on(numbers: Sequence[signal.Signals]) -> Iterator[Callable[[Callable[[int], None]], None]]:
-    """Yield a function that is told how to send a signal to the command; from then on it gets those that come here.
+    """Yield a function that takes the sender of signals to the command; from then on the command gets our signals.
 
     One that comes before, while the command starts, is kept for it. An ignored signal stays ignored.
     """

@@ -1,4 +1,4 @@
-"""The `with` statements of locks and leases: which blocks are open, who may enter one, and how one ends.
+"""The `with` statements of locks and leases: which blocks are open, which caller may enter one, and how one ends.
 
 `with lock as lease:` acquires a lease, and releases it at the end of the block; `with lock.acquire() as lease:` does so
 too. Threads, tasks and generators may share a handle, so a block ends the lease that its own `with` statement acquired.

@@ -8,7 +8,7 @@ current, or compares the generation with the newest one it has seen (`FenceGuard
 Guarantees: the lock of a current sequencer was held in that mode and by that generation when the server answered. Not
 guaranteed: that it is still held when the resource acts. Only the resource's own comparison, in one step with the
 write, closes that gap; asking the server is for resources that cannot remember a number or want to refuse early. If
-another library's client takes the lock's key without a token, it cannot be told apart from our last holder.
+another library's client takes the lock's key without a token, nothing distinguishes it from our last holder.
 
 The checks, for any resource in this process, for a SQL row and for a value in Redis, follow one rule, after Kleppmann
 ("How to do distributed locking", 2016): a resource remembers the highest token that has reached it and refuses a lower

@@ -1,4 +1,4 @@
-"""What to do when Redis cannot be reached: wait the outage out, raise at once, or keep the work for later.
+"""The policy for an unreachable Redis: wait until it is back, raise at once, or keep the work for later.
 
 By default, an acquire whose store cannot be reached tries again until its own deadline.
 

@@ -360,7 +360,7 @@ def _is_told(pool: Pool, gate: Gate, order_id: str) -> bool:
 
 
 def _returned_in_pool(pool: Pool, gate: Gate, operation: op.ReturnUnits) -> Returned | Settled:
-    """Give the units back in the pool; an order that it was not told to be sold is confirmed first."""
+    """Give the units back in the pool; an order whose sale the pool has not recorded is confirmed first."""
     for _ in range(sale.REBUILDS_MAX):
         answer = when_verified(pool, gate, partial(pool.store.execute, operation))
         if answer is not None:

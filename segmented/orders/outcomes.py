@@ -102,7 +102,7 @@ class _Telling:
             yield replace(place, dead_ms=now.read_at_ms), "", "", ""
 
 
-# --- the rows: what ended in a relayed ledger, or in the database alone, and how far it was told ---
+# --- the rows: orders that ended, in a relayed ledger or in the database alone, and how far they were reported ---
 
 ENDS: Final = ("confirmed", "cancelled", "expired", "refused", "returned")
 """Kinds of changes that end an order."""
@@ -111,7 +111,7 @@ PAGE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What was told of a shard, or of a pool in one piece."""
+    """How far the outcomes of a shard, or of a pool in one piece, were reported."""
 
     epoch: int = 1
     sequence: int = 0
@@ -120,15 +120,15 @@ class Place:
     dead_ms: int = 0
     """Orders that died before this time, by the stock server's clock."""
     caught_up: str = ""
-    """Orders up to this id that no ledger has, while they are told."""
+    """While orders without a ledger are reported: the last id that was."""
 
 
 Outcome: TypeAlias = tuple[Place, str, str, str]
-"""The place once it is told, order id, state and reason."""
+"""The place once it is reported, order id, state and reason."""
 
 
 class OutcomeRows:
-    """The rows of one shard: its ledger, its orders, and what was told of them."""
+    """The rows of one shard: its ledger, its orders, and which of them were reported."""
 
     def __init__(self, gate: OrderDatabase, base: str, number: int, sku: str) -> None:
         """Create for a shard of the sale `base`, whose orders are stored under `sku`."""
@@ -137,7 +137,7 @@ class OutcomeRows:
         self._sku = sku
 
     def place(self) -> Place:
-        """Read what was told, and insert the row at the first time."""
+        """Read how far outcomes were reported; the first call inserts the row."""
         columns = [column for column in outcomes.c if column.name not in self._key]
 
         def work(connection: Connection) -> Place | None:
@@ -153,7 +153,7 @@ class OutcomeRows:
         return self._run(work) or self._run(work) or Place()
 
     def move(self, before: Place, after: Place) -> bool:
-        """Note what was told since; False if another process has done so."""
+        """Note what was reported since; False if another process has done so."""
         same = [outcomes.c[name] == value for name, value in asdict(before).items()]
 
         def work(connection: Connection) -> bool:
@@ -192,7 +192,7 @@ class OutcomeRows:
         return self._run(work)
 
     def unrelayed(self, place: Place) -> list[Outcome]:
-        """Read the next decided orders of which the ledger says nothing."""
+        """Read the next decided orders that the ledger does not mention."""
         told = select(ledger.c.line).where(
             ledger.c.sku == self._key["sku"], ledger.c.order_id == orders.c.order_id, ledger.c.kind.in_(ENDS)
         )

@@ -88,7 +88,7 @@ class AsyncNoGate:
         return await run_async(open_pool_plan(self._settings.open(opening)), self._store)
 
     async def verified(self, _: object, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        """Ask the pool: there is no database to compare it with."""
+        """Ask the pool: there is no database to compare with."""
         return await ask()
 
     async def grant_order(
@@ -219,7 +219,7 @@ class NoGate:
         return run_sync(open_pool_plan(self._settings.open(opening)), self._store)
 
     def verified(self, _: object, ask: Callable[[], AnswerT]) -> AnswerT:
-        """Ask the pool: there is no database to compare it with."""
+        """Ask the pool: there is no database to compare with."""
         return ask()
 
     def grant_order(

@@ -251,7 +251,7 @@ class Sizes:
 
 
 def faults(pool: Pool, sent: int, gate: Gate | None = None) -> str:
-    """Return the faults after `sent` orders of one unit, all of which should be confirmed; empty if there are none."""
+    """Return the faults after `sent` orders of one unit that should all be confirmed; empty if there are none."""
     state, report = pool.state(), pool.audit()
     outbox = pool.store.execute(op.ReadOutbox(pool.sku))
     found = [

@@ -1,7 +1,7 @@
-"""The handle of a deduplicated task, and how repeats are told from runs.
+"""The handle of a deduplicated task, and how repeats are distinguished from runs.
 
 Every repeat gets the handle of the first message. A signal, a line in the worker's log, and an event for Flower and
-other monitors tell of it.
+other monitors report it.
 """
 
 from __future__ import annotations

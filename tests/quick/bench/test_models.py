@@ -48,11 +48,11 @@ class Network:
     outside: float
     """The rest of an order's time on no core."""
     clients: int = 0
-    """Processes with a core each; 0: their work is no limit."""
+    """Processes with a core each; 0: unlimited."""
     client: tuple[float, float] = (0.0, 0.0)
     """Work of an order's process before it has a segment, and while it keeps one."""
     servers: int = 0
-    """Cores of the masters; 0: their work is no limit."""
+    """Cores of the masters; 0: unlimited."""
     server: tuple[float, float] = (0.0, 0.0)
     """Work of an order's master before it has a segment, and while it keeps one."""
     beside: float = 0.0

@@ -48,7 +48,7 @@ class Seller:
 
 
 def be_seller(seller: Seller) -> None:
-    """Sell until told to stop."""
+    """Sell until the stop is set."""
     log = os.open(seller.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     numbers = count()
     order_id = f"{seller.number}-{next(numbers)}"

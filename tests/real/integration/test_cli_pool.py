@@ -340,7 +340,7 @@ def test_a_profile_that_the_server_or_nobody_knows_is_refused_and_nothing_is_ope
     assert ran("pool", "show", SKU, url=valkey.url).returncode != 0
 
 
-# `segmented pool orders` over a real server: who got what.
+# `segmented pool orders` over a real server: each order with its units.
 
 
 @pytest.mark.usefixtures("pool")

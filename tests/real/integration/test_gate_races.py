@@ -250,14 +250,14 @@ def test_orders_that_are_decided_meanwhile_are_confirmed_one_by_one(
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 199 - 1 - 2 - 3
 
 
-# Rows of segments that appear while somebody waits for the others: whoever waited sees them.
+# Rows of segments that appear while a transaction waits for the others: it sees them afterwards.
 
 
 WAIT: Final = 120.0
 
 
 class Held:
-    """A transaction of the test's own, which holds all rows of the sku until it is told to commit."""
+    """A transaction of the test's own, which holds all rows of the sku until the test commits it."""
 
     def __init__(self, gate: Gate) -> None:
         self._engine = engine_of(gate)  # to hold rows as another process would

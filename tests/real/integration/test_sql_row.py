@@ -194,7 +194,7 @@ def test_many_who_read_and_then_write_under_the_lock_lose_nothing(sql_side: SqlS
     assert len(tokens) == WORKERS * TURNS
 
 
-# Row locks: what each kind of database needed a way around, and what it does all the same.
+# Row locks: the traps of each kind of database, and what works the same on all.
 
 
 # --- the rows are found by the primary key ---
