@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from segmented.celery.selling.orders_file import FileOrder, OrderKey, OrdersFile
+    from segmented.celery.selling.orders_file import FileOrder, OrderKey
     from segmented.celery.selling.servers import Choices
     from segmented.clock import Clock
     from segmented.models import OrderState
@@ -240,21 +240,31 @@ class Accounts:
     """Units of the file's orders that the database has confirmed."""
 
 
-def settle_accounts(pools: Mapping[str, Pool], gate: Gate, file: OrdersFile) -> Accounts:
-    """Audit every pool alone and beside the order database, order by order, and add up the file's orders there."""
+def settle_accounts(pools: Mapping[str, Pool], gate: Gate, book: Book) -> Accounts:
+    """Audit every pool alone and beside the order database, and compare what this run reports, order by order."""
     drift: list[str] = []
     oversold = refused_wrongly = sql_units = 0
     for sku, pool in pools.items():
         audit, both = pool.audit(), audit_both(pool, gate)
-        for found, count in ((audit.drift, audit.drift_count), (both.differences, both.difference_count)):
+        sold = dict(gate.each_confirmed(sku))
+        wrong = [*_reported_wrongly(sku, book, sold)]
+        findings = (audit.drift, audit.drift_count), (both.differences, both.difference_count), (wrong, len(wrong))
+        for found, count in findings:
             drift += map(str, found[:NAMED_MAX])
             if count > NAMED_MAX:
                 drift.append(f"and {count - NAMED_MAX} more of {sku!r}")
-        sold = dict(gate.each_confirmed(sku))
         oversold += max(audit.oversold, sum(sold.values()) - audit.state.stocked, 0)
         refused_wrongly += audit.refused_wrongly
-        sql_units += sum(units for order_id, units in sold.items() if (sku, order_id) in file.orders)
+        sql_units += sum(units for order_id, units in sold.items() if (sku, order_id) in book.orders)
     return Accounts(tuple(drift), oversold, refused_wrongly, sql_units)
+
+
+def _reported_wrongly(sku: str, book: Book, sold: Mapping[str, int]) -> Iterator[str]:
+    """Compare the outcomes that this run followed with the order database, independently of the audits."""
+    for key, outcome in book.outcomes.items():
+        units = sold.get(key[1], 0)
+        if key[0] == sku and units != (book.orders[key].order.quantity if outcome.state == "confirmed" else 0):
+            yield f"order {key[1]} is {outcome.state}, but the order database has {counted(units, 'unit')} confirmed"
 
 
 def write_results(path: Path, book: Book) -> None:

@@ -176,7 +176,7 @@ class Sale:
             if self.book.undecided:
                 self._sell(Desk(store, gate, publisher, self._settings), publisher, followers)
             with self._console.status("checking every order against the ledger and the database"):
-                accounts = settle_accounts(pools, gate, self._file)
+                accounts = settle_accounts(pools, gate, self.book)
         return SaleReport(
             choices=self._choices,
             book=self.book,

@@ -143,6 +143,7 @@ def test_a_promise_that_does_not_hold_is_said_and_ends_with_one(
         "pool only: order b: the pool says confirmed with 2 units, the order database says nothing",
         sold,
         f"{sold} by its segments' rows, 1 by its orders' rows",
+        "order b is confirmed, but the order database has 0 units confirmed",
     ]
     assert "drift: pool only: order b: the pool says confirmed" in broken.printed
 
