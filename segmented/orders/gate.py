@@ -35,7 +35,7 @@ from segmented.orders.opening import open_rows, resize_gated, restock_gated, wit
 from segmented.orders.return_rows import NotReturned, ReturnStored
 from segmented.orders.tables import CONFIRMED, DONE
 from segmented.orders.verifying import when_verified
-from segmented.protocol.pool.standing import too_many_returned
+from segmented.protocol.pool.orders import too_many_returned
 from segmented.stock.settings import checked_decided
 from segmented.stock.sold import Sold
 

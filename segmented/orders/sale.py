@@ -326,7 +326,7 @@ def expire(pool: Pool, gate: OrderDatabase, record: OrderRecord) -> Settled | No
     """Void an order whose hold has ended, and give its units back; None if nothing is ended by this call."""
     if _is_confirmed(pool, gate, record):
         return _told_sold(pool, gate, Order(record.order_id, record.asked))
-    answer = pool.store.execute(op.Expire(pool.sku, record.order_id, voided=True))
+    answer = pool.store.execute(op.Expire(pool.sku, record.order_id, decided=True))
     return None if answer is None or answer.replay else answer
 
 
@@ -402,7 +402,7 @@ def _confirmed(
         before = None if known is None else ended_before(pool, gate, order, known)
         if before is not None:
             return before
-        operation = op.Confirm(pool.sku, order.order_id, holder_id, stored=True, epoch=known or epoch)
+        operation = op.Confirm(pool.sku, order.order_id, holder_id, decided=True, epoch=known or epoch)
         try:
             return when_verified(pool, gate, partial(pool.store.execute, operation))
         except EpochEnded as ended:
@@ -433,7 +433,7 @@ def gated(pool: Pool, gate: OrderDatabase) -> Pool:
 
 
 def _cancel(pool: Pool, gate: OrderDatabase, order: Order) -> Settled | Superseded:
-    operation = op.Cancel(pool.sku, order.order_id, voided=True)
+    operation = op.Cancel(pool.sku, order.order_id, decided=True)
     try:
         return when_verified(pool, gate, lambda: pool.store.execute(operation))
     finally:

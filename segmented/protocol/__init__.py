@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from segmented.protocol.outbox import *
     from segmented.protocol.pool import *
     from segmented.protocol.pool.orders import *
-    from segmented.protocol.pool.standing import *
     from segmented.protocol.read_write import *
     from segmented.protocol.reentrant import *
     from segmented.protocol.reports import *
@@ -71,10 +70,9 @@ LATE: Final = from_modules(
             "ReadPool ReadSteps Resize Restock ScanOrders Withdraw"
         ),
         "segmented.protocol.pool.orders": (
-            "BATCH_MAX Cancel Confirm Expire ExpireDue Grant LeavePoolLine ReleaseGrant RenewGrant Reserve ReserveMany "
-            "SettleMany"
+            "BATCH_MAX Cancel ChangeQuantity Confirm Expire ExpireDue ExtendHold Grant LeavePoolLine ReleaseGrant "
+            "RenewGrant Reserve ReserveMany ReturnUnits SettleMany"
         ),
-        "segmented.protocol.pool.standing": "ChangeQuantity ExtendHold ReturnUnits",
         "segmented.protocol.vote": "AcquireVote IdentifyServer ReleaseVote RenewVote",
         "segmented.protocol.read_write": "AcquireRead AcquireWrite ReleaseReadWrite RenewReadWrite",
         "segmented.protocol.reentrant": "AcquireReentrant ReleaseReentrant RenewReentrant",

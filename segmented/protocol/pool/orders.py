@@ -1,14 +1,16 @@
-"""Operations on the orders of a stock pool: units taken, granted, confirmed, cancelled, expired."""
+"""Operations on the orders of a stock pool: units taken, granted, confirmed, cancelled, expired, returned."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
 from segmented.errors import (
+    ChangeMismatch,
     EpochEnded,
     InvalidInput,
+    OrderInWork,
     OrderMismatch,
     OrderQueued,
     OrderUnknown,
@@ -31,11 +33,13 @@ from segmented.models import (
     Released,
     Renewed,
     Reserved,
+    Returned,
     Settled,
     SoldOut,
     Superseded,
     Taken,
 )
+from segmented.models.ids import plural
 from segmented.models.orders import ANOTHER, decided_as, ended_as, mismatch_of, took_segment
 from segmented.models.pools import UNASSIGNED, Assignment
 from segmented.protocol.base import AnswerT_co, LeaseRelease, Operation, Release
@@ -61,11 +65,7 @@ class Reserve(Operation[Taken]):
     partial: bool = False
 
     def call(self) -> Call:
-        order = self.order
-        customer = () if order.customer_id is None else (f"[{json_text(order.customer_id)}]",)
-        head = (self.hold_ms, "1" if self.partial else "0", "")
-        arguments = (*head, f"[{json_text(order.order_id)}]", order.quantity, *customer)
-        return Call(load_script("reserve"), keys_of(self.sku), arguments)
+        return _reserve_call(self.sku, (self.order,), self.hold_ms, partial=self.partial)
 
     def answer(self, reply: Reply) -> Taken:
         (answer,) = _reserved(self.sku, (self.order,), reply)
@@ -92,16 +92,7 @@ class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
     """For submitted orders: time after which the outbox publishes an unfinished order again."""
 
     def call(self) -> Call:
-        orders = self.orders
-        after = "" if self.publish_after_ms is None else self.publish_after_ms
-        quantities, customers = [order.quantity for order in orders], [order.customer_id for order in orders]
-        lists: list[Any] = [[order.order_id for order in orders], quantities]
-        if quantities and quantities.count(quantities[0]) == len(quantities):
-            lists[1] = quantities[0]
-        if any(customers):
-            lists.append([customer or "" for customer in customers])
-        head = (self.hold_ms, "1" if self.partial else "0", after)
-        return Call(load_script("reserve"), keys_of(self.sku), (*head, *map(json_text, lists)))
+        return _reserve_call(self.sku, self.orders, self.hold_ms, self.publish_after_ms, partial=self.partial)
 
     def answer(self, reply: Reply) -> tuple[Taken | SegmentedError, ...]:
         return tuple(_reserved(self.sku, self.orders, reply))
@@ -235,7 +226,19 @@ class _Ending(Release[AnswerT_co]):
 
     __slots__ = ()
     sku: str
+    state: Literal["confirmed", "cancelled", "expired"]
     holder_id: str | None
+    decided: bool
+    epoch: int | None
+    unheard: bool
+    quiet: bool
+
+    def _call(self, order_ids: tuple[str, ...], *worker: str, idle: bool = False, sold_before: bool = False) -> Call:
+        stored = "decided" if self.epoch is None else f"decided:{self.epoch}"
+        asked = {stored: self.decided, "idle": idle, "unheard": self.unheard, "sold": sold_before, "quiet": self.quiet}
+        words = " ".join(word for word, is_asked in asked.items() if is_asked)
+        holder = () if self.holder_id is None else (self.holder_id,)
+        return Call(load_script("settle"), keys_of(self.sku), (self.state, words, _listed(order_ids), *worker, *holder))
 
     def wakes(self) -> tuple[str, str] | None:
         # the segment of the holder, if one is named, is freed if it still has it
@@ -244,88 +247,60 @@ class _Ending(Release[AnswerT_co]):
     def quietly(self) -> Self:
         return replace(self, quiet=True)  # type: ignore[type-var]  # each of them is a dataclass, and has it
 
+    def acknowledges(self, *, is_gated: bool) -> bool:
+        # nobody waits for the answer to an expired hold, or once the caller is gone; of what the database has decided,
+        # its answer is what the caller relies on
+        return self.state != "expired" and not (is_gated and self.decided) and not self.unheard
+
     def sight(self, reply: Reply, _: object) -> Sight:
-        return _sight_of_ended(reply)
+        return int(reply[3]), int(reply[1]), 0
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm(_Ending[Settled]):
-    """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's.
-
-    A gated pool refuses unless `stored` says that the order database has stored the order.
-    """
-
+class _EndOne(_Ending[AnswerT_co]):
     sku: str
     order_id: str
     holder_id: str | None = None
-    stored: bool = False
+    decided: bool = False
+    """The order database of a gated pool has stored the order, or voided it; such a pool refuses otherwise."""
     epoch: int | None = None
     """The epoch in which the database has stored it: raises EpochEnded if the pool is in a later one, and has counted
     it; None: not compared.
     """
-    quiet: bool = False
-    """As for `ReleaseLock`: wake no waiter."""
-
-    def call(self) -> Call:
-        flags = _flags(self.epoch, decided=self.stored, quiet=self.quiet)
-        arguments = ("confirmed", flags, f"[{json_text(self.order_id)}]", self.holder_id or "")
-        return Call(load_script("settle"), keys_of(self.sku), arguments)
-
-    def answer(self, reply: Reply) -> Settled:
-        return _one(self.sku, "confirmed", self.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
-
-    def acknowledges(self, *, is_gated: bool) -> bool:
-        return not (is_gated and self.stored)  # the database's answer is what the caller relies on
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel(_Ending[Settled | Superseded]):
-    """Cancel an order and free its segment; with a holder id, only if the order is still that holder's.
-
-    A gated pool refuses unless `voided` says that the order database has voided the order.
-    """
-
-    sku: str
-    order_id: str
-    holder_id: str | None = None
-    voided: bool = False
     unheard: bool = False
     """The caller was gone before it had the answer: the id can be reserved or granted again."""
     quiet: bool = False
     """As for `ReleaseLock`: wake no waiter."""
 
     def call(self) -> Call:
-        flags = _flags(decided=self.voided, unheard=self.unheard, quiet=self.quiet)
-        arguments = ("cancelled", flags, f"[{json_text(self.order_id)}]", self.holder_id or "")
-        return Call(load_script("settle"), keys_of(self.sku), arguments)
+        return self._call((self.order_id,))
 
-    def answer(self, reply: Reply) -> Settled | Superseded:
-        return _one(self.sku, "cancelled", self.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
-
-    def acknowledges(self, *, is_gated: bool) -> bool:
-        return not (is_gated and self.voided) and not self.unheard  # nobody relies on it once the caller is gone
+    def answer(self, reply: Reply) -> AnswerT_co:
+        (answer,) = _ended(self.sku, self.state, (self.order_id,), reply)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer  # type: ignore[return-value]  # the script has no other answer to this state
 
 
 @dataclass(frozen=True, slots=True)
-class Expire(Operation[Settled | None]):
-    """Give the units back if the hold has expired and no lease is alive; None if it is too early.
+class Confirm(_EndOne[Settled]):
+    """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's."""
 
-    A gated pool refuses unless `voided` says that the order database has voided the order.
-    """
+    state: Literal["confirmed"] = field(default="confirmed", init=False)
 
-    sku: str
-    order_id: str
-    voided: bool = False
 
-    def call(self) -> Call:
-        arguments = ("expired", _flags(decided=self.voided), f"[{json_text(self.order_id)}]")
-        return Call(load_script("settle"), keys_of(self.sku), arguments)
+@dataclass(frozen=True, slots=True)
+class Cancel(_EndOne[Settled | Superseded]):
+    """Cancel an order and free its segment; with a holder id, only if the order is still that holder's."""
 
-    def answer(self, reply: Reply) -> Settled | None:
-        return _one(self.sku, "expired", self.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
+    state: Literal["cancelled"] = field(default="cancelled", init=False)
 
-    def sight(self, reply: Reply, _: object) -> Sight:
-        return _sight_of_ended(reply)
+
+@dataclass(frozen=True, slots=True)
+class Expire(_EndOne[Settled | None]):
+    """Give the units back if the hold has expired and no lease is alive; None if it is too early."""
+
+    state: Literal["expired"] = field(default="expired", init=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,9 +321,8 @@ class SettleMany(_Ending[tuple[Settled | SegmentedError | None, ...]]):
     idle: bool = False
     """Leave alone orders that were not submitted, and submitted ones that a worker has in hand."""
     unheard: bool = False
-    """As for `Cancel`."""
     epoch: int | None = None
-    """As for `Confirm`; EpochEnded takes the answer's place."""
+    """As for the single operations; EpochEnded takes the answer's place."""
     sold_before: bool = False
     """Cancelled because the database sold these orders in an earlier epoch: callers learn that they are confirmed."""
     assignment: Assignment = UNASSIGNED
@@ -357,20 +331,8 @@ class SettleMany(_Ending[tuple[Settled | SegmentedError | None, ...]]):
     """As for `ReleaseLock`: wake no waiter."""
 
     def call(self) -> Call:
-        flags = _flags(
-            self.epoch,
-            decided=self.decided,
-            idle=self.idle,
-            unheard=self.unheard,
-            sold_before=self.sold_before,
-            quiet=self.quiet,
-        )
         worker = self.assignment.texts if self.idle else ()
-        holder = () if self.holder_id is None else (self.holder_id,)
-        ids = self.order_ids
-        listed = f"[{json_text(ids[0])}]" if len(ids) == 1 else json_text(ids)  # the encoder writes one text in a third
-        arguments = (self.state, flags, listed, *worker, *holder)
-        return Call(load_script("settle"), keys_of(self.sku), arguments)
+        return self._call(self.order_ids, *worker, idle=self.idle, sold_before=self.sold_before)
 
     def answer(self, reply: Reply) -> tuple[Settled | SegmentedError | None, ...]:
         state: OrderState = "confirmed" if self.sold_before else self.state
@@ -382,10 +344,6 @@ class SettleMany(_Ending[tuple[Settled | SegmentedError | None, ...]]):
     def continued(self, answer: Any) -> Finish | None:
         # a step ends its first order at least
         return _settle_rest(self, answer) if len(self.order_ids) > 1 else None
-
-    def acknowledges(self, *, is_gated: bool) -> bool:
-        # nobody waits for the answer to an expired hold
-        return self.state != "expired" and not (is_gated and self.decided) and not self.unheard
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +367,94 @@ class ExpireDue(Operation[tuple[tuple[Settled, ...], bool]]):
 
     def sight(self, reply: Reply, _: object) -> Sight:
         return int(reply[4]), int(reply[1]), 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendHold(Operation[Reserved | Settled | None]):
+    """Lengthen an order's hold to `hold_ms` from now, or later; None if it has ended and its units are not back yet."""
+
+    sku: str
+    order_id: str
+    hold_ms: int
+
+    def call(self) -> Call:
+        return Call(load_script("extend_hold"), keys_of(self.sku), (self.order_id, self.hold_ms))
+
+    def answer(self, reply: Reply) -> Reserved | Settled | None:
+        kind = kind_of(self.sku, reply, self.order_id)
+        return None if kind == "ended" else _standing(self.order_id, kind, reply)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeQuantity(Operation[Reserved | Settled]):
+    """Let a reserved order keep `quantity` units, and give the others back. Raises InvalidInput if it has fewer."""
+
+    sku: str
+    order_id: str
+    quantity: int
+
+    def call(self) -> Call:
+        return Call(load_script("change_quantity"), keys_of(self.sku), (self.order_id, self.quantity))
+
+    def answer(self, reply: Reply) -> Reserved | Settled:
+        kind = kind_of(self.sku, reply, self.order_id)
+        if kind == "in_hand":
+            raise OrderInWork(self.order_id)
+        if kind == "fewer":
+            has = int(reply[1])
+            cure = f"not raise it to {self.quantity}: reserve the other {self.quantity - has} under a second order id"
+            raise InvalidInput(
+                f"order {self.order_id!r} has {has} {plural(has, 'unit')}, and a change can only lower that, {cure}"
+            )
+        return _standing(self.order_id, kind, reply, replay=kind != "changed" or text(reply[7]) == "1")
+
+    acknowledges = always
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnUnits(Operation[Returned | Settled | None]):
+    """Give back units of a confirmed order, once for each return id. None: the order is reserved, not sold.
+
+    A gated pool refuses unless its order database has stored the return, in this `epoch`; raises EpochEnded if the pool
+    is in another one. Raises ChangeMismatch, and InvalidInput for more units than the order has.
+    """
+
+    sku: str
+    order_id: str
+    units: int
+    return_id: str
+    epoch: int | None = None
+    customer_id: str | None = None
+    """As the order database has it: for an order that the pool has no record of."""
+
+    def call(self) -> Call:
+        stored = ("" if self.epoch is None else self.epoch, self.customer_id or "")
+        arguments = (self.order_id, self.units, self.return_id, *stored)
+        return Call(load_script("return_units"), keys_of(self.sku), arguments)
+
+    def answer(self, reply: Reply) -> Returned | Settled | None:
+        kind = kind_of(self.sku, reply, self.order_id)
+        match kind:
+            case "mismatch":
+                raise ChangeMismatch(self.sku, self.return_id)
+            case "in_cart":
+                raise OrderInWork(self.order_id)
+            case "fewer":
+                raise too_many_returned(self.order_id, self.units, int(reply[1]))
+            case "reserved":
+                return None
+            case "returned":
+                kept, sequence, replay = int(reply[1]), int(reply[2]), text(reply[3]) == "1"
+                return Returned(self.order_id, self.return_id, self.units, kept, sequence, replay)
+        ended = _standing(self.order_id, kind, reply)
+        assert isinstance(ended, Settled)  # the script has no other answer
+        return ended
+
+    def sight(self, reply: Reply, answer: object) -> Sight:
+        return (int(reply[4]), int(reply[2]), 0) if isinstance(answer, Returned) else (0, 0, 0)
+
+    def acknowledges(self, *, is_gated: bool) -> bool:
+        return not is_gated
 
 
 def lines_of(value: Reply) -> list[str]:
@@ -469,6 +515,22 @@ def customer_missing(sku: str, order: Order) -> InvalidInput:
     return InvalidInput(message)
 
 
+def _listed(texts: Sequence[str]) -> str:
+    return f"[{json_text(texts[0])}]" if len(texts) == 1 else json_text(texts)  # the encoder writes one text in a third
+
+
+def _reserve_call(
+    sku: str, orders: Sequence[Order], hold_ms: int, publish_after_ms: int | None = None, *, partial: bool
+) -> Call:
+    quantities, customers = [order.quantity for order in orders], [order.customer_id for order in orders]
+    is_equal = quantities.count(quantities[0]) == len(quantities)
+    lists = [_listed([order.order_id for order in orders]), quantities[0] if is_equal else json_text(quantities)]
+    if any(customers):
+        lists.append(_listed([customer or "" for customer in customers]))
+    after = "" if publish_after_ms is None else publish_after_ms
+    return Call(load_script("reserve"), keys_of(sku), (hold_ms, "1" if partial else "0", after, *lists))
+
+
 def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | SegmentedError]:
     if reply[0] not in RESERVED:
         kind_of(sku, reply)
@@ -515,20 +577,6 @@ def _not_granted(operation: Grant, reply: Reply) -> SoldOut | Busy | Decided | C
     if isinstance(answer, SegmentedError):
         raise answer
     return answer
-
-
-def _flags(
-    epoch: int | None = None,
-    *,
-    decided: bool,
-    idle: bool = False,
-    unheard: bool = False,
-    sold_before: bool = False,
-    quiet: bool = False,
-) -> str:
-    stored = "decided" if epoch is None else f"decided:{epoch}"
-    asked = {stored: decided, "idle": idle, "unheard": unheard, "sold": sold_before, "quiet": quiet}
-    return " ".join(word for word, is_asked in asked.items() if is_asked)
 
 
 def _ended(
@@ -582,12 +630,19 @@ def _settle_rest(operation: SettleMany, answers: tuple[Settled | SegmentedError 
     return answers
 
 
-def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | Superseded | None:
-    (answer,) = _ended(sku, state, (order_id,), reply)
-    if isinstance(answer, SegmentedError):
-        raise answer
-    return answer
+def too_many_returned(order_id: str, units: int, sold: int) -> InvalidInput:
+    """Return the error for a return of more units than an order has."""
+    message = f"{units} {plural(units, 'unit')} of order {order_id!r} cannot be returned: {sold} of it are sold"
+    return InvalidInput(message)
 
 
-def _sight_of_ended(reply: Reply) -> Sight:
-    return int(reply[3]), int(reply[1]), 0
+def _standing(order_id: str, kind: str, reply: Reply, *, replay: bool = True) -> Reserved | Settled:
+    """Read what an order has, or how it has ended."""
+    if kind == "queued":
+        raise OrderQueued(order_id)
+    if kind == "settled":
+        _, *fields = text(reply[1]).split("\t")
+        return settled_line(order_id, fields)
+    quantity, segment, parts = int(reply[1]), int(reply[2]), text(reply[3])
+    found = parse_parts(parts, segment=segment, quantity=quantity)
+    return Reserved(order_id, quantity, segment, found, int(reply[6]), int(reply[4]), replay, int(reply[5]))

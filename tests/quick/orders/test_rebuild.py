@@ -114,7 +114,7 @@ def test_a_superseded_grant_is_freed_at_once_and_its_body_is_not_run_again_unask
         pool.grant(f"ahead-{segment}", timeout=0)
         fence = 1 << 52
         gate.confirm(order_id=f"ahead-{segment}", sku=SKU, segment=segment, quantity=1, epoch=1, fence=fence)
-        pool.store.execute(op.Confirm(SKU, f"ahead-{segment}", stored=True))
+        pool.store.execute(op.Confirm(SKU, f"ahead-{segment}", decided=True))
     ran_for: list[int] = []
 
     def body(grant: Grant) -> None:

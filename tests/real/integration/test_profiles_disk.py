@@ -158,7 +158,7 @@ def test_a_gated_pool_may_let_reservations_wait_for_the_disk(
         assert isinstance(pool.reserve("o-1"), Reserved)
         store.client.config_set("appendonly", "no")
         assert (
-            store.execute(op.Confirm(SKU, "o-1", stored=True)).state == "confirmed"
+            store.execute(op.Confirm(SKU, "o-1", decided=True)).state == "confirmed"
         )  # its transaction has committed already
         with pytest.raises(AcknowledgementUnknown):
             pool.reserve("o-2")

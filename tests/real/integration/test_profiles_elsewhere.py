@@ -43,7 +43,7 @@ def test_a_pool_without_order_database_waits_also_for_what_its_caller_calls_stor
         set_profile(replica_pair, BRIEF)
         replica_pair.replica.pause()
         with pytest.raises(AcknowledgementUnknown):
-            store.execute(op.Confirm(SKU, "o-1", stored=True))
+            store.execute(op.Confirm(SKU, "o-1", decided=True))
         replica_pair.replica.resume()
         set_profile(replica_pair, PROFILE)
-        assert store.execute(op.Confirm(SKU, "o-1", stored=True)).state == "confirmed"
+        assert store.execute(op.Confirm(SKU, "o-1", decided=True)).state == "confirmed"

@@ -238,11 +238,11 @@ class PoolsAgree(Agreement):
 
     @rule(order_id=ORDERS, holder=st.none() | HOLDERS, voided=st.booleans(), unheard=st.booleans())
     def cancel(self, order_id: str, holder: str | None, *, voided: bool, unheard: bool) -> None:
-        self.agree_on(op.Cancel(self.name, order_id, holder and f"{holder} of {order_id}", voided, unheard))
+        self.agree_on(op.Cancel(self.name, order_id, holder and f"{holder} of {order_id}", voided, unheard=unheard))
 
     @rule(order_id=ORDERS, voided=st.booleans())
     def expire(self, order_id: str, *, voided: bool) -> None:
-        self.agree_on(op.Expire(self.name, order_id, voided))
+        self.agree_on(op.Expire(self.name, order_id, decided=voided))
 
     @rule(
         state=st.sampled_from(["confirmed", "cancelled", "expired"]),

@@ -27,7 +27,7 @@ def test_a_pool_that_has_forgotten_all_its_orders_sells(side: Side) -> None:
     shop = Shop(side, side.name())
     shop.open(4, 2, gated=True)
     shop.reserved("a", 2)
-    side.execute(op.Confirm(shop.sku, "a", None, stored=True))
+    side.execute(op.Confirm(shop.sku, "a", None, decided=True))
     for _ in range(2):
         side.execute(op.NoteRelayed(shop.sku, (1, shop.state().sequence)))
         side.run(trim_plan(op.TrimLedger(shop.sku, 0, relayed_only=True)))

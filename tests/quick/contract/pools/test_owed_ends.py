@@ -68,7 +68,7 @@ class AsyncCutStore(Cut):
 
 
 ENDS: Final = (
-    *(op.Confirm, op.Cancel, op.SettleMany, op.ReleaseGrant, op.DecideCart, op.FinishCart),
+    *(op.Confirm, op.Cancel, op.Expire, op.SettleMany, op.ReleaseGrant, op.DecideCart, op.FinishCart),
     *(op.FinishRun, op.FinishRunWithEffect, op.DoubtRun, op.AbandonRun),
 )
 """The operations that say how work ended that is not done again."""

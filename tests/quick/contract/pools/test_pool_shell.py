@@ -349,7 +349,7 @@ def test_the_end_of_the_body_does_not_confirm_in_a_gated_pool(side: Side) -> Non
     with pytest.raises(PoolGated, match=said), granted(pool, "a", quantity=3):
         pytest.fail("the body ran")
     assert totals(pool) == (5, 3, 0)
-    confirmed = side.execute(op.Confirm(pool.sku, "a", stored=True))
+    confirmed = side.execute(op.Confirm(pool.sku, "a", decided=True))
     assert (confirmed.state, totals(pool)) == ("confirmed", (5, 0, 3))
     assert pool.audit().is_clean
 

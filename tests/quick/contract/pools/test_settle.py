@@ -333,7 +333,7 @@ def epoch_shop(side: Side) -> Shop:
 
 
 def confirm_order(epoch_shop: Shop, order_id: str, epoch: int | None, holder_id: str | None = None) -> Settled:
-    return epoch_shop.side.execute(op.Confirm(epoch_shop.sku, order_id, holder_id, stored=True, epoch=epoch))
+    return epoch_shop.side.execute(op.Confirm(epoch_shop.sku, order_id, holder_id, decided=True, epoch=epoch))
 
 
 def confirm_many(epoch_shop: Shop, *order_ids: str, epoch: int) -> tuple[Settled | SegmentedError | None, ...]:

@@ -196,8 +196,8 @@ def forgetful_shop(side: Side) -> ForgetfulShop:
     forgetful_shop.open(10, 4, gated=True)
     forgetful_shop.reserve("a", 2)
     forgetful_shop.reserve("b", 3)
-    side.execute(op.Confirm(forgetful_shop.sku, "a", None, stored=True))
-    side.execute(op.Cancel(forgetful_shop.sku, "b", voided=True))
+    side.execute(op.Confirm(forgetful_shop.sku, "a", None, decided=True))
+    side.execute(op.Cancel(forgetful_shop.sku, "b", decided=True))
     forgetful_shop.reserve("r", 1)
     return forgetful_shop
 
@@ -221,13 +221,13 @@ def test_a_record_whose_last_change_is_another_stays(forgetful_shop: ForgetfulSh
 
 def test_an_id_that_can_be_used_again_goes_and_can_be_used_again(forgetful_shop: ForgetfulShop) -> None:
     forgetful_shop.reserve("gone", 1)
-    forgetful_shop.side.execute(op.Cancel(forgetful_shop.sku, "gone", voided=True, unheard=True))
+    forgetful_shop.side.execute(op.Cancel(forgetful_shop.sku, "gone", decided=True, unheard=True))
     up_to = forgetful_shop.trimmed()
     forgetful_shop.forget(up_to)
     assert forgetful_shop.forget(up_to, ("gone", 8)) == Forgot(1, 0, 1, 0)
     forgetful_shop.reserve("gone", 2)
     assert (forgetful_shop.state().reserved, forgetful_shop.state().available) == (3, 5)
-    forgetful_shop.side.execute(op.Confirm(forgetful_shop.sku, "gone", None, stored=True))
+    forgetful_shop.side.execute(op.Confirm(forgetful_shop.sku, "gone", None, decided=True))
     assert forgetful_shop.state().confirmed == 4
 
 
