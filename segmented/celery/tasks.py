@@ -37,7 +37,7 @@ from segmented.events.traces import CURRENT, HEADER
 from segmented.models import Busy, Decided, Order, Refusal, Settled, checked_pool_name
 from segmented.models.submitted import BegunOrder, one_line
 from segmented.orders import WorkTerms, envelopes, sale
-from segmented.orders.work_terms import checked_step
+from segmented.orders.envelopes import checked_step
 from segmented.process import Guard
 
 if TYPE_CHECKING:

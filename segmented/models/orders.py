@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NoReturn
+from typing import Final, Generic, Literal, NoReturn, TypeVar
 
-from segmented.errors import CartMismatch, InvalidInput, NotGranted, OrderMismatch, SegmentedError
+from segmented.errors import (
+    AlreadySettled,
+    CartMismatch,
+    GrantSuperseded,
+    InvalidInput,
+    NotGranted,
+    OrderMismatch,
+    SegmentedError,
+)
 from segmented.models.ids import (
     CART_DIGEST_LENGTH,
     QUANTITY_MAX,
@@ -558,3 +566,94 @@ class CartSweep:
 
     finished: tuple[CartSettled, ...]
     failed: tuple[tuple[str, SegmentedError], ...]
+
+
+# --- the rule of confirm and cancel: what was not done as asked raises; the operations answer, the methods ask here ---
+#
+# A repeat is done as asked: it changes nothing and its answer has `replay=True`. So is the cancel of an order whose
+# units are back already, whichever state it is in.
+
+EndT = TypeVar("EndT", Settled, CartSettled)
+
+
+def as_confirmed(answer: EndT) -> EndT:
+    """Return the answer of a confirm. Raises AlreadySettled if the order, or cart, has ended otherwise."""
+    if answer.state != "confirmed":
+        raise AlreadySettled(answer)
+    return answer
+
+
+def as_cancelled(answer: EndT | Superseded) -> EndT:
+    """Return the answer of a cancel. Raises AlreadySettled if it is sold, GrantSuperseded if another holder has it."""
+    if isinstance(answer, Superseded):
+        raise GrantSuperseded(answer.order_id, answer.fencing_token)
+    if answer.state == "confirmed":
+        raise AlreadySettled(answer)
+    return answer
+
+
+def as_reserved(answer: Reserved | Settled, cannot: str) -> Reserved:
+    """Return what a reserved order has now. Raises AlreadySettled, which names what it `cannot`, if it has ended."""
+    if isinstance(answer, Settled):
+        raise AlreadySettled(answer, cannot)
+    return answer
+
+
+def as_returned(answer: Returned | Settled | None, order_id: str) -> Returned:
+    """Return the answer of a return. Raises AlreadySettled if the order is sold no more, InvalidInput if not yet."""
+    if answer is None:
+        raise InvalidInput(f"order {order_id!r} is reserved, not sold: cancel it, or change its quantity")
+    if isinstance(answer, Settled):
+        raise AlreadySettled(answer, "nothing of it can be returned")
+    return answer
+
+
+def all_as_asked(
+    check: Callable[[Settled], Settled], answers: Iterable[Settled | SegmentedError | None]
+) -> list[Settled | SegmentedError]:
+    """Return the answers of many; the error of an order that has ended otherwise takes its answer's place."""
+    return [_as_asked(check, answer) for answer in answers if answer is not None]  # None is an answer to expire only
+
+
+def _as_asked(check: Callable[[Settled], Settled], answer: Settled | SegmentedError) -> Settled | SegmentedError:
+    if isinstance(answer, SegmentedError):
+        return answer
+    try:
+        return check(answer)
+    except AlreadySettled as error:
+        return error
+
+
+ToldT = TypeVar("ToldT")
+SoldState = OrderState | Literal["unknown"]
+"""How a webhook finds its order: confirmed, ended otherwise, or unknown to the pool and its order database."""
+
+
+class Sold(Generic[ToldT]):
+    """State of an order in a transaction. True in a condition if the order is sold once the transaction commits."""
+
+    def __init__(
+        self, order_id: str, state: SoldState, quantity: int, tell: Callable[[], ToldT], *, replay: bool
+    ) -> None:
+        self.order_id = order_id
+        self.state = state
+        self.quantity = quantity
+        """Units that the order has; 0 if it is unknown."""
+        self.replay = replay
+        """True if an earlier call has decided the order: what belongs to it was stored then."""
+        self._tell = tell
+
+    def tell(self) -> ToldT:
+        """Tell the pool after the commit. Returns how the order ended there; None if the transaction stored nothing.
+
+        If nobody does, the order is confirmed in the pool when its hold ends: the workers' expiry, or `pool.expire`,
+        finds it sold. Safe to repeat, and of no effect after a rollback: the units stay reserved.
+        """
+        return self._tell()
+
+    def __bool__(self) -> bool:
+        """Return whether the order is sold."""
+        return self.state == "confirmed"
+
+    def __repr__(self) -> str:
+        return f"Sold({self.order_id!r}, {self.state}, quantity={self.quantity}, replay={self.replay})"

@@ -15,13 +15,12 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, PoolUnverified
-from segmented.models.orders import decided_as
+from segmented.models.orders import Sold, decided_as
 from segmented.orders import sale, within
 from segmented.orders.forgetting import decided_before
 from segmented.orders.gate import Gate
 from segmented.orders.verifying import compare_once, is_compared, verify
 from segmented.plans.tasks import to_the_end
-from segmented.stock.sold import Sold
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence

@@ -35,9 +35,8 @@ from segmented.models.ids import counted
 from segmented.models.submitted import one_line
 from segmented.orders.answers import Confirmed, Voided
 from segmented.orders.deciding import classify, decide, plan_moves
-from segmented.orders.edge import is_conflict
-from segmented.orders.reading import lock_segments, read_standing
-from segmented.orders.statements import MOVE_QUOTA, given_values, order_values
+from segmented.orders.engine import is_conflict
+from segmented.orders.statements import MOVE_QUOTA, given_values, lock_segments, order_values, read_standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

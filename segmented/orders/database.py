@@ -24,14 +24,22 @@ from segmented.errors import (
 from segmented.locks.sql_edge import BROKEN, is_unbroken, mark_begun
 from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order, plain_text, shortened
 from segmented.models.submitted import one_line
-from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
 from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany, StoreWith
 from segmented.orders.deciding import Claim, fate
-from segmented.orders.edge import is_worth_repeating, translated
-from segmented.orders.engine import GUARDED, STATEMENTS, connect, shown
+from segmented.orders.engine import GUARDED, STATEMENTS, connect, is_worth_repeating, shown, translated
 from segmented.orders.return_rows import ReturnRows
-from segmented.orders.statements import order_values
+from segmented.orders.statements import (
+    order_values,
+    read_confirmed_after,
+    read_confirmed_units,
+    read_names,
+    read_orders,
+    read_orders_after,
+    read_sold,
+    read_standing,
+    read_totals,
+)
 from segmented.orders.stocking import Stocking, TransferRows
 from segmented.orders.tables import (
     CONFIRMED,
@@ -126,7 +134,7 @@ class OrderDatabase(NotPickled):
         ]
 
         def work(connection: Connection) -> Opened | AlreadyOpen:
-            found = reading.read_totals(connection, sku)
+            found = read_totals(connection, sku)
             if found.segments:
                 return _already_open(found)
             try:
@@ -137,7 +145,7 @@ class OrderDatabase(NotPickled):
                 connection.commit()
             except IntegrityError:
                 connection.rollback()
-                found = reading.read_totals(connection, sku)
+                found = read_totals(connection, sku)
                 if not found.segments:  # another constraint failed
                     raise
                 return _already_open(found)
@@ -256,7 +264,7 @@ class OrderDatabase(NotPickled):
             with translated(self.where):
                 if not is_unbroken(connection):
                     connection.rollback()
-                    row = reading.read_orders(connection, sku=sku, order_ids=[order_id])
+                    row = read_orders(connection, sku=sku, order_ids=[order_id])
                     raise StoreRefused(f"order {order_id!r} is {row[0].state if row else 'not stored'}: {BROKEN}")
                 connection.commit()
 
@@ -274,7 +282,7 @@ class OrderDatabase(NotPickled):
         def work(connection: Connection) -> VoidAnswer:
             if self._statements.void(connection, values):
                 return Voided(replay=False)
-            return fate(order, reading.read_standing(connection, values), asked)
+            return fate(order, read_standing(connection, values), asked)
 
         return self.run(work)
 
@@ -334,13 +342,13 @@ class OrderDatabase(NotPickled):
         found: dict[str, OrderRow] = {}
         sku, ids = plain_text(sku), map(plain_text, order_ids)
         while chunk := list(islice(ids, PAGE_SIZE)):
-            rows = self.run(partial(reading.read_orders, sku=sku, order_ids=chunk))
+            rows = self.run(partial(read_orders, sku=sku, order_ids=chunk))
             found |= {row.order_id: row for row in rows}
         return found
 
     def sold_among(self, sku: str, order_ids: Sequence[str]) -> set[str]:
         """Return which of up to 1,000 orders are confirmed."""
-        return self.run(partial(reading.read_sold, sku=plain_text(sku), order_ids=order_ids))
+        return self.run(partial(read_sold, sku=plain_text(sku), order_ids=order_ids))
 
     def note_forgotten(self, sku: str, order_ids: Sequence[str]) -> None:
         """Note that the pool no longer answers for up to 1,000 confirmed orders: their epoch is 0 from then on."""
@@ -351,11 +359,11 @@ class OrderDatabase(NotPickled):
 
     def each_order(self, sku: str, *, after: str = "", page_size: int = PAGE_SIZE) -> Iterator[OrderRow]:
         """Read the orders of a sku behind `after`, sorted by their ids' bytes, in pages, each a separate read."""
-        return self._each(reading.read_orders_after, sku, page_size, lambda row: row.order_id, after)
+        return self._each(read_orders_after, sku, page_size, lambda row: row.order_id, after)
 
     def each_confirmed(self, sku: str) -> Iterator[tuple[str, int]]:
         """Read id and units of the confirmed orders of a sku, sorted by their ids' bytes, in pages."""
-        return self._each(reading.read_confirmed_after, sku, 10 * PAGE_SIZE, lambda row: row[0])
+        return self._each(read_confirmed_after, sku, 10 * PAGE_SIZE, lambda row: row[0])
 
     def _each(
         self,
@@ -374,7 +382,7 @@ class OrderDatabase(NotPickled):
 
     def totals(self, sku: str) -> SegmentTotals:
         """Read a sku's segment rows, and the identity of its sale, in one step."""
-        return self.run(lambda connection: reading.read_totals(connection, sku))
+        return self.run(lambda connection: read_totals(connection, sku))
 
     def sales(self) -> list[str]:
         """Read the names of all sales, sorted: skus, and those of shards."""
@@ -383,11 +391,11 @@ class OrderDatabase(NotPickled):
 
     def names_of(self, base: str) -> list[str]:
         """Read the names of a sku's sales: its own, or those of its shards."""
-        return self.run(lambda connection: reading.read_names(connection, base))
+        return self.run(lambda connection: read_names(connection, base))
 
     def confirmed_units(self, sku: str) -> int:
         """Add up the confirmed order rows, independently of the segment rows."""
-        return self.run(lambda connection: reading.read_confirmed_units(connection, sku))
+        return self.run(lambda connection: read_confirmed_units(connection, sku))
 
     def unfinished_changes(self, sku: str) -> tuple[ChangeRow, ...]:
         """Read the restocks and withdrawals that one side may lack; repeat them with the same id and units."""

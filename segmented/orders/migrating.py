@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from alembic import command
 from alembic.config import Config
 
-from segmented.orders.edge import translated
-from segmented.orders.engine import STATEMENTS, shown
+from segmented.orders.engine import STATEMENTS, shown, translated
 from segmented.orders.tables import HEAD, create_missing, known_revision
 from segmented.process import Guard
 

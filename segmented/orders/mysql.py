@@ -24,16 +24,18 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from segmented.errors import DatabaseUnavailable, InvalidInput
 from segmented.locks.sql_edge import code_of, roll_back
 from segmented.orders.deciding import Standing
-from segmented.orders.reading import find_orders, lock_segments, lock_these
 from segmented.orders.statements import (
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
     SeveralStatements,
     change_row,
     confirmed_values,
+    find_orders,
     give_back,
     given,
     insert_confirmed,
+    lock_segments,
+    lock_these,
     select_orders,
     take_units,
     void_values,

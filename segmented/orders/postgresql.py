@@ -15,15 +15,17 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import DBAPIError
 
 from segmented.orders.answers import Confirmed
-from segmented.orders.reading import find_orders, lock_these, read_standing
 from segmented.orders.statements import (
     CLAIMED,
     ORDER_COLUMNS,
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
     STATE_CONFIRMED,
+    find_orders,
     give_back,
     given,
+    lock_these,
+    read_standing,
     select_orders,
     take_units,
     void_values,

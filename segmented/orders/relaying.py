@@ -31,8 +31,7 @@ from segmented.errors import InvalidInput, PoolFrozen
 from segmented.ledger_lines import entries_of, parts_text, step_digest
 from segmented.models import EntryKind, shortened
 from segmented.orders.postgresql import given_rows
-from segmented.orders.reading import in_utc
-from segmented.orders.statements import Rows, given
+from segmented.orders.statements import Rows, given, in_utc
 from segmented.orders.tables import ledger
 from segmented.orders.verifying import check_sale, when_verified
 from segmented.protocol.archive import ledger_diverged

@@ -9,15 +9,17 @@ from sqlalchemy import bindparam
 from sqlalchemy.dialects.sqlite import dialect, insert as insert_on_conflict
 from sqlalchemy.exc import DBAPIError
 
-from segmented.orders.reading import find_orders, lock_these, read_standing
 from segmented.orders.statements import (
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
     SeveralStatements,
     change_row,
     confirmed_values,
+    find_orders,
     give_back,
     insert_confirmed,
+    lock_these,
+    read_standing,
     select_orders,
     take_units,
     void_values,

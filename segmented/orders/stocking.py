@@ -17,9 +17,8 @@ from segmented.models import Transfer
 from segmented.models.shards import SHARD_MARK, note_of
 from segmented.orders.answers import ChangeRow, EpochChanged, Missing, SaleTerms, SegmentTotals, Stored, TooFewUnsold
 from segmented.orders.deciding import plan_restock, plan_withdrawal
-from segmented.orders.reading import in_utc, lock_segments
 from segmented.orders.return_rows import begun_returns
-from segmented.orders.statements import MOVE_QUOTA, Rows, given
+from segmented.orders.statements import MOVE_QUOTA, Rows, given, in_utc, lock_segments
 from segmented.orders.tables import (
     BEGUN,
     DONE,

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from segmented.models import OrderRecord, Settled
+    from segmented.models.orders import SoldState
     from segmented.orders.database import OrderDatabase
     from segmented.stock import Pool
-    from segmented.stock.sold import SoldState
 
 
 CLAIMED: Final = frozenset({"reserved", "confirmed"})

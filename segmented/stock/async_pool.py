@@ -15,9 +15,9 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import hinted
 from segmented.locks.keeper import async_release_later
 from segmented.models import Assignment, Granted, Order, Settled, checked_id
+from segmented.models.orders import all_as_asked, as_cancelled, as_confirmed, as_reserved, as_returned
 from segmented.plans import Plan, run_async
 from segmented.plans.store_kinds import LoopStore, checked_async, checked_gate
-from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed, as_reserved, as_returned
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import AsyncGrant
 from segmented.stock.grant_state import Granting, GrantState, KeepOn, unanswered_claim  # asyncio only
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from segmented.clock import Duration
-    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Reserved, Returned, Taken
+    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Reserved, Returned, Sold, Taken
     from segmented.models.pools import (
         AlreadyOpen,
         Assigned,
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from segmented.models.submitted import Accepted
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.no_gate import AsyncPoolGate
-    from segmented.stock.sold import Sold
 
 
 @hinted

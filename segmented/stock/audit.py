@@ -32,7 +32,7 @@ from segmented.models import PINNED_UNTIL_MS, Inspected, InspectedCart, OrderRec
 from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.plans.effects import Batch
-from segmented.protocol.pool.foreign import moment
+from segmented.protocol.pool import moment
 from segmented.stock.audit_orders import NO_NUMBER_OF_UNITS, OLDER_NAMES, changes_drift, customers_drift, orders_drift
 from segmented.stock.fold import LedgerFold
 from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed, LedgerUnreadable, begin_plan

@@ -63,9 +63,9 @@ from segmented.models import (
     SoldOut,
     shortened,
 )
+from segmented.models.orders import as_reserved
 from segmented.plans import Outside, Plan, perform
 from segmented.plans.effects import Batch
-from segmented.stock.as_asked import as_reserved
 from segmented.stock.plans import one_plan, reserve_plan
 from segmented.stock.sharded.opening import is_in_shards_plan
 

@@ -9,9 +9,9 @@ from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
 from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, checked_id, shortened
+from segmented.models.orders import as_cancelled, as_confirmed
 from segmented.plans import async_run_owed, run_async, run_owed, run_sync
 from segmented.plans.store_kinds import checked_async, checked_gate, checked_sync
-from segmented.stock.as_asked import as_cancelled, as_confirmed
 from segmented.stock.async_pool import AsyncPool
 from segmented.stock.cart_plans import (
     PLAIN,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 from segmented.errors import AlreadySettled, GrantLost, GrantSuperseded, PoolGated, SegmentedError
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease_state import tend_plan
+from segmented.models.orders import as_cancelled, as_confirmed
 from segmented.plans import run_async, run_sync
 from segmented.plans.tasks import to_the_end
-from segmented.stock.as_asked import as_cancelled, as_confirmed
 from segmented.stock.grant_state import GrantState
 from segmented.stock.plans import leave_plan
 

@@ -14,9 +14,9 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import hinted
 from segmented.locks.keeper import release_later
 from segmented.models import Assignment, Granted, Order, Settled, checked_id
+from segmented.models.orders import all_as_asked, as_cancelled, as_confirmed, as_reserved, as_returned
 from segmented.plans import Plan, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
-from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed, as_reserved, as_returned
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import Grant
 from segmented.stock.grant_state import GrantState, KeepOn, unanswered_claim
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from segmented.clock import Duration
-    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Reserved, Returned, Taken
+    from segmented.models.orders import Closed, OrderRecord, OrderState, Refusal, Reserved, Returned, Sold, Taken
     from segmented.models.pools import (
         AlreadyOpen,
         Assigned,
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from segmented.models.submitted import Accepted
     from segmented.plans.drivers import Store
     from segmented.stock.no_gate import PoolGate
-    from segmented.stock.sold import Sold
 
 
 @hinted

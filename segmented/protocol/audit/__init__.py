@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.keys import cart_keys, shard_keys
 from segmented.models.pools import Differing, Inspected, Mended, MendedKind, NumberKind, Outrun, ScannedKey, Sound
 from segmented.protocol.base import Operation
-from segmented.protocol.pool import keys_of, kind_of
-from segmented.protocol.pool.foreign import moment, whole
+from segmented.protocol.pool import keys_of, kind_of, moment, whole
 from segmented.protocol.wire import Call, Finish, Reply, pairs_in, plain_call, readable, scan_call, script_call
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from segmented.errors import AnotherDatabase, InvalidInput, PoolNotFrozen, PoolN
 from segmented.models import Frozen, Thawed, Transfer, Verified
 from segmented.models.ids import plural
 from segmented.protocol.base import Operation
-from segmented.protocol.pool import keys_of, kind_of
-from segmented.protocol.pool.foreign import pool_state
+from segmented.protocol.pool import keys_of, kind_of, pool_state
 from segmented.protocol.wire import Call, Reply, Sight, position, script_call, text
 
 FATE_LETTERS: Final = {"confirmed": "c", "cancelled": "x", "reserved": "r"}

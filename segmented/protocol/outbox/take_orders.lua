@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
--- uses shared/segment_line.lua
+-- uses shared/segments.lua
 -- uses shared/outbox.lua
 -- uses shared/assignment.lua
 -- numbers 2:1 3 4 5 6 8 9?

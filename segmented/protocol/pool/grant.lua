@@ -1,6 +1,6 @@
 #!lua
 -- uses shared/pool.lua
--- uses shared/segment_line.lua
+-- uses shared/segments.lua
 -- numbers 2:1:1000000000 6:1 7 9
 -- Take units and the lock of a free segment in one step.
 -- ARGV     1 order_id   2 quantity   3 customer_id ("" for none)   4 partial ("1": take what is left)

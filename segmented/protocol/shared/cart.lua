@@ -1,6 +1,5 @@
 -- uses shared/call.lua
 -- uses shared/seen.lua
--- uses shared/profile.lua
 -- Shared by the scripts about carts: their records, and the answer that carries one.
 -- KEYS  1 meta (hash: the pool's own)   2 carts (hash: cart id -> record)
 --       3 unfinished (zset: cart id -> ms from which anybody may finish it)

@@ -1,6 +1,5 @@
 -- uses shared/call.lua
 -- uses shared/seen.lua
--- uses shared/profile.lua
 -- Shared by every pool script: names for KEYS, the pool's numbers, records, the ledger, units, and ending reservations.
 -- KEYS  1 meta (hash)   2 stock (hash: segment -> units)   3 free (zset: segment -> ms at which it is free; a hint)
 --       4 orders (hash: order id -> record)   5 holds (zset: order id -> ms)   6 ledger (stream)

@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.stock.sharded.async_pool import AsyncShardedPool as AsyncShardedPool
+    from segmented.stock.sharded.async_pool import (
+        AsyncShardedPool as AsyncShardedPool,
+        async_find_pool as async_find_pool,
+    )
     from segmented.stock.sharded.audit import (
         ShardedAuditReport as ShardedAuditReport,
         ShardedRepairReport as ShardedRepairReport,
     )
-    from segmented.stock.sharded.finding import (
-        async_find_pool as async_find_pool,
-        find_pool as find_pool,
-        pool_of as pool_of,
-    )
-    from segmented.stock.sharded.pool import ShardedPool as ShardedPool
+    from segmented.stock.sharded.pool import ShardedPool as ShardedPool, find_pool as find_pool, pool_of as pool_of
 
 LATE: Final = from_modules(
     {
-        "segmented.stock.sharded.async_pool": "AsyncShardedPool",
+        "segmented.stock.sharded.async_pool": "AsyncShardedPool async_find_pool",
         "segmented.stock.sharded.audit": "ShardedAuditReport ShardedRepairReport",
-        "segmented.stock.sharded.finding": "async_find_pool find_pool pool_of",
-        "segmented.stock.sharded.pool": "ShardedPool",
+        "segmented.stock.sharded.pool": "ShardedPool find_pool pool_of",
     }
 )
 """Names imported on first use, and the modules that define them."""

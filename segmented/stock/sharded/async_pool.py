@@ -9,6 +9,8 @@ from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import hinted
 from segmented.models import Assignment, checked_id
+
+# threads: from segmented.models import checked_pool_name
 from segmented.plans import async_run_owed, run_async
 from segmented.plans.store_kinds import checked_async, checked_gate
 from segmented.plans.tasks import to_the_end  # asyncio only
@@ -23,6 +25,7 @@ from segmented.stock.sharded.audit import (
     sharded_repair_plan,
 )
 from segmented.stock.sharded.gated import GatedPlans
+from segmented.stock.sharded.opening import is_in_shards_plan
 from segmented.stock.sharded.plans import ShardedPlans, publish, sharded_outbox
 
 if TYPE_CHECKING:
@@ -50,13 +53,13 @@ if TYPE_CHECKING:
         Taken,
         TooFew,
     )
+    from segmented.models.orders import Sold
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.grant import AsyncGrant
     from segmented.stock.grant_state import KeepOn
     from segmented.stock.no_gate import AsyncPoolGate
     from segmented.stock.order_handle import AsyncOrderHandle
     from segmented.stock.outbox import Outbox
-    from segmented.stock.sold import Sold
 
 
 @hinted
@@ -433,3 +436,30 @@ class AsyncShardedPool:
     def __repr__(self) -> str:
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"AsyncShardedPool({self.sku!r}, {self.store!r}{gate})"
+
+
+async def async_find_pool(
+    store: AsyncStore,
+    sku: str,
+    *,
+    ttl: Duration = DEFAULT_TTL,
+    hold: Duration = DEFAULT_HOLD,
+    sold_out_mark: Duration = 0.0,
+) -> AsyncPool | AsyncShardedPool:
+    """Return the pool of a sku in the form in which it was opened, for one command; a pool without shards if none was.
+
+    The parameters are those of `AsyncPool`. Raises StoreUnavailable when no server that would know answers.
+    """
+    pool = AsyncPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
+    if await run_async(is_in_shards_plan(pool.sku), store):
+        return AsyncShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
+    return pool
+
+
+# threads: def pool_of(store: Store, sku: str, *, ttl: Duration = DEFAULT_TTL, hold: Duration = DEFAULT_HOLD) -> Pool:
+# threads:     """Return the pool of a worker's message or of the list of outboxes: that of a sku, or one shard.
+# threads:
+# threads:     Sends no command and opens nothing: later calls raise PoolMissing, or ShardVanished for a shard, if it
+# threads:     does not exist. Raises InvalidInput for a text that is neither a sku nor a shard's name.
+# threads:     """
+# threads:     return Pool(store, checked_pool_name(sku), ttl=ttl, hold=hold)

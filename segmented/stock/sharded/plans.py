@@ -32,8 +32,8 @@ from segmented.models import (
     TooFew,
     checked_id,
 )
+from segmented.models.orders import all_as_asked, as_cancelled, as_confirmed
 from segmented.plans import Batch, Now, Plan, perform
-from segmented.stock.as_asked import all_as_asked, as_cancelled, as_confirmed
 from segmented.stock.outbox import UNASKED, Noted, Outbox, to_publish
 from segmented.stock.plans import expire_plan, fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
 from segmented.stock.settings import PoolSettings, checked_list

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, overload
 from segmented.errors import SegmentedError
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout
 from segmented.locks.hints import hinted
-from segmented.models import Assignment, checked_id
+from segmented.models import Assignment, checked_id, checked_pool_name
 from segmented.plans import run_owed, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.plans import available_plan, checked_state
@@ -22,6 +22,7 @@ from segmented.stock.sharded.audit import (
     sharded_repair_plan,
 )
 from segmented.stock.sharded.gated import GatedPlans
+from segmented.stock.sharded.opening import is_in_shards_plan
 from segmented.stock.sharded.plans import ShardedPlans, publish, sharded_outbox
 
 if TYPE_CHECKING:
@@ -49,13 +50,13 @@ if TYPE_CHECKING:
         Taken,
         TooFew,
     )
+    from segmented.models.orders import Sold
     from segmented.plans.drivers import Store
     from segmented.stock.grant import Grant
     from segmented.stock.grant_state import KeepOn
     from segmented.stock.no_gate import PoolGate
     from segmented.stock.order_handle import OrderHandle
     from segmented.stock.outbox import Outbox
-    from segmented.stock.sold import Sold
 
 
 @hinted
@@ -396,3 +397,30 @@ class ShardedPool:
     def __repr__(self) -> str:
         gate = "" if self.gate is None else f", gate={self.gate!r}"
         return f"ShardedPool({self.sku!r}, {self.store!r}{gate})"
+
+
+def find_pool(
+    store: Store,
+    sku: str,
+    *,
+    ttl: Duration = DEFAULT_TTL,
+    hold: Duration = DEFAULT_HOLD,
+    sold_out_mark: Duration = 0.0,
+) -> Pool | ShardedPool:
+    """Return the pool of a sku in the form in which it was opened, for one command; a pool without shards if none was.
+
+    The parameters are those of `Pool`. Raises StoreUnavailable when no server that would know answers.
+    """
+    pool = Pool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
+    if run_sync(is_in_shards_plan(pool.sku), store):
+        return ShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
+    return pool
+
+
+def pool_of(store: Store, sku: str, *, ttl: Duration = DEFAULT_TTL, hold: Duration = DEFAULT_HOLD) -> Pool:
+    """Return the pool of a worker's message or of the list of outboxes: that of a sku, or one shard.
+
+    Sends no command and opens nothing: later calls raise PoolMissing, or ShardVanished for a shard, if it
+    does not exist. Raises InvalidInput for a text that is neither a sku nor a shard's name.
+    """
+    return Pool(store, checked_pool_name(sku), ttl=ttl, hold=hold)

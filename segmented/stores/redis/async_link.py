@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented import events
 from segmented.plans.tasks import Alarm, OfOneLoop, begun, to_the_end, until_loop_ends
-from segmented.protocol.acknowledging import bounded
+from segmented.protocol.base import bounded
 from segmented.stores.redis.batches import TRANSPORT_ERRORS, AsyncRequests
 from segmented.stores.redis.clients import NO_REPLY
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, Connections, ServerCheck, greeted, greeting

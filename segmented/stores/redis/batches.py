@@ -14,8 +14,7 @@ from redis.exceptions import (
 )
 
 from segmented.errors import SegmentedError, StoreBusy
-from segmented.protocol.acknowledging import profile_wait, shortfall, unknown
-from segmented.protocol.base import Release
+from segmented.protocol.base import Release, profile_wait, shortfall, unknown
 from segmented.protocol.wire import PUBLISH, Call, Command, Dialect, Exchange, MakeExchange, Peer, Reply, Send, sharded
 from segmented.stores.redis.connections import publishing
 from segmented.stores.redis.edge import our_error

@@ -38,7 +38,7 @@ from segmented.keys import shard_keys
 from segmented.models.pools import Profile, archived_of, is_profile, parse_profile
 from segmented.models.shards import Shard
 from segmented.process import after_fork_in_child
-from segmented.protocol.acknowledging import bounded, profile_wait, shortfall, unknown
+from segmented.protocol.base import bounded, profile_wait, shortfall, unknown
 from segmented.protocol.wire import (
     Call,
     Command,

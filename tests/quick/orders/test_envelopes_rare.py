@@ -11,8 +11,7 @@ from segmented.errors import AssignedElsewhere, InvalidInput
 from segmented.models import Assignment
 from segmented.models.submitted import BegunOrder, Deciding
 from segmented.orders import Gate
-from segmented.orders.envelopes import take_envelope
-from segmented.orders.work_terms import TryLater, WorkTerms
+from segmented.orders.envelopes import TryLater, WorkTerms, take_envelope
 from segmented.stock import Outbox
 from tests.support.workers.failing_store import SKU, Failing, known, opened
 

@@ -21,7 +21,6 @@ from segmented.errors import (
 from segmented.models import Cart, CartReserved, LimitReached, Reserved
 from segmented.orders import Gate, audit_both, rebuild, reopen_gated, verify
 from segmented.orders.answers import Return
-from segmented.orders.carts import sell_cart
 from segmented.orders.gate import finish_returns
 from segmented.servers import ValkeyServer
 from segmented.stock import Carts
@@ -197,7 +196,7 @@ def test_a_line_of_a_cart_whose_lines_are_not_told_is_not_returned(pool: Pool, s
     carts = Carts(store, gate=gate)
     reserved = carts.reserve(cart)
     assert isinstance(reserved, CartReserved)
-    assert sell_cart([pool.plain], gate, cart) == "confirmed"
+    assert gate.sell_cart([pool.plain], cart) == "confirmed"
     with pytest.raises(OrderInWork):
         pool.return_units(reserved.order_id, 1, return_id="rma-1")
     assert carts.confirm("c", home=SKU)

@@ -12,10 +12,9 @@ from segmented.errors import InvalidInput
 from segmented.keys import due_key
 from segmented.models.submitted import BegunOrder
 from segmented.orders import Gate, relay, reopen_gated
-from segmented.orders.envelopes import take_envelope
+from segmented.orders.envelopes import Decline, WorkTerms, take_envelope
 from segmented.orders.outcomes import tell_outcomes
 from segmented.orders.sale import take_order
-from segmented.orders.work_terms import Decline, WorkTerms
 from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 from tests.quick.orders.conftest import store

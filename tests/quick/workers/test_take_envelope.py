@@ -13,9 +13,8 @@ from segmented.errors import InvalidInput, PoolFrozen
 from segmented.models import Order
 from segmented.models.submitted import BegunOrder, Deciding, Swept
 from segmented.orders import Gate, rebuild
-from segmented.orders.envelopes import EnvelopeReport, take_envelope
+from segmented.orders.envelopes import Decline, EnvelopeReport, TryLater, WorkTerms, take_envelope
 from segmented.orders.verifying import compare_once
-from segmented.orders.work_terms import Decline, TryLater, WorkTerms
 from segmented.plans import run_sync
 from segmented.servers import ValkeyServer
 from segmented.stock import Pool

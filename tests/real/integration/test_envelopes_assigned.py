@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from segmented import Order, Pool, RedisStore, protocol as op
 from segmented.models import Assignment
-from segmented.orders.envelopes import EnvelopeReport, take_envelope
-from segmented.orders.work_terms import WorkTerms
+from segmented.orders.envelopes import EnvelopeReport, WorkTerms, take_envelope
 from segmented.servers import ValkeyServer
 from segmented.stock import Outbox
 from tests.support.proxy import RedisProxy

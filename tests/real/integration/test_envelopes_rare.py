@@ -13,8 +13,7 @@ from segmented.clock import ManualClock
 from segmented.errors import DatabaseUnavailable
 from segmented.models.submitted import BegunOrder
 from segmented.orders import Gate
-from segmented.orders.envelopes import take_envelope
-from segmented.orders.work_terms import TryLater, WorkTerms
+from segmented.orders.envelopes import TryLater, WorkTerms, take_envelope
 from tests.support.contract.parking import wait_until
 from tests.support.pools.engines import engine_of
 from tests.support.workers.failing_store import SKU, Failing, known, opened

@@ -8,8 +8,7 @@ import pytest
 
 from segmented.models.submitted import BegunOrder
 from segmented.orders import Gate
-from segmented.orders.envelopes import EnvelopeReport
-from segmented.orders.work_terms import WorkTerms
+from segmented.orders.envelopes import EnvelopeReport, WorkTerms
 from segmented.stores.redis import RedisStore
 from tests.support.workers.envelope_till import EnvelopeSetup, opened
 from tests.support.workers.selling import until

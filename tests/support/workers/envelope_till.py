@@ -7,8 +7,7 @@ from segmented import protocol as op
 from segmented.models import Order
 from segmented.models.submitted import BegunOrder, Deciding, Submitted
 from segmented.orders import Gate
-from segmented.orders.envelopes import EnvelopeReport, take_envelope
-from segmented.orders.work_terms import WorkTerms
+from segmented.orders.envelopes import EnvelopeReport, WorkTerms, take_envelope
 from segmented.plans.drivers import Store
 from segmented.stock import Pool
 from segmented.stock.outbox import Outbox
