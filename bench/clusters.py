@@ -25,9 +25,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.servers.embedded import EmbeddedServer, valkey_program
+from segmented.servers.embedded import Command, EmbeddedServer, Supervised, valkey_program
 from segmented.servers.folders import private_folder
-from segmented.servers.supervised import Command, Supervised
 from segmented.servers.valkey import SOCKET_NAME, STOPS, answers, configuration
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from segmented.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from segmented.events.table import sku_label
+from segmented.events.hub import sku_label
 from segmented.locks import Lock
 from segmented.locks.durations import OwnName
 from segmented.models.shards import ShardedState

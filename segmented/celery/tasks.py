@@ -32,7 +32,7 @@ from segmented.errors import (
     ShardVanished,
     StoreUnavailable,
 )
-from segmented.events.table import sku_label
+from segmented.events.hub import sku_label
 from segmented.events.traces import CURRENT, HEADER
 from segmented.models import Busy, Decided, Order, Refusal, Settled, checked_pool_name
 from segmented.models.submitted import BegunOrder, one_line

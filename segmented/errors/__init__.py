@@ -4,7 +4,6 @@
 from typing import TYPE_CHECKING
 
 from segmented.errors.base import *
-from segmented.errors.locks import *
 from segmented.errors.stock import *
 
 if not TYPE_CHECKING:

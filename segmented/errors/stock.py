@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from string import ascii_lowercase
 from typing import Protocol
 
-from segmented.errors.base import InvalidInput, SegmentedError, StoreRefused
-from segmented.errors.locks import LeaseError
+from segmented.errors.base import InvalidInput, LeaseError, SegmentedError, StoreRefused
 
 
 class StockError(SegmentedError):

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from segmented.events.hub import HUB, Sink as Sink
-from segmented.events.table import METRICS as METRICS, Metric as Metric
+from segmented.events.hub import HUB, METRICS as METRICS, Metric as Metric, Sink as Sink
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
+    from segmented.events.hub import Labels as Labels
     from segmented.events.opentelemetry import OpenTelemetrySink as OpenTelemetrySink
     from segmented.events.prometheus import PrometheusSink as PrometheusSink
-    from segmented.events.table import Labels as Labels
 
 LATE: Final = from_modules(
     {"segmented.events.opentelemetry": "OpenTelemetrySink", "segmented.events.prometheus": "PrometheusSink"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics
 
-from segmented.events.table import METRICS, SECONDS, Labels
+from segmented.events.hub import METRICS, SECONDS, Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, g
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from segmented.errors import InvalidInput
-from segmented.events.hub import HUB
-from segmented.events.table import METRICS, SECONDS, Labels, prometheus_name
+from segmented.events.hub import HUB, METRICS, SECONDS, Labels, prometheus_name
 
 
 class PrometheusSink:

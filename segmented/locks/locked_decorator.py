@@ -12,29 +12,174 @@ for itself.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from segmented.clock import Duration, in_seconds
-from segmented.errors import AcquireTimeout, InvalidInput
+from segmented.errors import AcquireTimeout, InvalidInput, SegmentedError
 from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, Path, checked_function, name_of, shape_of
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_timeout, is_whole, milliseconds
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL
-from segmented.locks.holdings import AsyncHolding, Holding, HookWatch, Transaction
+from segmented.locks.lease import AsyncLease, Lease
 from segmented.locks.lock import AsyncLock, Lock
 from segmented.plans import pause, run_async, run_sync
 from segmented.plans.store_kinds import async_store, check_given, sync_store
+from segmented.plans.tasks import begun
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
+    from segmented.locks.sql_transactions import Follower, Transaction
     from segmented.plans.drivers import AsyncStore, Store
 
     GivenStore = Store | AsyncStore | Callable[[], Store] | Callable[[], AsyncStore]
-    from segmented.locks.lease import AsyncLease, Lease
+
+LeaseT = TypeVar("LeaseT", Lease, AsyncLease)
+_log = logging.getLogger("segmented.locks")
+_releasing: set[asyncio.Task[None]] = set()
+"""Keeps the tasks of releases in progress from being garbage-collected."""
+
+
+class _Ends(Generic[LeaseT]):
+    """Tracks the ends of the body and of the transaction, if there is one."""
+
+    def __init__(self, lease: LeaseT, transaction: Transaction | None) -> None:
+        """Create an object that releases `lease` once the body and `transaction`, if there is one, have ended."""
+        self._lease: LeaseT = lease
+        self._transaction = transaction
+        self._guard = threading.RLock()
+        self._is_body_over = False
+        self._has_ended = False
+
+    def _follow(self) -> None:
+        """Follow the transaction from before the body's first step."""
+        if self._transaction is not None:
+            self._transaction.follow(self)
+
+    def before_commit(self) -> None:
+        """Raise LeaseLost if the lease no longer covers the commit."""
+        if not self._has_ended:
+            self._lease.require()
+
+    def after_end(self) -> None:
+        """Note that the transaction has ended; release the lease if the body has ended too."""
+        if self._is_body_over and self._is_last():
+            self._release_late()
+
+    def _release_late(self) -> None:
+        raise NotImplementedError
+
+    def _is_body_last(self) -> bool:
+        """Note the end of the body and return whether the body must release."""
+        self._is_body_over = True
+        if self._transaction is not None and self._transaction.is_open():
+            return False
+        return self._is_last()
+
+    def _is_last(self) -> bool:
+        """Return whether this end must release: if both ends come at once in two threads, only one does."""
+        with self._guard:
+            if self._has_ended:
+                return False
+            self._has_ended = True
+        if self._transaction is not None:
+            self._transaction.leave(self)
+        return True
+
+    def _note_failure(self, failure: SegmentedError) -> None:
+        """Log the failure: the transaction is decided, so nothing may be raised into its commit."""
+        _log.warning("lease.release_failed", extra={"lock": self._lease.name, "reason": str(failure)})
+
+
+class HookWatch:
+    """Follows a transaction of any other kind, through a hook that gets a function to call at the end."""
+
+    def __init__(self, register: Callable[[Callable[[], None]], object]) -> None:
+        """Create a watch that passes its function to `register` once there is a follower."""
+        self._register = register
+        self._follower: Follower | None = None
+        self._is_over = False
+
+    def is_open(self) -> bool:
+        """Return whether the hook has not yet reported the end."""
+        return not self._is_over
+
+    def follow(self, follower: Follower) -> None:
+        """Register the only follower of this hook."""
+        self._follower = follower
+        self._register(self._end)
+
+    def leave(self, _: Follower) -> None:
+        """Stop notifying the follower."""
+        self._follower = None
+
+    def has_run(self, _: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Return False: a hook may be called anywhere, where a coroutine cannot run."""
+        return False
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._follower is not None:
+            self._follower.after_end()
+
+
+class AsyncHolding(_Ends[AsyncLease]):
+    """A lease around a body, for asyncio."""
+
+    def __init__(self, lease: AsyncLease, transaction: Transaction | None) -> None:  # asyncio only
+        """Create an object that releases `lease` once the body and `transaction`, if there is one, have ended.
+
+        It belongs to the running event loop.
+        """
+        self._loop = asyncio.get_running_loop()
+        super().__init__(lease, transaction)
+
+    async def __aenter__(self) -> None:
+        """Follow the transaction; if that fails, release the lease."""
+        try:
+            self._follow()
+        except BaseException as error:
+            await self._lease.__aexit__(type(error), error, None)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release, unless a transaction is open; a failure never hides the body's own error."""
+        if self._is_body_last():
+            await self._lease.__aexit__(kind, error, trace)
+
+    def _release_late(self) -> None:  # asyncio only
+        """Release before the commit returns, under SQLAlchemy's asyncio; otherwise in its own task, soon after."""
+        if self._transaction is not None and self._transaction.has_run(self._released):
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._start_release)
+        except RuntimeError:  # the loop is closed, and the lease expires
+            _log.warning("lease.release_failed", extra={"lock": self._lease.name, "reason": "the event loop is closed"})
+
+    def _start_release(self) -> None:  # asyncio only
+        task = self._loop.create_task(begun(self._released), name="segmented-release")
+        _releasing.add(task)
+        task.add_done_callback(_releasing.discard)
+
+    # threads: def _release_late(self) -> None:
+    # threads:     self._released()
+
+    async def _released(self) -> None:
+        try:
+            await self._lease.release()
+        except SegmentedError as failure:
+            self._note_failure(failure)
+
 
 OnBusy = Literal["raise", "skip", "run"]
 ON_BUSY: Final = ("raise", "skip", "run")
@@ -70,34 +215,6 @@ class Site:
 
         return name, watched(call.read(self.transaction), f"{self.transaction.text!r} in {self.who}")
 
-    def acquire(self, name: str) -> Lease | None:
-        """Try as often as asked; return None if the lock stays busy and `on_busy` is not "raise"."""
-        store, failure = sync_store(self.store, self.who), None
-        lock = Lock(store, name, ttl=self.options.ttl, renew=self.options.renew, renew_max=self.options.renew_max)
-        for seconds in self.options.pauses():
-            if seconds:
-                run_sync(pause(name, store.clock.now() + seconds), store)
-            try:
-                return lock.acquire(timeout=self.options.timeout)
-            except AcquireTimeout as error:
-                failure = error
-        self.options.give_up(name, cast("AcquireTimeout", failure))
-        return None
-
-    async def acquire_async(self, name: str) -> AsyncLease | None:
-        """Try as often as asked; see `acquire`."""
-        store, failure = async_store(self.store, self.who), None
-        lock = AsyncLock(store, name, ttl=self.options.ttl, renew=self.options.renew, renew_max=self.options.renew_max)
-        for seconds in self.options.pauses():
-            if seconds:
-                await run_async(pause(name, store.clock.now() + seconds), store)
-            try:
-                return await lock.acquire(timeout=self.options.timeout)
-            except AcquireTimeout as error:
-                failure = error
-        self.options.give_up(name, cast("AcquireTimeout", failure))
-        return None
-
     def filled(self, options: dict[str, Any], lease: Lease | AsyncLease | None) -> dict[str, Any]:
         """Return the call's options, with the lease if the body takes it."""
         return options if self.lease_as is None else {**options, self.lease_as: lease}
@@ -112,13 +229,23 @@ class Site:
         raise InvalidInput(message)
 
 
-def held(lease: Lease | None, transaction: Transaction | None) -> Holding | nullcontext[None]:
+async def async_acquired(site: Site, name: str) -> AsyncLease | None:
+    """Try as often as asked; return None if the lock stays busy and `on_busy` is not "raise"."""
+    store, failure = async_store(site.store, site.who), None
+    lock = AsyncLock(store, name, ttl=site.options.ttl, renew=site.options.renew, renew_max=site.options.renew_max)
+    for seconds in site.options.pauses():
+        if seconds:
+            await run_async(pause(name, store.clock.now() + seconds), store)
+        try:
+            return await lock.acquire(timeout=site.options.timeout)
+        except AcquireTimeout as error:
+            failure = error
+    site.options.give_up(name, cast("AcquireTimeout", failure))
+    return None
+
+
+def async_held(lease: AsyncLease | None, transaction: Transaction | None) -> AsyncHolding | nullcontext[None]:
     """Return a context manager that holds a lease around a body; an empty one for a body that runs unlocked."""
-    return nullcontext() if lease is None else Holding(lease, transaction)
-
-
-def held_async(lease: AsyncLease | None, transaction: Transaction | None) -> AsyncHolding | nullcontext[None]:
-    """Return a context manager that holds a lease around a body; see `held`."""
     return nullcontext() if lease is None else AsyncHolding(lease, transaction)
 
 
@@ -126,32 +253,19 @@ def locking(site: Site) -> Callable[..., Any]:
     """Return the locked function, in its original shape."""
     match shape_of(site.function):
         case "coroutine function":
-            return _locked_coroutine(site)
+            return async_locked_function(site)
         case "async generator function":
             return _locked_async_generator(site)
         case "generator function":
             return _locked_generator(site)
-    return _locked_function(site)
-
-
-def _locked_function(site: Site) -> Callable[..., Any]:
-    @wraps(site.function)
-    def run(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # the types of the function pass through
-        name, transaction = site.begin(arguments, options)
-        lease = site.acquire(name)
-        if lease is None and not site.options.runs_unlocked:
-            return site.options.instead(arguments, options)
-        with held(lease, transaction):
-            return site.finished(site.function(*arguments, **site.filled(options, lease)))
-
-    return run
+    return locked_function(site)
 
 
 def _locked_generator(site: Site) -> Callable[..., Any]:
     @wraps(site.function)
     def run(*arguments: Any, **options: Any) -> Generator[Any, Any, Any]:  # noqa: ANN401  # the types of the function pass through
         name, transaction = site.begin(arguments, options)
-        lease = site.acquire(name)
+        lease = acquired(site, name)
         if lease is None and not site.options.runs_unlocked:
             return site.options.instead(arguments, options)
         with held(lease, transaction):
@@ -160,15 +274,18 @@ def _locked_generator(site: Site) -> Callable[..., Any]:
     return run
 
 
-def _locked_coroutine(site: Site) -> Callable[..., Any]:
+def async_locked_function(site: Site) -> Callable[..., Any]:
+    """Return the locked form of a coroutine function."""
+
     @wraps(site.function)
     async def run(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # the types of the function pass through
         name, transaction = site.begin(arguments, options)
-        lease = await site.acquire_async(name)
+        lease = await async_acquired(site, name)
         if lease is None and not site.options.runs_unlocked:
-            found = site.options.instead(arguments, options)
-            return await found if inspect.isawaitable(found) else found
-        async with held_async(lease, transaction):
+            found = site.options.instead(arguments, options)  # asyncio only
+            return await found if inspect.isawaitable(found) else found  # asyncio only
+            # threads: return site.options.instead(arguments, options)
+        async with async_held(lease, transaction):
             return site.finished(await site.function(*arguments, **site.filled(options, lease)))
 
     return run
@@ -178,13 +295,13 @@ def _locked_async_generator(site: Site) -> Callable[..., Any]:
     @wraps(site.function)
     async def run(*arguments: Any, **options: Any) -> AsyncIterator[Any]:  # noqa: ANN401  # the types of the function pass through
         name, transaction = site.begin(arguments, options)
-        lease = await site.acquire_async(name)
+        lease = await async_acquired(site, name)
         if lease is None and not site.options.runs_unlocked:
             found = site.options.instead(arguments, options)
             if inspect.isawaitable(found):
                 await found
             return
-        async with held_async(lease, transaction):
+        async with async_held(lease, transaction):
             items = site.function(*arguments, **site.filled(options, lease))
             sent: Any = None
             failure: BaseException | None = None
@@ -383,3 +500,69 @@ def _transaction_path(text: str, key: CallKey, who: str) -> Path:
         raise InvalidInput(f"{where}: {error}") from error
     key.require(path, where)
     return path
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+class Holding(_Ends[Lease]):
+    """A lease around a body, for threads."""
+
+    def __enter__(self) -> None:
+        """Follow the transaction; if that fails, release the lease."""
+        try:
+            self._follow()
+        except BaseException as error:
+            self._lease.__exit__(type(error), error, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release, unless a transaction is open; a failure never hides the body's own error."""
+        if self._is_body_last():
+            self._lease.__exit__(kind, error, trace)
+
+    def _release_late(self) -> None:
+        self._released()
+
+    def _released(self) -> None:
+        try:
+            self._lease.release()
+        except SegmentedError as failure:
+            self._note_failure(failure)
+
+
+def acquired(site: Site, name: str) -> Lease | None:
+    """Try as often as asked; return None if the lock stays busy and `on_busy` is not "raise"."""
+    store, failure = sync_store(site.store, site.who), None
+    lock = Lock(store, name, ttl=site.options.ttl, renew=site.options.renew, renew_max=site.options.renew_max)
+    for seconds in site.options.pauses():
+        if seconds:
+            run_sync(pause(name, store.clock.now() + seconds), store)
+        try:
+            return lock.acquire(timeout=site.options.timeout)
+        except AcquireTimeout as error:
+            failure = error
+    site.options.give_up(name, cast("AcquireTimeout", failure))
+    return None
+
+
+def held(lease: Lease | None, transaction: Transaction | None) -> Holding | nullcontext[None]:
+    """Return a context manager that holds a lease around a body; an empty one for a body that runs unlocked."""
+    return nullcontext() if lease is None else Holding(lease, transaction)
+
+
+def locked_function(site: Site) -> Callable[..., Any]:
+    """Return the locked form of a function."""
+
+    @wraps(site.function)
+    def run(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # the types of the function pass through
+        name, transaction = site.begin(arguments, options)
+        lease = acquired(site, name)
+        if lease is None and not site.options.runs_unlocked:
+            return site.options.instead(arguments, options)
+        with held(lease, transaction):
+            return site.finished(site.function(*arguments, **site.filled(options, lease)))
+
+    return run

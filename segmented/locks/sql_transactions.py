@@ -8,7 +8,7 @@ does that at its end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
 
 from sqlalchemy import Connection, event
@@ -22,12 +22,36 @@ from segmented.process import Guard
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from segmented.locks.holdings import Follower, Transaction
-
 INFO_KEY: Final = "segmented.locks.followers"
 """The key under which a session, or a pooled connection, keeps the followers of its transaction."""
 CONNECTIONS_KEY: Final = "segmented.locks.connections"
 """The key under which a session keeps the connections that its transaction has begun on."""
+
+
+class Follower(Protocol):
+    """An object that is notified of a transaction's progress."""
+
+    def before_commit(self) -> None:
+        """Note that a commit is about to be sent; raise to refuse it."""
+
+    def after_end(self) -> None:
+        """Note that a transaction has ended, by a commit, a rollback or a close."""
+
+
+class Transaction(Protocol):
+    """A transaction that can be followed."""
+
+    def is_open(self) -> bool:
+        """Return whether a transaction has begun and not ended."""
+
+    def follow(self, follower: Follower) -> None:
+        """Notify `follower` from now on."""
+
+    def leave(self, follower: Follower) -> None:
+        """Stop notifying `follower`."""
+
+    def has_run(self, start: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run a coroutine to its end if the current notification of the end allows it; return whether it did."""
 
 
 class _Watch:

@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Self
 from urllib.parse import quote
 
 from segmented.errors import InvalidInput
-from segmented.servers.embedded import EmbeddedServer, postgres_tree, reachable_tree
+from segmented.servers.embedded import Command, EmbeddedServer, Stops, Supervised, postgres_tree, reachable_tree
 from segmented.servers.folders import (
     SOCKET_NAME_LONGEST,
     Account,
@@ -24,7 +24,6 @@ from segmented.servers.folders import (
     private_folder,
     server_account,
 )
-from segmented.servers.supervised import Command, Stops, Supervised
 
 SOCKET_NAME: Final = SOCKET_NAME_LONGEST
 DATABASE: Final = "segmented"

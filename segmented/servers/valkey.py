@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from segmented.errors import InvalidInput
-from segmented.servers.embedded import EmbeddedServer, valkey_program
+from segmented.servers.embedded import Command, EmbeddedServer, Stops, Supervised, valkey_program
 from segmented.servers.folders import Claim, private_folder
-from segmented.servers.supervised import Command, Stops, Supervised
 
 if TYPE_CHECKING:
     import os

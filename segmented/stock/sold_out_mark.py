@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from segmented import events
 from segmented.clock import Clock, Duration, in_seconds
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.events.table import sku_label
+from segmented.events.hub import sku_label
 from segmented.models import Closed, Granted, LimitReached, Order, Refusal, SoldOut, Taken, shortened
 from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmented import protocol as op
 from segmented.errors import SegmentedError
-from segmented.events.hub import HUB
-from segmented.events.table import TASKS, sku_label
+from segmented.events.hub import HUB, TASKS, sku_label
 from segmented.models import (
     Acquired,
     Busy,

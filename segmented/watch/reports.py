@@ -17,7 +17,7 @@ from segmented.process import Guard
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from segmented.events.table import Labels
+    from segmented.events.hub import Labels
 
 __all__ = ["ReportSink"]
 

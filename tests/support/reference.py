@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, PREFIX, WorkerSettings
 from segmented.cli.main import NAME, build, run
-from segmented.events.table import METRICS, OTHER, VALUES_MAX, prometheus_name
+from segmented.events.hub import METRICS, OTHER, VALUES_MAX, prometheus_name
 
 MODULES: Final = (
     "segmented",

@@ -21,6 +21,7 @@ import logging
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
+from urllib.parse import quote
 
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreUnavailable
 from segmented.imports import needs
@@ -29,7 +30,6 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_tim
 from segmented.locks.handle import Acquiring
 from segmented.locks.hints import Hinted, hinted
 from segmented.locks.keeper import WarnsWhenDropped, unreleased
-from segmented.locks.other_servers.zookeeper_paths import checked_root, lock_path
 from segmented.process import THIS
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Duration
     from segmented.locks.lease import AsyncHeldLease
-    from segmented.locks.other_servers.zookeeper_paths import Contender
-    from segmented.locks.other_servers.zookeeper_session import Attempt, Session
+    from segmented.locks.other_servers.zookeeper_session import Attempt, Contender, Session
 
 _log = logging.getLogger("segmented.locks")
 
@@ -263,6 +262,24 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
 
 
 DEFAULT_ROOT: Final = "/segmented/locks"
+DOTS: Final = {".": "%2E", "..": "%2E%2E"}
+"""Segments with a special meaning, which a path must not contain."""
+
+
+def checked_root(root: object) -> str:
+    """Return the root without a trailing slash; raises InvalidInput if it is not a path for our locks."""
+    segments = root.strip("/").split("/") if isinstance(root, str) and root.startswith("/") else [""]
+    if {"", *DOTS} & set(segments) or not "".join(segments).isprintable():
+        raise InvalidInput(f"root of {root!r} is not a path for locks: give one like '/segmented/locks'")
+    if segments[0] == "zookeeper":
+        raise InvalidInput(f"root of {root!r} belongs to ZooKeeper itself: give one like '/segmented/locks'")
+    return "/" + "/".join(segments)
+
+
+def lock_path(root: str, name: str) -> str:
+    """Return the parent of a lock's contenders; different names have different parents."""
+    encoded = quote(name, safe="")
+    return f"{root}/{DOTS.get(encoded, encoded)}"
 
 
 @hinted

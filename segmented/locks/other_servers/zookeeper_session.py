@@ -18,6 +18,9 @@ contact before, which is an eighth of the session time earlier with our interval
 
 An era is the time of one session. It ends when the server says that the session is over, or the client is closed.
 Nothing begun in one era continues in the next.
+
+The path of a contender is `<root>/<name, percent-encoded>/<holder id>-<sequence>`. ZooKeeper appends the sequence: ten
+digits, counted by the parent, in a signed 32-bit number that becomes negative after 2,147,483,647 (`in_order`).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cmp_to_key, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from uuid import uuid4
@@ -48,11 +51,10 @@ from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreRefused, StoreUnavailable
-from segmented.locks.other_servers.zookeeper_paths import Contender, contender, contender_prefix, in_order
 from segmented.process import THIS, Guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 ONE_TRY_SECONDS: Final = 5.0
 """Maximum duration of a try without waiting, a release, or a read of the queue."""
@@ -62,6 +64,7 @@ TRUST_RATE: Final = 0.4
 BEATS_PER_SESSION: Final = 8
 DRIFT_RATE: Final = 0.01
 DRIFT_SECONDS: Final = 0.002
+WRAP: Final = 2**32
 CONNECTION_ERRORS: Final = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 """Errors that do not say whether the request was performed."""
 
@@ -75,6 +78,36 @@ class Unanswered(StoreUnavailable):
 
 class GivenUp(StoreUnavailable):
     """The caller of an attempt has gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One place in a lock's queue. The first in the queue holds the lock."""
+
+    holder_id: str
+    sequence: int
+    path: str
+
+
+def contender(parent: str, node: str) -> Contender | None:
+    """Return the contender of a child node; None for a node that is not ours."""
+    holder_id, dash, sequence = node.partition("-")
+    digits = sequence.removeprefix("-")
+    if not dash or not holder_id or not (digits.isascii() and digits.isdigit()):
+        return None
+    return Contender(holder_id, int(sequence), f"{parent}/{node}")
+
+
+def in_order(contenders: Iterable[Contender]) -> tuple[Contender, ...]:
+    """Sort by arrival, by serial number arithmetic (RFC 1982), so that nobody jumps the queue when the counter wraps.
+
+    Correct as long as fewer than 2^31 arrivals lie between the first and the last.
+    """
+    return tuple(sorted(contenders, key=cmp_to_key(_difference)))
+
+
+def _difference(one: Contender, other: Contender) -> int:
+    return (one.sequence - other.sequence + WRAP // 2) % WRAP - WRAP // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,14 +303,13 @@ class Session:
 
     def remove(self, parent: str, holder_id: str, era: int, until: float) -> bool:
         """Delete a holder's nodes as soon as the servers are reachable; return False if that is not done in time."""
-        prefix = contender_prefix(parent, holder_id)
         while era == self.era and not self.is_closed:  # else the server deletes the nodes together with the session
             is_due = self.wait(lambda: self.is_connected or self.is_closed or era != self.era, until)
             if not is_due or self.clock.now() >= until:
                 return False
             try:
                 for one in self.line(parent, era, until):
-                    if one.path.startswith(prefix):
+                    if one.holder_id == holder_id:
                         with suppress(NoNodeError):
                             self.ask(partial(self.client.delete_async, one.path), era, until)
             except Unanswered:
@@ -301,7 +333,7 @@ class Session:
     # --- what a lock asks for ---
 
     def attempt(self, name: str, parent: str, timeout: float | None) -> Attempt:
-        """Return an acquire that has not begun."""
+        """Create an acquire that has not begun."""
         return Attempt(self, name, parent, timeout)
 
     def release(self, path: str, era: int, *, was_tried: bool) -> Future[bool]:
@@ -392,9 +424,7 @@ class Session:
                 except Unanswered:
                     continue  # looked at again on the next connection, or at the next beat
                 except StoreRefused as error:
-                    _log.error(
-                        "lease.unreadable", extra={"path": lease.path, "error": repr(error)}
-                    )  # its text says all
+                    _log.error("lease.unreadable", extra={"path": lease.path, "error": repr(error)})
                     continue
                 except NoNodeError:
                     pass
@@ -511,7 +541,7 @@ class Attempt:
     def _enter(self) -> None:
         """Enter the queue at its end, only once even if the connection is lost meanwhile."""
         client = self.session.client
-        prefix = contender_prefix(self.parent, self.holder_id)
+        prefix = f"{self.parent}/{self.holder_id}-"
         creation = partial(client.create_async, prefix, ephemeral=True, sequence=True, include_data=True)
         while True:
             self._connect()
@@ -626,8 +656,7 @@ def _connected(client: KazooClient, address: tuple[str, int], timeout: float) ->
 
 
 def _asked(line: Any, session_ms: int) -> float:  # noqa: ANN401  # a socket, by kazoo
-    new_session = (0, bytes(16))
-    _send(line, bytes(Connect(0, 0, session_ms, *new_session, False).serialize()))  # noqa: FBT003  # kazoo's own
+    _send(line, bytes(Connect(0, 0, session_ms, 0, bytes(16), False).serialize()))  # noqa: FBT003  # kazoo's own
     granted, _ = Connect.deserialize(_received(line), 0)
     _send(line, _HEADER.pack(1, CloseInstance.type))
     _received(line)  # the session ends before the connection

@@ -33,7 +33,7 @@ from segmented.errors import (
     StoreRefused,
 )
 from segmented.errors.base import FOREIGN
-from segmented.events.table import sku_label
+from segmented.events.hub import sku_label
 from segmented.keys import shard_keys
 from segmented.models.pools import Profile, archived_of, is_profile, parse_profile
 from segmented.models.shards import Shard

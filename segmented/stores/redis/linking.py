@@ -22,13 +22,11 @@ from redis.sentinel import SentinelConnectionPool
 from segmented.clock import Clock, Duration, in_seconds
 from segmented.errors import InvalidInput
 from segmented.stores.redis.addresses import Deployment, Host
-from segmented.stores.redis.async_cluster_link import AsyncClusterLink
-from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.clients import LISTENS_TO_SHARDS, close_async_watchers, close_watchers
-from segmented.stores.redis.cluster_link import ClusterLink
+from segmented.stores.redis.cluster_link import AsyncClusterLink, ClusterLink
 from segmented.stores.redis.cluster_map import PAUSE_MAX, PAUSE_MIN, Attempts, passes
 from segmented.stores.redis.connections import Connections, ServerCheck, connections_of
-from segmented.stores.redis.link import Link
+from segmented.stores.redis.link import AsyncLink, Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -20,7 +20,6 @@ from segmented.plans.store_kinds import NotPickled
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.base import has_taken
 from segmented.stores.redis.addresses import parse_address
-from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client_of, client_of, close_async_client, close_client, usable_client
 from segmented.stores.redis.connections import check_rights, probing_scripts
 from segmented.stores.redis.edge import (
@@ -34,7 +33,7 @@ from segmented.stores.redis.edge import (
     reading_info,
 )
 from segmented.stores.redis.linking import PATIENCE, async_linked, checked_seconds, linked
-from segmented.stores.redis.listener import RedisWakeups
+from segmented.stores.redis.listener import AsyncRedisWakeups, RedisWakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,10 +22,9 @@ from segmented.models import Renewed
 from segmented.plans import Batch, Now, Plan, Within, perform
 from segmented.protocol import AcquireVote, Effect, Operation, ReleaseVote
 from segmented.stores.memory import MemoryModel
+from segmented.stores.quorum import Heard, errands_of
 from segmented.stores.quorum.lane import Errand, RequestQueue
-from segmented.stores.quorum.store import errands_of
 from segmented.stores.quorum.voting import Ask, Await, Membership, NotAsked, Pause, Poll, Rules, Steps, voting
-from segmented.stores.quorum.wakeups import Heard
 from tests.support.sim.seeds import each_seed
 from tests.support.sim.simulator import Actor, Killed, Simulation, Sleep
 

@@ -12,8 +12,8 @@ from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Releas
 from segmented.plans import Line
 from segmented.protocol import AcquireVote, ReleaseVote, RenewVote
 from segmented.protocol.vote import ROUND_REESTABLISHED
+from segmented.stores.quorum import Heard, ServerListener
 from segmented.stores.quorum.voting import AcquireTally, Membership, Poll, ReleaseTally, RenewTally, Rules, Tally
-from segmented.stores.quorum.wakeups import Heard, ServerListener
 from segmented.stores.wakeups import ThreadWakeups
 
 BallotT = TypeVar("BallotT", bound=Tally)

@@ -12,10 +12,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from segmented.clock import ManualClock, SystemClock
 from segmented.plans.line import Place
-from segmented.stores.redis import async_listener, listener
+from segmented.stores.redis import listener
 from segmented.stores.redis.addresses import Host
-from segmented.stores.redis.async_listener import AsyncRedisWakeups
-from segmented.stores.redis.listener import RedisWakeups
+from segmented.stores.redis.listener import AsyncRedisWakeups, RedisWakeups
 
 FREED = "freed"
 SHORT = 0.05
@@ -132,9 +131,8 @@ def async_made(wire: Any) -> tuple[AsyncRedisWakeups, Place, asyncio.Event]:  # 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (listener, async_listener):
-        monkeypatch.setattr(module, "RECONNECT_SECONDS", 0.001)
-        monkeypatch.setattr(module, "PING_SECONDS", inf)  # no pause of the machine makes a silent connection
+    monkeypatch.setattr(listener, "RECONNECT_SECONDS", 0.001)
+    monkeypatch.setattr(listener, "PING_SECONDS", inf)  # no pause of the machine makes a silent connection
 
 
 # --- who sleeps may have missed a release ---

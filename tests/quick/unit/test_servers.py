@@ -14,9 +14,9 @@ import pytest
 from segmented.errors import InvalidInput
 from segmented.servers import ValkeyServer, postgres
 from segmented.servers.announcement import announced, announcement_file, announcing
+from segmented.servers.embedded import Stops
 from segmented.servers.folders import Account, Claim, blocking_ancestors, is_reachable, is_short
 from segmented.servers.guard import LOG_NAME, open_log
-from segmented.servers.supervised import Stops
 from segmented.servers.valkey import configuration
 from tests.support.rings import require_module
 

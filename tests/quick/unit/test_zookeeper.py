@@ -14,8 +14,7 @@ import pytest
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput
 from segmented.locks import ZooKeeperLock
-from segmented.locks.other_servers.zookeeper import AsyncZooKeeperLease, ZooKeeperLease
-from segmented.locks.other_servers.zookeeper_paths import Contender, checked_root, contender, in_order, lock_path
+from segmented.locks.other_servers.zookeeper import AsyncZooKeeperLease, ZooKeeperLease, checked_root, lock_path
 from segmented.process import THIS
 from tests.support.rings import require_module
 
@@ -56,6 +55,9 @@ def test_what_is_no_kazoo_client_is_refused() -> None:
 
 
 def test_nodes_of_others_are_no_contenders() -> None:
+    require_module("ZooKeeper's client", "kazoo")
+    from segmented.locks.other_servers.zookeeper_session import Contender, contender  # noqa: PLC0415  # kazoo is an extra
+
     nodes = ["ab-0000000007", "ab--2147483648", "ab", "ab-", "-0000000001", "ab-x", "ab-١", "ab-0000000001-2"]  # noqa: RUF001  # a digit that is none of ZooKeeper's
     found = [one for node in nodes if (one := contender("/p", node)) is not None]
     assert found == [Contender("ab", 7, "/p/ab-0000000007"), Contender("ab", -(2**31), "/p/ab--2147483648")]
@@ -63,6 +65,9 @@ def test_nodes_of_others_are_no_contenders() -> None:
 
 @pytest.mark.parametrize("sequences", [[0, 1, 9, 10, 11], [LAST - 2, LAST - 1, LAST, -LAST - 1, -LAST], [-2, -1, 0, 1]])
 def test_the_order_is_that_of_arrival_also_when_the_counter_wraps(sequences: list[int]) -> None:
+    require_module("ZooKeeper's client", "kazoo")
+    from segmented.locks.other_servers.zookeeper_session import Contender, in_order  # noqa: PLC0415  # kazoo is an extra
+
     arrived = [Contender("ab", sequence, f"/p/ab-{sequence:010d}") for sequence in sequences]
     shuffled = random.Random(7).sample(arrived, len(arrived))
     assert in_order(shuffled) == tuple(arrived)
@@ -150,7 +155,7 @@ def attempt_of(clock: ManualClock | None = None) -> Any:  # noqa: ANN401  # as a
     session.client.client_state = "CONNECTING"
     names = {"name": "job", "holder_id": "ab", "parent": "/locks/job", "fencing_token": 7}
     return SimpleNamespace(
-        session=session, seen=seen_now(session), contender=Contender("ab", 0, "/locks/job/ab"), **names
+        session=session, seen=seen_now(session), contender=SimpleNamespace(path="/locks/job/ab"), **names
     )
 
 

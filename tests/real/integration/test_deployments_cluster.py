@@ -15,7 +15,7 @@ from segmented.locks import Lease
 from segmented.models import Acquired
 from segmented.protocol import AcquireLock
 from segmented.stock import Pool
-from segmented.stores.redis import RedisStore, async_listener, listener
+from segmented.stores.redis import RedisStore, listener
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
@@ -342,9 +342,8 @@ class Kept:
 def test_a_parked_waiters_connection_is_asked_for_a_sign_of_life_and_kept(
     flavour: Flavour, single_server: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (listener, async_listener):
-        monkeypatch.setattr(module, "PING_SECONDS", QUICK)
-        monkeypatch.setattr(module, "POLL_SECONDS", QUICK)
+    monkeypatch.setattr(listener, "PING_SECONDS", QUICK)
+    monkeypatch.setattr(listener, "POLL_SECONDS", QUICK)
     side = make_side(flavour, SystemClock(), single_server.url)
     held = side.lock("a", ttl=LONG).acquire(timeout=0)
     lock = side.lock("a", ttl=LONG)

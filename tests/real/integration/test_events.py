@@ -29,7 +29,7 @@ from segmented import (
     protocol as op,
 )
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, PoolFrozen
-from segmented.events.table import METRICS, OTHER, VALUES_MAX, Bounded, prometheus_name
+from segmented.events.hub import METRICS, OTHER, VALUES_MAX, Bounded, prometheus_name
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Order, SoldOut
 from segmented.plans import run_sync

@@ -24,9 +24,8 @@ from redis.retry import Retry
 
 from bench.clusters import CLASH, LOOPBACK, STARTS_MAX, TALK_SECONDS
 from segmented.errors import InvalidInput
-from segmented.servers.embedded import valkey_program
+from segmented.servers.embedded import Command, Supervised, valkey_program
 from segmented.servers.folders import private_folder
-from segmented.servers.supervised import Command, Supervised
 from tests.support.paths import ROOT
 from tests.support.processes import Logged
 from tests.support.rings import require, require_module

@@ -19,8 +19,8 @@ from redis.exceptions import RedisError
 
 from bench.clusters import CLASH, LOOPBACK, PORTS, STARTS_MAX, StockServer
 from segmented.errors import InvalidInput
+from segmented.servers.embedded import Command, Stops, Supervised
 from segmented.servers.folders import private_folder
-from segmented.servers.supervised import Command, Stops, Supervised
 from segmented.servers.valkey import SOCKET_NAME, answers, configuration
 
 NodeT = TypeVar("NodeT")

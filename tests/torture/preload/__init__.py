@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from segmented.servers.supervised import quiet_environment
+from segmented.servers.embedded import quiet_environment
 
 COMPILER: Final = "cc"
 COMPILE_SECONDS: Final = 60.0

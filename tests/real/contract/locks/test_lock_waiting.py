@@ -9,7 +9,7 @@ import redis
 from segmented.clock import SystemClock
 from segmented.keys import lock_keys
 from segmented.locks import Lease
-from segmented.stores.redis import async_listener, listener
+from segmented.stores.redis import listener
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.support.contract.parking import has_come_to_rest, wait_until
 from tests.support.flavour import Flavour
@@ -62,9 +62,8 @@ def test_d9_a_waiter_survives_the_loss_of_its_subscription(redis_side: Side, *, 
 def test_d10_two_hundred_locks_waited_on_at_once_share_a_subscription_and_leave_none(
     flavour: Flavour, private_valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (listener, async_listener):
-        monkeypatch.setattr(module, "LINGER_SECONDS", 0.05)
-        monkeypatch.setattr(module, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(listener, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(listener, "POLL_SECONDS", 0.02)
     side = make_side(flavour, SystemClock(), private_valkey_url)
     server, names = side.raw(), [side.name("lock") for _ in range(200)]
     held = [side.lock(name, ttl=LONG).acquire(timeout=0) for name in names]

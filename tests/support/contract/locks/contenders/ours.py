@@ -16,8 +16,7 @@ from segmented.locks.flights import single_flight
 from segmented.locks.locked_decorator import locked
 from segmented.protocol import Operation
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
-from segmented.stores.quorum.store import DEFAULT_ANSWER_TIMEOUT
+from segmented.stores.quorum import DEFAULT_ANSWER_TIMEOUT, AsyncQuorumStore, QuorumStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.conformance.locks.contender import Body, Client, Contender, Handle, Hold, Maybe
 from tests.support.contract.locks.kinds import HANDLES, Handles
