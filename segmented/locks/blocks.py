@@ -22,12 +22,14 @@ from inspect import currentframe
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar
 from weakref import ref
 
-from segmented.errors import InvalidInput, LeaseLost, SegmentedError
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedError
 from segmented.process import THIS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import FrameType, TracebackType
+
+    from segmented.clock import Duration
 
 AnyLeaseT = TypeVar("AnyLeaseT")
 LeaseT = TypeVar("LeaseT", bound="EndsWithItsBlock")
@@ -203,6 +205,7 @@ FOR_HOLDERS: Final = frozenset(
         *("name", "holder_id", "fencing_token", "sequencer", "ttl_ms", "trusted_until"),
         *("is_trusted", "is_lost", "has_ended", "remaining", "require"),
         *("renew", "release", "lost", "on_lost", "cancel_scope"),
+        *("names", "fencing_tokens"),
     }
 )
 """Names of a lease that a holder uses. The other public names are for keepers and plans, which share its state."""
@@ -324,8 +327,15 @@ class AsyncEntered(RefusesOtherWith, Generic[AsyncLeaseT]):
 
     if TYPE_CHECKING:
 
-        def acquire(self) -> Awaitable[AsyncLeaseT]:
+        def acquire(self, timeout: Duration | None = ...) -> Awaitable[AsyncLeaseT]:
             """Return the lease."""
+
+    async def try_acquire(self) -> AsyncLeaseT | None:
+        """Return the lease if the lock is free now, otherwise None."""
+        try:
+            return await self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
 
     async def __aenter__(self) -> AsyncLeaseT:
         """Acquire as `acquire()` does. Raises InvalidInput for a block inside a block of the same exclusive lock."""
@@ -398,8 +408,15 @@ class Entered(RefusesOtherWith, Generic[LeaseT]):
 
     if TYPE_CHECKING:
 
-        def acquire(self) -> LeaseT:
+        def acquire(self, timeout: Duration | None = ...) -> LeaseT:
             """Return the lease."""
+
+    def try_acquire(self) -> LeaseT | None:
+        """Return the lease if the lock is free now, otherwise None."""
+        try:
+            return self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
 
     def __enter__(self) -> LeaseT:
         """Acquire as `acquire()` does. Raises InvalidInput for a block inside a block of the same exclusive lock."""

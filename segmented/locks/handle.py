@@ -242,13 +242,6 @@ class AsyncHandle(AsyncEntered[AsyncLeaseT], Handle, ABC, Generic[AsyncLeaseT]):
         """
         return Acquiring(self, checked_timeout(timeout))
 
-    async def try_acquire(self) -> AsyncLeaseT | None:
-        """Return the lease if the lock is free now, otherwise None."""
-        try:
-            return await self.acquire(timeout=0)
-        except AcquireTimeout:
-            return None
-
     async def _acquired(self, timeout: float | None) -> AsyncLeaseT:
         return await self._taken(self._claim(), timeout)
 
@@ -314,13 +307,6 @@ class SyncHandle(Entered[LeaseT], Handle, ABC, Generic[LeaseT]):
         Use it as `lease = lock.acquire()`, or as `with lock.acquire() as lease`.
         """
         return self._acquired(checked_timeout(timeout))
-
-    def try_acquire(self) -> LeaseT | None:
-        """Return the lease if the lock is free now, otherwise None."""
-        try:
-            return self.acquire(timeout=0)
-        except AcquireTimeout:
-            return None
 
     def _acquired(self, timeout: float | None) -> LeaseT:
         return self._taken(self._claim(), timeout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from segmented.errors import SegmentedError
 from segmented.locks.blocks import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, ListsWhatHoldersNeed
@@ -23,29 +23,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from segmented.clock import Duration
+    from segmented.locks.blocks import Losable
     from segmented.locks.claim import LeaseClaim
     from segmented.models import Acquired
     from segmented.plans.drivers import AsyncStore, Store
 
 
-class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LapsesWhenDropped, LeaseState):
-    """A held lock, for asyncio. An `async with` statement releases it."""
+class AsyncWatched(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LapsesWhenDropped):
+    """A lease on one name or several, which a keeper can watch, for asyncio."""
 
-    def __init__(
-        self, store: AsyncStore, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float
-    ) -> None:
-        """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
-        self._store = store
-        super().__init__(claim, acquired, asked_at, store.clock)
-        self._lost: asyncio.Event | None = None
-        self._is_watched = False
-        self.look_after(renewal)
+    _store: AsyncStore
+    _lost: asyncio.Event | None = None
+    _is_watched = False
 
-    def look_after(self, renewal: Renewal) -> None:
-        """Let a keeper renew the lease from now on, if `renewal` asks for it."""
-        if renewal.is_wanted:
-            self.keep_renewed(renewal)
-            self._watch()
+    if TYPE_CHECKING:
+
+        def call_when_lost(self, callback: Callable[[], None]) -> bool:
+            """Note a callback and return True; if the lease is already lost, call it and return False."""
 
     @property
     def lost(self) -> asyncio.Event:
@@ -62,7 +56,42 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LapsesWhenDrop
 
     def cancel_scope(self) -> CancelScope:  # asyncio only
         """Return a scope for `async with` that cancels its body when the lease is lost, and raises LeaseLost."""
-        return CancelScope(self)
+        return CancelScope(cast("Losable", self))
+
+    def release_later(self, failure: BaseException) -> None:
+        """Let the keeper repeat a release that `failure` ended, for the names that are still held."""
+        for state in self._states():
+            if state.owe_release(at_once=not isinstance(failure, SegmentedError)):
+                self._is_watched = True
+                async_keeper(self._store).watch(state, self._store)
+
+    def _watch(self) -> None:
+        self._is_watched = True
+        for state in self._states():
+            async_keeper(self._store).watch(state, self._store)
+
+    def _discard_ended(self) -> None:
+        for state in self._states() if self._is_watched else ():
+            if state.has_ended:
+                async_keeper(self._store).discard(state)
+
+
+class AsyncHeldLease(AsyncWatched, LeaseState):
+    """A held lock, for asyncio. An `async with` statement releases it."""
+
+    def __init__(
+        self, store: AsyncStore, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float
+    ) -> None:
+        """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
+        self._store = store
+        super().__init__(claim, acquired, asked_at, store.clock)
+        self.look_after(renewal)
+
+    def look_after(self, renewal: Renewal) -> None:
+        """Let a keeper renew the lease from now on, if `renewal` asks for it."""
+        if renewal.is_wanted:
+            self.keep_renewed(renewal)
+            self._watch()
 
     async def renew(self, *, ttl: Duration | None = None) -> None:
         """Extend the lease to `ttl` seconds from now (default: as acquired). Raises LeaseLost if it is too late."""
@@ -95,13 +124,7 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LapsesWhenDrop
             self.release_later(failure)
             raise
         finally:
-            if self._is_watched and self.has_ended:
-                async_keeper(self._store).discard(self)
-
-    def release_later(self, failure: BaseException) -> None:
-        """Let the keeper repeat a release that `failure` ended, if the lease has not ended."""
-        if self.owe_release(at_once=not isinstance(failure, SegmentedError)):
-            self._watch()
+            self._discard_ended()
 
     async def _release_again(self) -> None:  # asyncio only
         self.note_release_asked()
@@ -111,15 +134,10 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, ListsWhatHoldersNeed, LapsesWhenDrop
         except SegmentedError:
             self.owe_release()
             self._watch()
-        if self.has_ended and self._is_watched:
-            async_keeper(self._store).discard(self)
+        self._discard_ended()
 
     def _states(self) -> Sequence[LeaseState]:
         return (self,)
-
-    def _watch(self) -> None:
-        self._is_watched = True
-        async_keeper(self._store).watch(self, self._store)
 
 
 class AsyncLease(AsyncHeldLease):
@@ -148,22 +166,17 @@ class AsyncLease(AsyncHeldLease):
 # --- For threads: written by `make sync` from the classes above. ---
 
 
-class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, LapsesWhenDropped, LeaseState):
-    """A held lock, for threads. A `with` statement releases it."""
+class Watched(EndsWithItsBlock, ListsWhatHoldersNeed, LapsesWhenDropped):
+    """A lease on one name or several, which a keeper can watch, for threads."""
 
-    def __init__(self, store: Store, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
-        """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
-        self._store = store
-        super().__init__(claim, acquired, asked_at, store.clock)
-        self._lost: threading.Event | None = None
-        self._is_watched = False
-        self.look_after(renewal)
+    _store: Store
+    _lost: threading.Event | None = None
+    _is_watched = False
 
-    def look_after(self, renewal: Renewal) -> None:
-        """Let a keeper renew the lease from now on, if `renewal` asks for it."""
-        if renewal.is_wanted:
-            self.keep_renewed(renewal)
-            self._watch()
+    if TYPE_CHECKING:
+
+        def call_when_lost(self, callback: Callable[[], None]) -> bool:
+            """Note a callback and return True; if the lease is already lost, call it and return False."""
 
     @property
     def lost(self) -> threading.Event:
@@ -176,6 +189,39 @@ class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, LapsesWhenDropped, Lease
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the lease is lost, from the keeper, or at once if it is already lost."""
         if self.call_when_lost(callback):
+            self._watch()
+
+    def release_later(self, failure: BaseException) -> None:
+        """Let the keeper repeat a release that `failure` ended, for the names that are still held."""
+        for state in self._states():
+            if state.owe_release(at_once=not isinstance(failure, SegmentedError)):
+                self._is_watched = True
+                thread_keeper(self._store).watch(state, self._store)
+
+    def _watch(self) -> None:
+        self._is_watched = True
+        for state in self._states():
+            thread_keeper(self._store).watch(state, self._store)
+
+    def _discard_ended(self) -> None:
+        for state in self._states() if self._is_watched else ():
+            if state.has_ended:
+                thread_keeper(self._store).discard(state)
+
+
+class HeldLease(Watched, LeaseState):
+    """A held lock, for threads. A `with` statement releases it."""
+
+    def __init__(self, store: Store, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
+        """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
+        self._store = store
+        super().__init__(claim, acquired, asked_at, store.clock)
+        self.look_after(renewal)
+
+    def look_after(self, renewal: Renewal) -> None:
+        """Let a keeper renew the lease from now on, if `renewal` asks for it."""
+        if renewal.is_wanted:
+            self.keep_renewed(renewal)
             self._watch()
 
     def renew(self, *, ttl: Duration | None = None) -> None:
@@ -202,20 +248,10 @@ class HeldLease(EndsWithItsBlock, ListsWhatHoldersNeed, LapsesWhenDropped, Lease
             self.release_later(failure)
             raise
         finally:
-            if self._is_watched and self.has_ended:
-                thread_keeper(self._store).discard(self)
-
-    def release_later(self, failure: BaseException) -> None:
-        """Let the keeper repeat a release that `failure` ended, if the lease has not ended."""
-        if self.owe_release(at_once=not isinstance(failure, SegmentedError)):
-            self._watch()
+            self._discard_ended()
 
     def _states(self) -> Sequence[LeaseState]:
         return (self,)
-
-    def _watch(self) -> None:
-        self._is_watched = True
-        thread_keeper(self._store).watch(self, self._store)
 
 
 class Lease(HeldLease):

@@ -20,8 +20,6 @@ acquires another can still deadlock: put all the names into one MultiLock.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from functools import partial
 from math import inf
 from types import MappingProxyType
@@ -40,9 +38,6 @@ from segmented.errors import (
 from segmented.locks.blocks import (
     AsyncEntered,
     Blocks,
-    CancelScope,
-    EndsWithItsAsyncBlock,
-    EndsWithItsBlock,
     Entered,
     StaysInItsProcess,
 )
@@ -50,7 +45,8 @@ from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan
 from segmented.locks.hints import Hinted
-from segmented.locks.keeper import LapsesWhenDropped, async_keeper, async_release_later, release_later, thread_keeper
+from segmented.locks.keeper import LapsesWhenDropped, async_release_later, release_later
+from segmented.locks.lease import AsyncWatched, Watched
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, LeaseState, Renewal, trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.locks.unreachable import waited_out, waits_out
@@ -79,7 +75,7 @@ class Part(LeaseState):
         self.fencing_token = acquired.fencing_token
 
 
-class MultiLeaseState(Hinted, StaysInItsProcess):
+class MultiLeaseState(Hinted, StaysInItsProcess, LapsesWhenDropped):
     """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
 
     def __init__(self, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal, clock: Clock) -> None:
@@ -133,7 +129,7 @@ class MultiLeaseState(Hinted, StaysInItsProcess):
     def _states(self) -> Sequence[LeaseState]:
         return self._parts
 
-    def _call_when_lost(self, callback: Callable[[], None]) -> bool:
+    def call_when_lost(self, callback: Callable[[], None]) -> bool:
         """Note a callback and return True; if one of the names is already lost, call it and return False."""
         waiting = [callback]
 
@@ -180,10 +176,6 @@ class MultiLeaseState(Hinted, StaysInItsProcess):
         answers = yield from perform(Batch(tuple(part.claim.releasing() for part in pending), deadline))
         self._note_releases(pending, answers)
 
-    def _owing(self, failure: BaseException) -> list[Part]:
-        """Return the names whose release `failure` has ended, which a keeper repeats from now on."""
-        return [part for part in self._parts if part.owe_release(at_once=not isinstance(failure, SegmentedError))]
-
     def _note_releases(self, pending: Sequence[Part], answers: ReleaseAnswers) -> None:
         failures: dict[str, SegmentedError] = {}
         lost: dict[str, SegmentedError] = {}
@@ -207,7 +199,7 @@ class MultiLeaseState(Hinted, StaysInItsProcess):
         return f"<{type(self).__name__} {self.name!r} {state}>"
 
 
-class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, LapsesWhenDropped):
+class AsyncMultiLease(AsyncWatched, MultiLeaseState):
     """Several names held together, for asyncio. An `async with` statement releases them all.
 
     The lease is lost as soon as one of the names is.
@@ -219,27 +211,8 @@ class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, LapsesWhenDropped)
         """Create the lease of claims that `store` granted."""
         self._store = store
         super().__init__(claims, found, renewal, store.clock)
-        self._lost: asyncio.Event | None = None
-        self._is_watched = False
         if renewal.is_wanted:
             self._watch()
-
-    @property
-    def lost(self) -> asyncio.Event:
-        """Return the event that is set once one of the names is lost; reading it starts the watch."""
-        if self._lost is None:
-            self._lost = asyncio.Event()
-            self.on_lost(self._lost.set)
-        return self._lost
-
-    def on_lost(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when one of the names is lost, from the keeper, or at once if one is already lost."""
-        if self._call_when_lost(callback):
-            self._watch()
-
-    def cancel_scope(self) -> CancelScope:  # asyncio only
-        """Return a scope for `async with` that cancels its body when a name is lost, and raises LeaseLost."""
-        return CancelScope(self)
 
     async def renew(self, *, ttl: Duration | None = None) -> None:
         """Extend all names to `ttl` seconds from now (default: as acquired). Raises LeaseLost if it is too late.
@@ -264,20 +237,7 @@ class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState, LapsesWhenDropped)
             self.release_later(failure)
             raise
         finally:
-            if self._is_watched:
-                for part in self._parts:
-                    if part.has_ended:
-                        async_keeper(self._store).discard(part)
-
-    def release_later(self, failure: BaseException) -> None:
-        """Let the keeper repeat a release that `failure` ended, for the names that are still held."""
-        for part in self._owing(failure):
-            async_keeper(self._store).watch(part, self._store)
-
-    def _watch(self) -> None:
-        self._is_watched = True
-        for part in self._parts:
-            async_keeper(self._store).watch(part, self._store)
+            self._discard_ended()
 
 
 OutcomeT = TypeVar("OutcomeT")
@@ -333,13 +293,6 @@ class AsyncMultiLock(AsyncEntered[AsyncMultiLease], _Names):
         `lease = await lock.acquire()`, or as `async with lock.acquire() as lease`.
         """
         return Acquiring(self, checked_timeout(timeout))
-
-    async def try_acquire(self) -> AsyncMultiLease | None:
-        """Return the lease if all names are free now, otherwise None."""
-        try:
-            return await self.acquire(timeout=0)
-        except AcquireTimeout:
-            return None
 
     async def _acquired(self, timeout: float | None) -> AsyncMultiLease:
         claims = self._claims()
@@ -500,7 +453,7 @@ def _given_back(claims: Sequence[LockClaim], deadline: float) -> Plan[None]:
 # --- For threads: written by `make sync` from the classes above. ---
 
 
-class MultiLease(EndsWithItsBlock, MultiLeaseState, LapsesWhenDropped):
+class MultiLease(Watched, MultiLeaseState):
     """Several names held together, for threads. A `with` statement releases them all.
 
     The lease is lost as soon as one of the names is.
@@ -510,22 +463,7 @@ class MultiLease(EndsWithItsBlock, MultiLeaseState, LapsesWhenDropped):
         """Create the lease of claims that `store` granted."""
         self._store = store
         super().__init__(claims, found, renewal, store.clock)
-        self._lost: threading.Event | None = None
-        self._is_watched = False
         if renewal.is_wanted:
-            self._watch()
-
-    @property
-    def lost(self) -> threading.Event:
-        """Return the event that is set once one of the names is lost; reading it starts the watch."""
-        if self._lost is None:
-            self._lost = threading.Event()
-            self.on_lost(self._lost.set)
-        return self._lost
-
-    def on_lost(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when one of the names is lost, from the keeper, or at once if one is already lost."""
-        if self._call_when_lost(callback):
             self._watch()
 
     def renew(self, *, ttl: Duration | None = None) -> None:
@@ -549,20 +487,7 @@ class MultiLease(EndsWithItsBlock, MultiLeaseState, LapsesWhenDropped):
             self.release_later(failure)
             raise
         finally:
-            if self._is_watched:
-                for part in self._parts:
-                    if part.has_ended:
-                        thread_keeper(self._store).discard(part)
-
-    def release_later(self, failure: BaseException) -> None:
-        """Let the keeper repeat a release that `failure` ended, for the names that are still held."""
-        for part in self._owing(failure):
-            thread_keeper(self._store).watch(part, self._store)
-
-    def _watch(self) -> None:
-        self._is_watched = True
-        for part in self._parts:
-            thread_keeper(self._store).watch(part, self._store)
+            self._discard_ended()
 
 
 class MultiLock(Entered[MultiLease], _Names):
@@ -594,13 +519,6 @@ class MultiLock(Entered[MultiLease], _Names):
         `lease = lock.acquire()`, or as `with lock.acquire() as lease`.
         """
         return self._acquired(checked_timeout(timeout))
-
-    def try_acquire(self) -> MultiLease | None:
-        """Return the lease if all names are free now, otherwise None."""
-        try:
-            return self.acquire(timeout=0)
-        except AcquireTimeout:
-            return None
 
     def _acquired(self, timeout: float | None) -> MultiLease:
         claims = self._claims()

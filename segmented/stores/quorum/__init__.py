@@ -247,6 +247,8 @@ def _nothing() -> None:
     pass
 
 
+__all__ = ["AsyncQuorumStore", "QuorumStore"]
+
 AnswerT = TypeVar("AnswerT")
 
 SERVERS_MIN: Final = 3
