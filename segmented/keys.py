@@ -66,8 +66,7 @@ def named_lock_keys(key: str) -> LockKeys:
     return LockKeys(lock=key, fence=f"{base}:seg:fence", freed=f"{base}:seg:freed", line=f"{base}:seg:line")
 
 
-@dataclass(frozen=True, slots=True)
-class ReadWriteKeys:
+class ReadWriteKeys(NamedTuple):
     """Keys of a read-write lock."""
 
     lock: str
@@ -83,10 +82,6 @@ class ReadWriteKeys:
     opened: str
     """Channel for readers: one message when readers may enter."""
 
-    def listed(self) -> list[str]:
-        """Return KEYS of every script of this kind."""
-        return [self.lock, self.fence, self.readers, self.writers, self.freed, self.opened]
-
 
 def read_write_keys(name: str) -> ReadWriteKeys:
     """Build the keys of the read-write lock `name`."""
@@ -101,8 +96,7 @@ def read_write_keys(name: str) -> ReadWriteKeys:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ReentrantKeys:
+class ReentrantKeys(NamedTuple):
     """Keys of a reentrant lock."""
 
     lock: str
@@ -114,10 +108,6 @@ class ReentrantKeys:
     entries: str
     """Set with PX: the holder ids of the leases in the count."""
 
-    def listed(self) -> list[str]:
-        """Return KEYS of every script of this kind."""
-        return [self.lock, self.fence, self.freed, self.entries]
-
 
 def reentrant_keys(name: str) -> ReentrantKeys:
     """Build the keys of the reentrant lock `name`."""
@@ -125,8 +115,7 @@ def reentrant_keys(name: str) -> ReentrantKeys:
     return ReentrantKeys(lock=keys.lock, fence=keys.fence, freed=keys.freed, entries=f"{keys.lock}:entries")
 
 
-@dataclass(frozen=True, slots=True)
-class FairKeys:
+class FairKeys(NamedTuple):
     """Keys of a fair lock."""
 
     lock: str
@@ -144,10 +133,6 @@ class FairKeys:
     """Sorted set with PX: holder id -> server milliseconds until which it counts as alive."""
     turn: str
     """Prefix: `<turn>:<holder id>` is one waiter's channel: one message when it is its turn, or becomes the minder."""
-
-    def listed(self) -> list[str]:
-        """Return KEYS of every script of this kind."""
-        return [self.lock, self.fence, self.freed, self.queue, self.waiters, self.present, self.turn]
 
     def turn_of(self, holder_id: str) -> str:
         """Return the channel of one waiter."""
@@ -229,18 +214,13 @@ def lock_name(key: str) -> str | None:
     return decoded(key[len(prefix) : -len(suffix)])
 
 
-@dataclass(frozen=True, slots=True)
-class FencedKeys:
+class FencedKeys(NamedTuple):
     """Keys of a value that is written with fencing tokens. The value's key is the user's own."""
 
     value: str
     """String: the value."""
     fence: str
     """String that never expires: the highest token that has written; delete it only with the value."""
-
-    def listed(self) -> list[str]:
-        """Return KEYS of the script."""
-        return [self.value, self.fence]
 
 
 def fenced_keys(key: str) -> FencedKeys:
@@ -381,8 +361,7 @@ REPORTS: Final = "seg:{reports}"
 """Hash with PX: a process that reports -> server ms, a tab, and its report."""
 
 
-@dataclass(frozen=True, slots=True)
-class BeatKeys:
+class BeatKeys(NamedTuple):
     """Keys of a schedule of periodic tasks; none expires."""
 
     leader: str
@@ -392,10 +371,6 @@ class BeatKeys:
     runs: str
     """Hash: name -> the state of an entry: its last slot, and whether that was sent."""
 
-    def listed(self) -> list[str]:
-        """Return KEYS of every script about a schedule."""
-        return [self.leader, self.entries, self.runs]
-
 
 def beat_keys(namespace: str) -> BeatKeys:
     """Build the keys of a schedule."""
@@ -403,21 +378,12 @@ def beat_keys(namespace: str) -> BeatKeys:
     return BeatKeys(leader=f"{tag}:leader", entries=f"{tag}:entries", runs=f"{tag}:runs")
 
 
-@dataclass(frozen=True, slots=True)
-class MessageKeys:
-    """Keys of messages that no worker could read."""
+def message_key(queue: str) -> str:
+    """Build the key for the messages of a queue that no worker could read.
 
-    kept: str
-    """Hash: digest of a message -> when it arrived, why it was kept, and its text."""
-
-    def listed(self) -> list[str]:
-        """Return KEYS of the script."""
-        return [self.kept]
-
-
-def message_keys(queue: str) -> MessageKeys:
-    """Build the keys for the messages of a queue."""
-    return MessageKeys(kept=f"seg:{{{encoded(queue)}:messages}}:kept")
+    It is a hash: digest of a message -> when it arrived, why it was kept, and its text.
+    """
+    return f"seg:{{{encoded(queue)}:messages}}:kept"
 
 
 def directory_key(tag: str) -> str:
@@ -450,8 +416,7 @@ def directory_keys(sku: str, copy: int) -> DirectoryKeys:
     return DirectoryKeys(directory=directory_key(tag), beside=() if copy else tuple(shard_keys(sku).listed()))
 
 
-@dataclass(frozen=True, slots=True)
-class CartKeys:
+class CartKeys(NamedTuple):
     """Keys of the carts whose first sku is this pool's, in the hash slot of its first shard."""
 
     meta: str
@@ -460,10 +425,6 @@ class CartKeys:
     """Hash: cart id -> record."""
     unfinished: str
     """Sorted set: cart id -> server milliseconds from which any process may finish it."""
-
-    def listed(self) -> list[str]:
-        """Return KEYS of every script about carts."""
-        return [self.meta, self.carts, self.unfinished]
 
 
 def cart_keys(home: str) -> CartKeys:

@@ -24,7 +24,7 @@ from segmented.models.shards import units_away
 from segmented.plans import run_sync
 from segmented.process import tell
 from segmented.stock import Pool, Repair, RepairReport, ShardedAuditReport, ShardedPool, find_pool
-from segmented.stock.sharded import ShardedRepairReport
+from segmented.stock.sharded.audit import ShardedRepairReport
 from segmented.stores.redis import RedisStore
 from segmented.watch.reading import diagnose, reading_plan
 

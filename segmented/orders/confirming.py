@@ -36,7 +36,7 @@ from segmented.models.submitted import one_line
 from segmented.orders.answers import Confirmed, Voided
 from segmented.orders.deciding import classify, decide, plan_moves
 from segmented.orders.engine import is_conflict
-from segmented.orders.statements import MOVE_QUOTA, given_values, lock_segments, order_values, read_standing
+from segmented.orders.statements import given_values, lock_segments, move_quota, order_values, read_standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,10 @@ TRIES_MAX: Final = 3
 
 
 class Confirming:
-    """Confirms orders. Connections are in autocommit; drivers' errors pass through, and the gate translates them."""
+    """Confirms orders, one or an envelope.
+
+    Connections are in autocommit; drivers' errors pass through, and the gate translates them.
+    """
 
     def __init__(self, statements: Statements) -> None:
         """Create with one database's statements."""
@@ -161,21 +164,12 @@ class Confirming:
         answer = look(connection, claim)
         if answer is not None:
             return answer
-        moves = plan_moves(rows, claim.segment, claim.order.quantity)
-        if moves:
-            changes = [{"given_sku": claim.sku, "given_segment": move.segment, "change": move.change} for move in moves]
-            connection.execute(MOVE_QUOTA, changes)
+        move_quota(connection, claim.sku, plan_moves(rows, claim.segment, claim.order.quantity))
         return None
 
+    # --- envelopes ---
 
-class ConfirmingMany:
-    """Confirms envelopes. Connections are in autocommit; drivers' errors pass through, and the gate translates them."""
-
-    def __init__(self, statements: Statements) -> None:
-        """Create with one database's statements."""
-        self._statements = statements
-
-    def confirm(
+    def confirm_many(
         self, connection: Connection, claims: Sequence[Claim], store_with: StoreWith | None = None
     ) -> list[ConfirmAnswer | OrderMismatch] | None:
         """Confirm one or more orders of one sku, each as if alone and in this order, in one transaction.
@@ -200,7 +194,7 @@ class ConfirmingMany:
     def _confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
         """Confirm all orders in one statement. None: nothing changed, and the rules below decide."""
         try:
-            return self._statements.confirm_plain(connection, claims)
+            return self.statements.confirm_plain(connection, claims)
         except (IntegrityError, DataError):  # some order has a row, or a value that cannot be stored
             connection.rollback()
         except DBAPIError as error:
@@ -212,15 +206,15 @@ class ConfirmingMany:
     def _try(
         self, connection: Connection, claims: Sequence[Claim], store_with: StoreWith | None, *, are_all_rows: bool
     ) -> Decision | None:
-        connection.exec_driver_sql(self._statements.begin)
-        rows = locked_rows(self._statements, connection, claims, are_all_rows=are_all_rows)
+        connection.exec_driver_sql(self.statements.begin)
+        rows = locked_rows(self.statements, connection, claims, are_all_rows=are_all_rows)
         ids = sorted({claim.order.order_id for claim in claims})
-        orders = self._statements.find_orders(connection, claims[0].sku, ids)
+        orders = self.statements.find_orders(connection, claims[0].sku, ids)
         decision = decide(claims, rows, orders, are_all_rows=are_all_rows)
         if decision is None:
             connection.rollback()
             return None
-        if decision.confirmed and not self._statements.store_many(connection, decision):
+        if decision.confirmed and not self.statements.store_many(connection, decision):
             connection.rollback()
             return None
         if store_with is not None and decision.confirmed:

@@ -25,7 +25,7 @@ from segmented.locks.sql_edge import BROKEN, is_unbroken, mark_begun
 from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order, plain_text, shortened
 from segmented.models.submitted import one_line
 from segmented.orders.answers import AlreadyOpen, Confirmed, Opened, Superseded, Voided
-from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany, StoreWith
+from segmented.orders.confirming import ENVELOPE_MAX, Confirming, StoreWith
 from segmented.orders.deciding import Claim, fate
 from segmented.orders.engine import GUARDED, STATEMENTS, connect, is_worth_repeating, shown, translated
 from segmented.orders.return_rows import ReturnRows
@@ -93,7 +93,6 @@ class OrderDatabase(NotPickled):
         """Opens a transaction on a connection of this database."""
         self.confirming = Confirming(self._statements)
         """Confirms one order on a connection: the gate's own, or the caller's."""
-        self._confirming_many = ConfirmingMany(self._statements)
         self.stocking = Stocking(self)
         """Changes the rows when the pool is restocked, emptied or resized."""
         self.transfers = TransferRows(self)
@@ -206,14 +205,14 @@ class OrderDatabase(NotPickled):
             return [self._confirmed(envelope[0], store_with)]  # in one statement if that is enough
         answers, of_some_order = None, (InvalidInput,) if store_with is None else (InvalidInput, StoreRefused)
         with suppress(*of_some_order):  # the error does not say which
-            answers = self.run(lambda connection: self._confirming_many.confirm(connection, envelope, store_with))
+            answers = self.run(lambda connection: self.confirming.confirm_many(connection, envelope, store_with))
         return [self._confirmed(claim, store_with) for claim in envelope] if answers is None else list(answers)
 
     def _confirmed(self, claim: Claim, store_with: StoreWith | None) -> ConfirmAnswer | SegmentedError:
         def work(connection: Connection) -> ConfirmAnswer | SegmentedError:
             if store_with is None:
                 return self.confirming.confirm(connection, claim)
-            (answer,) = self._confirming_many.confirm(connection, [claim], store_with) or (None,)
+            (answer,) = self.confirming.confirm_many(connection, [claim], store_with) or (None,)
             return answer or StoreRefused(f"order {claim.order.order_id!r} was decided by others again and again")
 
         try:

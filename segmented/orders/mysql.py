@@ -25,17 +25,16 @@ from segmented.errors import DatabaseUnavailable, InvalidInput
 from segmented.locks.sql_edge import code_of, roll_back
 from segmented.orders.deciding import Standing
 from segmented.orders.statements import (
+    OF_ORDER,
+    OF_SEGMENT,
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
     SeveralStatements,
     change_row,
     confirmed_values,
-    find_orders,
     give_back,
-    given,
     insert_confirmed,
     lock_segments,
-    lock_these,
     select_orders,
     take_units,
     void_values,
@@ -43,13 +42,11 @@ from segmented.orders.statements import (
 from segmented.orders.tables import orders, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from sqlalchemy import Connection, Engine, Select
     from sqlalchemy.sql.elements import ClauseElement
 
-    from segmented.orders.answers import SegmentRow
-    from segmented.orders.deciding import StoredOrder
 
 DRIVER: Final = "mysql+pymysql"
 DUPLICATE: Final = 1062
@@ -71,6 +68,10 @@ class MySqlStatements(SeveralStatements):
 
     begin = "BEGIN"
     undoes_tables = False
+    these_segments = SELECT_SEGMENTS.where(
+        segments.c.segment.in_(bindparam("numbers", expanding=True))
+    ).with_for_update()
+    these_orders = select_orders(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
 
     def __init__(self) -> None:
         """Build the texts."""
@@ -138,14 +139,6 @@ class MySqlStatements(SeveralStatements):
                 roll_back(connection)
             raise
 
-    def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
-        """Lock the rows of these segments, ascending, and return the existing ones."""
-        return lock_these(connection, _LOCK_THESE, sku, numbers)
-
-    def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
-        """Read the existing orders among these, by id."""
-        return find_orders(connection, _THESE_ORDERS, sku, order_ids)
-
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Insert the void unless the order has a row; waits for a concurrent confirm of the same order."""
         return _is_inserted(connection, void_values(), values)
@@ -168,16 +161,8 @@ def _is_inserted(connection: Connection, columns: dict[str, Any], values: dict[s
 
 _TAKE_WITHIN: Final = take_units(fenced=False)
 _GIVE_BACK: Final = give_back()
-_SEQUENCE: Final = select(segments.c.sequence).where(
-    segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment)
-)
-_ORDER: Final = select(orders.c.state, orders.c.quantity, orders.c.customer_id).where(
-    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
-)
-_LOCK_THESE: Final = SELECT_SEGMENTS.where(
-    segments.c.segment.in_(bindparam("numbers", expanding=True))
-).with_for_update()
-_THESE_ORDERS: Final = select_orders(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
+_SEQUENCE: Final = select(segments.c.sequence).where(*OF_SEGMENT)
+_ORDER: Final = select(orders.c.state, orders.c.quantity, orders.c.customer_id).where(*OF_ORDER)
 
 
 def _text(statement: ClauseElement) -> str:

@@ -269,7 +269,7 @@ def restock_gated(pool: Pool, gate: OrderDatabase, units: int, *, restock_id: st
 
 def _restock(pool: Pool, gate: OrderDatabase, state: PoolState, units: int, restock_id: str) -> Restocked | Closed:
     change = Change(pool.sku, restock_id, RESTOCKED, units, state.epoch)
-    begun = _stored(change, gate.stocking.begin_restock(change, state.segment_count))
+    begun = _stored(change, gate.stocking.begin(change, state.segment_count))
     if begun.state == UNDONE:
         return Closed(restock_id)
     if begun.state == DONE and begun.epoch != state.epoch:
@@ -297,7 +297,7 @@ def withdraw_gated(pool: Pool, gate: OrderDatabase, units: int, *, withdraw_id: 
 
 def _withdraw(pool: Pool, gate: OrderDatabase, state: PoolState, units: int, withdraw_id: str) -> Restocked | TooFew:
     change = Change(pool.sku, withdraw_id, WITHDRAWN, units, state.epoch)
-    begun = _stored(change, gate.stocking.begin_withdrawal(change))
+    begun = _stored(change, gate.stocking.begin(change, state.segment_count))
     if begun.state == UNDONE:  # at a rebuild, because the units were sold
         return TooFew(withdraw_id, units, state.available)
     if begun.state == DONE and begun.epoch != state.epoch:

@@ -21,11 +21,9 @@ from segmented.orders.statements import (
     SELECT_HAS_ORDER,
     SELECT_SEGMENTS,
     STATE_CONFIRMED,
-    find_orders,
+    Statements,
     give_back,
     given,
-    lock_these,
-    read_standing,
     select_orders,
     take_units,
     void_values,
@@ -34,14 +32,12 @@ from segmented.orders.tables import orders, segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from sqlalchemy import BindParameter, Column, Connection, Insert, Select, TableValuedAlias
     from sqlalchemy.engine.interfaces import ExecutionContext
     from sqlalchemy.sql.elements import ClauseElement
 
-    from segmented.orders.answers import SegmentRow
-    from segmented.orders.deciding import Claim, Decision, Standing, StoredOrder
+    from segmented.orders.deciding import Claim, Decision
 
 
 DRIVER: Final = "postgresql+psycopg"
@@ -51,7 +47,7 @@ CREATE_LOCK: Final = 7_341_652_098
 """An arbitrary number for an advisory lock, unlikely to be used by another program."""
 
 
-class PostgresStatements:
+class PostgresStatements(Statements):
     """SQL texts for psycopg."""
 
     begin = "BEGIN"
@@ -59,6 +55,7 @@ class PostgresStatements:
 
     def __init__(self) -> None:
         """Build the texts."""
+        self.these_segments, self.these_orders = _LOCK_THESE, _THESE_ORDERS
         self._confirm_fenced = text_of(_confirm(fenced=True))
         self._confirm = text_of(_confirm(fenced=False))
         self._store_many = text_of(_store_many())
@@ -87,33 +84,13 @@ class PostgresStatements:
         connection.execute(_GIVE_BACK, values)
         return None
 
-    def whole(self, _connection: Connection) -> AbstractContextManager[None]:
-        """Do nothing: a failed statement aborts the transaction."""
-        return nullcontext()
-
-    def read_within(self, connection: Connection, values: dict[str, Any]) -> Standing:
-        """Read it in one statement."""
-        return read_standing(connection, values)
-
-    def latest(self, read: Select[Any]) -> Select[Any]:
-        """Return the read: under READ COMMITTED it shows that, and under REPEATABLE READ the insert failed."""
-        return read
-
     def confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
         """Confirm an envelope in one statement, or change nothing."""
         return confirm_plain(connection, claims)
 
-    def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
-        """Lock the rows of these segments, ascending, and return the existing ones."""
-        return lock_these(connection, _LOCK_THESE, sku, numbers)
-
     def has_order(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Return whether the order has a row."""
         return first_value(connection, self._has_order, values) is not None
-
-    def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
-        """Read the existing orders among these, by id."""
-        return find_orders(connection, _THESE_ORDERS, sku, order_ids)
 
     def store_many(self, connection: Connection, decision: Decision) -> bool:
         """Write the decision, in one statement. An order that has a row raises IntegrityError."""

@@ -29,7 +29,7 @@ from segmented.errors import ChangeMismatch
 from segmented.models import plain_text
 from segmented.orders.answers import Return
 from segmented.orders.postgresql import first_value, one_trip, text_of
-from segmented.orders.statements import STATE_CONFIRMED, STATE_VOID, Rows, changed_row, given
+from segmented.orders.statements import OF_ORDER, OF_SEGMENT, STATE_CONFIRMED, STATE_VOID, Rows, changed_row, given
 from segmented.orders.tables import BEGUN, CONFIRMED, DONE, changes, orders, returns, segments
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ _UNITS: Final = bindparam("given_units", type_=orders.c.quantity.type)
 _TAKE_BACK: Final = (
     update(orders)
     .where(
-        orders.c.sku == given(orders.c.sku),
-        orders.c.order_id == given(orders.c.order_id),
+        *OF_ORDER,
         orders.c.state == STATE_CONFIRMED,
         orders.c.quantity >= _UNITS,
         ~exists().where(returns.c.sku == given(orders.c.sku), returns.c.return_id == given(returns.c.return_id)),
@@ -74,20 +73,10 @@ _TAKE_BACK: Final = (
         quantity=case((orders.c.quantity > _UNITS, orders.c.quantity - _UNITS), else_=orders.c.quantity),
     )
 )
-_TAKEN: Final = select(orders.c.segment, orders.c.customer_id, orders.c.state, orders.c.quantity).where(
-    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
-)
-_LOWER_SOLD: Final = (
-    update(segments)
-    .where(segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
-    .values(sold=segments.c.sold - _UNITS)
-)
-_EPOCH: Final = select(segments.c.epoch).where(
-    segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment)
-)
-_ORDERS_SEGMENT: Final = select(orders.c.segment).where(
-    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
-)
+_TAKEN: Final = select(orders.c.segment, orders.c.customer_id, orders.c.state, orders.c.quantity).where(*OF_ORDER)
+_LOWER_SOLD: Final = update(segments).where(*OF_SEGMENT).values(sold=segments.c.sold - _UNITS)
+_EPOCH: Final = select(segments.c.epoch).where(*OF_SEGMENT)
+_ORDERS_SEGMENT: Final = select(orders.c.segment).where(*OF_ORDER)
 _LOCK_SEGMENT: Final = (
     select(segments.c.segment)
     .where(segments.c.sku == given(segments.c.sku), segments.c.segment == _ORDERS_SEGMENT.scalar_subquery())
@@ -106,9 +95,6 @@ _SELECT: Final = select(returns.c.order_id, returns.c.units, returns.c.state, re
 )
 _SELECT_CHANGE: Final = select(changes.c.kind).where(
     changes.c.sku == given(changes.c.sku), changes.c.change_id == bindparam("given_return_id")
-)
-_SELECT_ORDER: Final = select(orders.c.state, orders.c.quantity, orders.c.customer_id).where(
-    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
 )
 _NOTE_SEQUENCE: Final = (
     update(segments)
@@ -273,7 +259,7 @@ def _stored_at_once(connection: Connection, values: dict[str, Any]) -> ReturnSto
 
 def _found(connection: Connection, wanted: Return) -> ReturnStored | NotReturned:
     known = connection.execute(_SELECT, _values(wanted)).one_or_none()
-    row = connection.execute(_SELECT_ORDER, _values(wanted)).one_or_none()
+    row = connection.execute(_TAKEN, _values(wanted)).one_or_none()
     if known is not None:
         if (known.order_id, known.units) != (wanted.order_id, wanted.units):
             raise ChangeMismatch(wanted.sku, wanted.return_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import bindparam
@@ -15,11 +15,8 @@ from segmented.orders.statements import (
     SeveralStatements,
     change_row,
     confirmed_values,
-    find_orders,
     give_back,
     insert_confirmed,
-    lock_these,
-    read_standing,
     select_orders,
     take_units,
     void_values,
@@ -27,14 +24,11 @@ from segmented.orders.statements import (
 from segmented.orders.tables import orders, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import Connection
     from sqlalchemy.sql.elements import ClauseElement
 
-    from segmented.orders.answers import SegmentRow
-    from segmented.orders.deciding import Standing, StoredOrder
 
 DRIVER: Final = "sqlite+pysqlite"
 
@@ -45,6 +39,9 @@ class SqliteStatements(SeveralStatements):
     begin = "BEGIN IMMEDIATE"
     """A plain BEGIN would read first, and then fail instead of waiting for the write lock."""
     undoes_tables = True
+    these_segments = SELECT_SEGMENTS.where(segments.c.segment.in_(bindparam("numbers", expanding=True)))
+    """BEGIN IMMEDIATE has locked them."""
+    these_orders = select_orders(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
 
     def __init__(self) -> None:
         """Build the texts."""
@@ -85,26 +82,6 @@ class SqliteStatements(SeveralStatements):
         connection.execute(_GIVE_BACK, values)
         return None
 
-    def whole(self, _connection: Connection) -> AbstractContextManager[None]:
-        """Do nothing: no statement waits for another transaction once one has written."""
-        return nullcontext()
-
-    def read_within(self, connection: Connection, values: dict[str, Any]) -> Standing:
-        """Read it in one statement."""
-        return read_standing(connection, values)
-
-    def latest(self, read: Select[Any]) -> Select[Any]:
-        """Return the read: nobody has committed since the transaction wrote."""
-        return read
-
-    def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
-        """Read the rows; BEGIN IMMEDIATE has locked them."""
-        return lock_these(connection, _THESE_SEGMENTS, sku, numbers)
-
-    def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
-        """Read the existing orders among these, by id."""
-        return find_orders(connection, _THESE_ORDERS, sku, order_ids)
-
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Insert the void unless the order has a row."""
         return connection.exec_driver_sql(self._void, values).rowcount == 1
@@ -113,8 +90,6 @@ class SqliteStatements(SeveralStatements):
 _TAKE_WITHIN: Final = take_units(fenced=False).returning(segments.c.sequence)
 _INSERT_WITHIN: Final = insert_on_conflict(orders).values(confirmed_values()).on_conflict_do_nothing()
 _GIVE_BACK: Final = give_back()
-_THESE_SEGMENTS: Final = SELECT_SEGMENTS.where(segments.c.segment.in_(bindparam("numbers", expanding=True)))
-_THESE_ORDERS: Final = select_orders(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
 
 
 def _is_open(connection: Connection) -> bool:

@@ -7,6 +7,7 @@ the order is decided, which a grant asks under its segment's lock.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import fields
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -23,13 +24,13 @@ from segmented.orders.deciding import Standing, StoredOrder
 from segmented.orders.tables import CONFIRMED, VOID, orders, sales, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Insert, Row, Select, Update
 
     from segmented.orders.answers import Confirmed
-    from segmented.orders.deciding import Claim, Decision
+    from segmented.orders.deciding import Claim, Decision, QuotaMove
 
 
 CLAIMED: Final[dict[str, Callable[[Claim], Any]]] = {
@@ -50,6 +51,12 @@ class Statements(Protocol):
     undoes_tables: bool
     """Whether a transaction that is rolled back takes back the tables that it created."""
 
+    these_segments: Select[Any]
+    """Selects some of a sku's rows of segments, ascending, and locks them inside a transaction."""
+
+    these_orders: Select[Any]
+    """Selects what repeats of these orders are compared with."""
+
     def creating(self, connection: Connection) -> AbstractContextManager[None]:
         """Open a transaction, or hold a lock, in which no other process creates tables."""
 
@@ -62,14 +69,25 @@ class Statements(Protocol):
     def confirm_within(self, connection: Connection, values: dict[str, Any]) -> int | None:
         """Do the same inside the caller's transaction; None also for an order that has a row."""
 
-    def whole(self, connection: Connection) -> AbstractContextManager[None]:
-        """Let the block's statements in the caller's transaction be stored together, or none of them."""
+    def whole(self, _connection: Connection) -> AbstractContextManager[None]:
+        """Let the block's statements in the caller's transaction be stored together, or none of them.
+
+        Nothing is to be done where a failed statement aborts the transaction (PostgreSQL), and where no statement
+        waits for another transaction once one has written (SQLite).
+        """
+        return nullcontext()
 
     def read_within(self, connection: Connection, values: dict[str, Any]) -> Standing:
         """Read the input of `classify` in the caller's transaction, after `confirm_within` has changed nothing."""
+        return read_standing(connection, values)
 
     def latest(self, read: Select[Any]) -> Select[Any]:
-        """Return a read in the caller's transaction that shows what others have committed since it began."""
+        """Return a read in the caller's transaction that shows what others have committed since it began.
+
+        Any read does, on PostgreSQL under READ COMMITTED (under REPEATABLE READ the insert failed), and on SQLite,
+        where nobody has committed since the transaction wrote.
+        """
+        return read
 
     def confirm_plain(self, connection: Connection, claims: Sequence[Claim]) -> list[Confirmed] | None:
         """Confirm an envelope in one statement, a transaction of its own. None: nothing changed.
@@ -79,12 +97,16 @@ class Statements(Protocol):
 
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
         """Lock the rows of these segments, inside a transaction, ascending, and return the existing ones."""
+        found = connection.execute(self.these_segments, {"given_sku": sku, "numbers": numbers})
+        return tuple(SegmentRow(*row) for row in found)
 
     def has_order(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Return whether the order has a row."""
 
     def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
         """Read the existing orders among these, by id."""
+        found = connection.execute(self.these_orders, {"given_sku": sku, "order_ids": order_ids})
+        return {order_id: StoredOrder(*content) for order_id, *content in found}
 
     def store_many(self, connection: Connection, decision: Decision) -> bool:
         """Write the decision, inside a transaction. False: a row has changed since the read, roll back.
@@ -150,12 +172,16 @@ def given_values(claim: Claim) -> dict[str, Any]:
     return found | {"given_sku": plain_text(claim.sku), "given_sequence": claim.sequence}
 
 
+OF_ORDER: Final = (orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id))
+OF_SEGMENT: Final = (segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
+"""The conditions that choose one row."""
+
+
 def take_units(*, fenced: bool) -> Update:
     """Build the update that raises `sold`, if epoch, fence and quota allow it."""
     quantity = given(orders.c.quantity)
     statement = update(segments).where(
-        segments.c.sku == given(segments.c.sku),
-        segments.c.segment == given(segments.c.segment),
+        *OF_SEGMENT,
         segments.c.epoch == given(segments.c.epoch),
         segments.c.sold + quantity <= segments.c.quota,
     )
@@ -179,8 +205,7 @@ def changed_row(connection: Connection, change: Update, read: Select[Any], value
 
 def give_back() -> Update:
     """Build the update that undoes `take_units` in the same transaction, for an order that has a row already."""
-    of_it = (segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
-    return update(segments).where(*of_it).values(sold=segments.c.sold - given(orders.c.quantity))
+    return update(segments).where(*OF_SEGMENT).values(sold=segments.c.sold - given(orders.c.quantity))
 
 
 def change_row() -> Update:
@@ -246,16 +271,8 @@ def _select_standing() -> Select[Any]:
         .where(segments.c.sku == given(segments.c.sku))
         .subquery()
     )
-    order = (
-        select(orders.c.state, orders.c.quantity, orders.c.customer_id)
-        .where(orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id))
-        .subquery()
-    )
-    row = (
-        select(segments.c.epoch.label("row_epoch"), segments.c.fence.label("row_fence"))
-        .where(segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
-        .subquery()
-    )
+    order = select(orders.c.state, orders.c.quantity, orders.c.customer_id).where(*OF_ORDER).subquery()
+    row = select(segments.c.epoch.label("row_epoch"), segments.c.fence.label("row_fence")).where(*OF_SEGMENT).subquery()
     return select(order, row, totals).select_from(totals.outerjoin(order, true()).outerjoin(row, true()))
 
 
@@ -278,9 +295,7 @@ LOCK_SEGMENTS: Final = SELECT_SEGMENTS.with_for_update()
 """Locks ascending, like all other statements, to avoid deadlocks. On SQLite BEGIN IMMEDIATE has already locked."""
 
 
-SELECT_HAS_ORDER: Final[Select[int]] = select(literal_column("1")).where(
-    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
-)
+SELECT_HAS_ORDER: Final[Select[int]] = select(literal_column("1")).where(*OF_ORDER)
 
 
 def select_orders(are_these: ColumnElement[bool]) -> Select[tuple[str, str, int, str | None]]:
@@ -289,10 +304,8 @@ def select_orders(are_these: ColumnElement[bool]) -> Select[tuple[str, str, int,
     return columns.where(orders.c.sku == given(orders.c.sku), are_these)
 
 
-MOVE_QUOTA: Final = (
-    update(segments)
-    .where(segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
-    .values(quota=segments.c.quota + bindparam("change", type_=BigInteger))
+_MOVE_QUOTA: Final = (
+    update(segments).where(*OF_SEGMENT).values(quota=segments.c.quota + bindparam("change", type_=BigInteger))
 )
 
 
@@ -323,7 +336,7 @@ class Rows:
 _COLUMNS: Final = tuple(field.name for field in fields(OrderRow))
 _SELECT_ORDERS: Final = select(*(orders.c[name] for name in _COLUMNS)).where(orders.c.sku == given(orders.c.sku))
 
-_SELECT_ONE: Final = _SELECT_ORDERS.where(orders.c.order_id == given(orders.c.order_id))
+_SELECT_ONE: Final = _SELECT_ORDERS.where(OF_ORDER[1])
 """A list of parameters is expanded at each execution; one parameter is not."""
 
 _SELECT_THESE: Final = _SELECT_ORDERS.where(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
@@ -390,20 +403,11 @@ def lock_segments(connection: Connection, sku: str) -> tuple[SegmentRow, ...]:
     return tuple(SegmentRow(*row) for row in connection.execute(LOCK_SEGMENTS, {"given_sku": sku}))
 
 
-def lock_these(
-    connection: Connection, statement: Select[Any], sku: str, numbers: Sequence[int]
-) -> tuple[SegmentRow, ...]:
-    """Read and lock some of the rows; `statement` selects them, in its database's dialect."""
-    found = connection.execute(statement, {"given_sku": sku, "numbers": numbers})
-    return tuple(SegmentRow(*row) for row in found)
-
-
-def find_orders(
-    connection: Connection, statement: Select[Any], sku: str, order_ids: Sequence[str]
-) -> dict[str, StoredOrder]:
-    """Read what repeats of these orders are compared with, by id; `statement` selects them."""
-    found = connection.execute(statement, {"given_sku": sku, "order_ids": order_ids})
-    return {order_id: StoredOrder(*content) for order_id, *content in found}
+def move_quota(connection: Connection, sku: str, moves: Iterable[QuotaMove]) -> None:
+    """Change the quota of locked rows."""
+    values = [{"given_sku": sku, "given_segment": move.segment, "change": move.change} for move in moves]
+    if values:
+        connection.execute(_MOVE_QUOTA, values)
 
 
 def read_orders(connection: Connection, *, sku: str, order_ids: Sequence[str]) -> list[OrderRow]:

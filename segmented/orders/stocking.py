@@ -18,7 +18,7 @@ from segmented.models.shards import SHARD_MARK, note_of
 from segmented.orders.answers import ChangeRow, EpochChanged, Missing, SaleTerms, SegmentTotals, Stored, TooFewUnsold
 from segmented.orders.deciding import plan_restock, plan_withdrawal
 from segmented.orders.return_rows import begun_returns
-from segmented.orders.statements import MOVE_QUOTA, Rows, given, in_utc, lock_segments
+from segmented.orders.statements import Rows, given, in_utc, lock_segments, move_quota
 from segmented.orders.tables import (
     BEGUN,
     DONE,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from segmented.models import PoolState, Shard
     from segmented.orders.answers import ChangeAnswer, SegmentRow, State
-    from segmented.orders.deciding import QuotaMove
     from segmented.stock import Pool
 
 
@@ -97,10 +96,11 @@ class Change:
 class Stocking(Rows):
     """Changes of a sku's rows. Created by a gate; `segmented.orders.opening` changes the pool accordingly."""
 
-    def begin_restock(self, change: Change, segment_count: int) -> ChangeAnswer:
-        """Raise the quota of the first `segment_count` segments by the units, once; then the pool may get them.
+    def begin(self, change: Change, segment_count: int) -> ChangeAnswer:
+        """Bind the id to these units, once, before the pool is asked; it stays `begun` until `finish` or `undo`.
 
-        The row stays `begun` until `finish` or `undo`. Raises ChangeMismatch if the id belongs to another change.
+        A restock raises the quota of the first `segment_count` segments now, before the pool gets the units; a
+        withdrawal lowers it in the end. Raises ChangeMismatch if the id belongs to another change.
         """
 
         def work(connection: Connection, rows: Sequence[SegmentRow]) -> ChangeAnswer:
@@ -108,19 +108,8 @@ class Stocking(Rows):
             if found is not None:
                 return Stored(replay=True, state=found.state, epoch=found.epoch)
             _insert(connection, change, BEGUN)
-            move_quota(connection, change.sku, plan_restock(rows, change.units, segment_count))
-            return Stored(replay=False, state=BEGUN, epoch=change.epoch)
-
-        return self._changing(change.sku, change.epoch, work)
-
-    def begin_withdrawal(self, change: Change) -> ChangeAnswer:
-        """Bind the id to these units, before the pool gives them up. Raises ChangeMismatch."""
-
-        def work(connection: Connection, _: Sequence[SegmentRow]) -> ChangeAnswer:
-            found = _find(connection, change)
-            if found is not None:
-                return Stored(replay=True, state=found.state, epoch=found.epoch)
-            _insert(connection, change, BEGUN)
+            if change.kind == RESTOCKED:
+                move_quota(connection, change.sku, plan_restock(rows, change.units, segment_count))
             return Stored(replay=False, state=BEGUN, epoch=change.epoch)
 
         return self._changing(change.sku, change.epoch, work)
@@ -276,13 +265,6 @@ def _insert(connection: Connection, change: Change, state: State) -> None:
 
 def _update(connection: Connection, change: Change, state: State) -> None:
     connection.execute(_UPDATE_CHANGE, _key(change) | {"new_state": state, "given_epoch": change.epoch})
-
-
-def move_quota(connection: Connection, sku: str, moves: Iterable[QuotaMove]) -> None:
-    """Change the quota of locked rows."""
-    values = [{"given_sku": sku, "given_segment": move.segment, "change": move.change} for move in moves]
-    if values:
-        connection.execute(MOVE_QUOTA, values)
 
 
 def _add_rows(connection: Connection, sku: str, rows: Sequence[SegmentRow], segment_count: int, epoch: int) -> bool:

@@ -28,7 +28,7 @@ from segmented.orders.database import lower_within
 from segmented.orders.deciding import Claim, claim_of_record
 from segmented.orders.forgetting import settled_by
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
-from segmented.orders.statements import given
+from segmented.orders.statements import OF_ORDER
 from segmented.orders.tables import known_revision, orders, sales
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 CLAIMED: Final = frozenset({"reserved", "confirmed"})
 """States of the pool's record for which the database is asked, because it decides."""
 TABLES: Final = "segmented_orders by 'segmented orders migrate --database URL'"
-SELECT_FATE: Final = select(orders.c.state, orders.c.quantity, orders.c.segment).where(
-    orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id)
-)
+SELECT_FATE: Final = select(orders.c.state, orders.c.quantity, orders.c.segment).where(*OF_ORDER)
 """Without times, which each caller's connection converts in its own way."""
 _CHECKED: Final[WeakKeyDictionary[object, set[tuple[str, str]]]] = WeakKeyDictionary()
 """Engines and connections whose database was found to be the gate's, by the gate's database and the sku."""

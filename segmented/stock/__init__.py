@@ -33,14 +33,12 @@ if TYPE_CHECKING:
     from segmented.stock.outbox import EnvelopePublisher as EnvelopePublisher, Outbox as Outbox, Publisher as Publisher
     from segmented.stock.pool import Pool as Pool
     from segmented.stock.repair import Repair as Repair, RepairReport as RepairReport
-    from segmented.stock.sharded import (
+    from segmented.stock.sharded.async_pool import (
         AsyncShardedPool as AsyncShardedPool,
-        ShardedAuditReport as ShardedAuditReport,
-        ShardedPool as ShardedPool,
         async_find_pool as async_find_pool,
-        find_pool as find_pool,
-        pool_of as pool_of,
     )
+    from segmented.stock.sharded.audit import ShardedAuditReport as ShardedAuditReport
+    from segmented.stock.sharded.pool import ShardedPool as ShardedPool, find_pool as find_pool, pool_of as pool_of
 
 LATE: Final = from_modules(
     {
@@ -57,9 +55,9 @@ LATE: Final = from_modules(
         "segmented.stock.grant": "AsyncGrant Grant",
         "segmented.stock.pool": "Pool",
         "segmented.stock.repair": "Repair RepairReport",
-        "segmented.stock.sharded": (
-            "AsyncShardedPool ShardedAuditReport ShardedPool async_find_pool find_pool pool_of"
-        ),
+        "segmented.stock.sharded.async_pool": "AsyncShardedPool async_find_pool",
+        "segmented.stock.sharded.audit": "ShardedAuditReport",
+        "segmented.stock.sharded.pool": "ShardedPool find_pool pool_of",
     }
 )
 """Names imported on first use, and the modules that define them."""

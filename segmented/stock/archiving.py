@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from segmented.models import PoolState, ShardDirectory
     from segmented.stock.async_pool import AsyncPool
     from segmented.stock.pool import Pool
-    from segmented.stock.sharded import AsyncShardedPool, ShardedPool
+    from segmented.stock.sharded.async_pool import AsyncShardedPool
+    from segmented.stock.sharded.pool import ShardedPool
 
 FORMAT: Final = 1
 NOTE_MS: Final = 30 * 24 * 3_600_000
@@ -65,8 +66,8 @@ def no_progress(_step: str, _done: int, _total: int) -> None:
     """Show nothing."""
 
 
-def archive(
-    pool: Pool | ShardedPool, file: FileArchive | Path | str, *, on_progress: Progress = no_progress
+async def async_archive(
+    pool: AsyncPool | AsyncShardedPool, file: FileArchive | Path | str, *, on_progress: Progress = no_progress
 ) -> Archived:
     """Write a closed pool to a file, check what was written, and remove the pool's keys.
 
@@ -74,36 +75,13 @@ def archive(
     .gz is compressed. Rows of an order database stay: they are the truth of a gated pool. `on_progress` gets the step,
     how many records it has done, and how many there are. Raises InvalidInput, without changes, for a pool that is open
     or has something left to decide, for drift, and for a file that cannot be written or holds something else.
-    """
-    return run_sync(archive_plan(pool.sku, _file(file), on_progress), pool.store)
-
-
-async def async_archive(
-    pool: AsyncPool | AsyncShardedPool, file: FileArchive | Path | str, *, on_progress: Progress = no_progress
-) -> Archived:
-    """Write a closed pool to a file, as `archive` does, on an async store.
-
-    The event loop waits while a page of records is written.
+    An event loop waits while a page of records is written.
     """
     return await run_async(archive_plan(pool.sku, _file(file), on_progress), pool.store)
 
 
 def _file(file: FileArchive | Path | str) -> FileArchive:
     return file if isinstance(file, FileArchive) else FileArchive(file)
-
-
-def delete(
-    pool: Pool | ShardedPool, *, unfinished: bool = False, dry_run: bool = False, on_progress: Progress = no_progress
-) -> Deleted:
-    """Remove all keys of a closed pool in which nothing is left to decide, and its entries in the workers' index.
-
-    Nothing is kept, unlike with `archive`; rows of an order database stay. With `unfinished` the pool may be open,
-    frozen, or have reserved units, submitted orders and carts, which are lost. With `dry_run` nothing changes. Safe to
-    repeat; the next call finishes an interrupted one. Raises InvalidInput, without changes, for a pool that is not
-    finished, and PoolMissing for one that is not there.
-    """
-    plan = delete_plan(pool.sku, unfinished=unfinished, dry_run=dry_run, on_progress=on_progress)
-    return run_sync(plan, pool.store)
 
 
 async def async_delete(
@@ -113,7 +91,13 @@ async def async_delete(
     dry_run: bool = False,
     on_progress: Progress = no_progress,
 ) -> Deleted:
-    """Remove all keys of a pool, as `delete` does, on an async store."""
+    """Remove all keys of a closed pool in which nothing is left to decide, and its entries in the workers' index.
+
+    Nothing is kept, unlike with `archive`; rows of an order database stay. With `unfinished` the pool may be open,
+    frozen, or have reserved units, submitted orders and carts, which are lost. With `dry_run` nothing changes. Safe to
+    repeat; the next call finishes an interrupted one. Raises InvalidInput, without changes, for a pool that is not
+    finished, and PoolMissing for one that is not there.
+    """
     plan = delete_plan(pool.sku, unfinished=unfinished, dry_run=dry_run, on_progress=on_progress)
     return await run_async(plan, pool.store)
 
@@ -558,3 +542,38 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+# --- For threads: written by `make sync` from the classes above. ---
+
+
+def archive(
+    pool: Pool | ShardedPool, file: FileArchive | Path | str, *, on_progress: Progress = no_progress
+) -> Archived:
+    """Write a closed pool to a file, check what was written, and remove the pool's keys.
+
+    Safe to repeat; an interrupted run is finished by the next one with the same file. One whose name ends with
+    .gz is compressed. Rows of an order database stay: they are the truth of a gated pool. `on_progress` gets the step,
+    how many records it has done, and how many there are. Raises InvalidInput, without changes, for a pool that is open
+    or has something left to decide, for drift, and for a file that cannot be written or holds something else.
+    An event loop waits while a page of records is written.
+    """
+    return run_sync(archive_plan(pool.sku, _file(file), on_progress), pool.store)
+
+
+def delete(
+    pool: Pool | ShardedPool,
+    *,
+    unfinished: bool = False,
+    dry_run: bool = False,
+    on_progress: Progress = no_progress,
+) -> Deleted:
+    """Remove all keys of a closed pool in which nothing is left to decide, and its entries in the workers' index.
+
+    Nothing is kept, unlike with `archive`; rows of an order database stay. With `unfinished` the pool may be open,
+    frozen, or have reserved units, submitted orders and carts, which are lost. With `dry_run` nothing changes. Safe to
+    repeat; the next call finishes an interrupted one. Raises InvalidInput, without changes, for a pool that is not
+    finished, and PoolMissing for one that is not there.
+    """
+    plan = delete_plan(pool.sku, unfinished=unfinished, dry_run=dry_run, on_progress=on_progress)
+    return run_sync(plan, pool.store)

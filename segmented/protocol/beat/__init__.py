@@ -31,7 +31,7 @@ class LeadBeat(Operation[BeatLed | BeatSuperseded]):
     known: str = ""
 
     def call(self) -> Call:
-        return script_call("lead_beat", beat_keys(self.namespace).listed(), self.token, self.known)
+        return script_call("lead_beat", beat_keys(self.namespace), self.token, self.known)
 
     def answer(self, reply: Reply) -> BeatLed | BeatSuperseded:
         if text(reply[0]) == "superseded":
@@ -48,7 +48,7 @@ class ReadBeat(Operation[BeatRead]):
     namespace: str
 
     def call(self) -> Call:
-        return script_call("read_beat", beat_keys(self.namespace).listed())
+        return script_call("read_beat", beat_keys(self.namespace))
 
     def answer(self, reply: Reply) -> BeatRead:
         return _read(int(reply[0]), text(reply[1]), *reply[2:])
@@ -67,7 +67,7 @@ class MoveEntry(Operation[EntryMoved | EntryDiffers | EntryEarly | BeatSupersede
 
     def call(self) -> Call:
         states = (self.name, self.before, self.after)
-        return script_call("move_entry", beat_keys(self.namespace).listed(), self.token, *states, self.due_ms)
+        return script_call("move_entry", beat_keys(self.namespace), self.token, *states, self.due_ms)
 
     def answer(self, reply: Reply) -> EntryMoved | EntryDiffers | EntryEarly | BeatSuperseded:
         match text(reply[0]):
@@ -91,7 +91,7 @@ class ChangeEntry(Operation[EntryChanged | EntriesFull]):
 
     def call(self) -> Call:
         said = (self.name, self.deed, self.definition, ENTRIES_MAX)
-        return script_call("change_entry", beat_keys(self.namespace).listed(), *said)
+        return script_call("change_entry", beat_keys(self.namespace), *said)
 
     def answer(self, reply: Reply) -> EntryChanged | EntriesFull:
         return EntriesFull() if text(reply[0]) == "full" else EntryChanged(text(reply[1]) == "1")

@@ -50,7 +50,7 @@ class OpenCart(Operation[CartRecord]):
 
     def call(self) -> Call:
         cart = self.cart
-        return script_call("open_cart", cart_keys(cart.home).listed(), cart.cart_id, self.hold_ms, cart.content)
+        return script_call("open_cart", cart_keys(cart.home), cart.cart_id, self.hold_ms, cart.content)
 
     def answer(self, reply: Reply) -> CartRecord:
         cart = self.cart
@@ -73,7 +73,7 @@ class ReadCart(Operation[CartRecord]):
     cart_id: str
 
     def call(self) -> Call:
-        return script_call("read_cart", cart_keys(self.home).listed(), self.cart_id)
+        return script_call("read_cart", cart_keys(self.home), self.cart_id)
 
     def answer(self, reply: Reply) -> CartRecord:
         return _record(self.home, self.cart_id, reply)
@@ -98,7 +98,7 @@ class DecideCart(Release[CartRecord]):
     def call(self) -> Call:
         letter, stored = CART_LETTERS[self.state], "1" if self.stored else "0"
         arguments = (self.cart_id, letter, refusal_text(self.refusal), stored)
-        return script_call("decide_cart", cart_keys(self.home).listed(), *arguments)
+        return script_call("decide_cart", cart_keys(self.home), *arguments)
 
     def answer(self, reply: Reply) -> CartRecord:
         return _record(self.home, self.cart_id, reply)
@@ -129,7 +129,7 @@ class ListDueCarts(Operation[tuple[CartRecord, ...]]):
     skip: int = 0
 
     def call(self) -> Call:
-        return script_call("list_due_carts", cart_keys(self.home).listed(), self.limit, self.skip)
+        return script_call("list_due_carts", cart_keys(self.home), self.limit, self.skip)
 
     def answer(self, reply: Reply) -> tuple[CartRecord, ...]:
         return tuple(_record(self.home, text(cart_id), found) for cart_id, found in reply[1:])
@@ -143,7 +143,7 @@ class ListCarts(Operation[UnfinishedCarts]):
     limit: int
 
     def call(self) -> Call:
-        return script_call("list_carts", cart_keys(self.home).listed(), self.limit)
+        return script_call("list_carts", cart_keys(self.home), self.limit)
 
     def answer(self, reply: Reply) -> UnfinishedCarts:
         carts = tuple(
@@ -180,7 +180,7 @@ class InspectCarts(Operation[tuple[InspectedCart, ...]]):
     cart_ids: tuple[str, ...]
 
     def call(self) -> Call:
-        return script_call("inspect_carts", cart_keys(self.home).listed(), *self.cart_ids)
+        return script_call("inspect_carts", cart_keys(self.home), *self.cart_ids)
 
     def answer(self, reply: Reply) -> tuple[InspectedCart, ...]:
         found = zip(self.cart_ids, reply[1], reply[2], strict=True)

@@ -44,7 +44,7 @@ class AcquireFair(Operation[Acquired | Held]):
     def call(self) -> Call:
         who = (self.holder_id, self.process, self.ttl_ms, "1" if self.waits else "0")
         times = (self.times.presence_ms, self.times.look_ms, self.times.claim_ms, FENCE_IDLE_MS + self.ttl_ms)
-        return script_call("acquire_fair", fair_keys(self.name).listed(), *who, *times)
+        return script_call("acquire_fair", fair_keys(self.name), *who, *times)
 
     def answer(self, reply: Reply) -> Acquired | Held:
         return acquired_or_held(reply, self.name, self.ttl_ms, "fair lock")
@@ -59,7 +59,7 @@ class RenewFair(LeaseRenewal):
     ttl_ms: int
 
     def call(self) -> Call:
-        keys, fence_ttl_ms = fair_keys(self.name).listed(), FENCE_IDLE_MS + self.ttl_ms
+        keys, fence_ttl_ms = fair_keys(self.name), FENCE_IDLE_MS + self.ttl_ms
         return script_call("renew_fair", keys, self.holder_id, self.ttl_ms, fence_ttl_ms)
 
 
@@ -72,5 +72,5 @@ class ReleaseFair(LeaseRelease):
     times: FairTimes
 
     def call(self) -> Call:
-        keys, claim_ms = fair_keys(self.name).listed(), self.times.claim_ms
+        keys, claim_ms = fair_keys(self.name), self.times.claim_ms
         return script_call("release_fair", keys, self.holder_id, claim_ms, FENCE_IDLE_MS + claim_ms)

@@ -13,8 +13,6 @@ from segmented.protocol.pool import keys_of, kind_of, pool_state
 from segmented.protocol.wire import Call, Reply, Sight, position, script_call, text
 
 FATE_LETTERS: Final = {"confirmed": "c", "cancelled": "x", "reserved": "r"}
-UNITS_END: Final = 10**15
-"""From here on, a number of units may not be exact in a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,6 @@ class ThawPool(Operation[Thawed | None]):
     """
 
     def call(self) -> Call:
-        check_counts(self)
         stocked = "" if self.stocked is None else self.stocked
         flags = ("1" if self.is_stored else "0", "1" if self.is_last else "0", *(self.reserved or ("", "")))
         notes = [part for one in self.transfers for part in (one.kind, one.other, one.number, one.units, one.epoch)]
@@ -193,10 +190,3 @@ def counted_before(sku: str) -> InvalidInput:
     """Return the error for a count of reserved units that another thaw has overtaken."""
     message = f"another thaw of pool {sku!r} cancels orders: read its state and try again"
     return InvalidInput(message)
-
-
-def check_counts(operation: ThawPool) -> None:
-    """Raise InvalidInput for numbers of units that no pool has."""
-    for what, units in (("sold", operation.sold), ("stocked", operation.stocked)):
-        if units is not None and (type(units) is not int or not 0 <= units < UNITS_END):
-            raise InvalidInput(f"{units!r} {what} units are not a number of units: give a whole number from 0")

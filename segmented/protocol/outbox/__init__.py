@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from segmented.errors import OrderUnknown, PoolDrifted, SegmentedError
-from segmented.keys import OUTBOXES, message_keys, shard_keys
+from segmented.keys import OUTBOXES, message_key, shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import Busy
 from segmented.models.orders import Closed, Decided, Order, Reserved, Settled, decided_as
@@ -336,7 +336,7 @@ class KeepMessage(Operation[bool]):
     text: str
 
     def call(self) -> Call:
-        keys = message_keys(self.queue).listed()
+        keys = [message_key(self.queue)]
         kept = (one_line(self.reason), encodable(self.text))
         return script_call("keep_message", keys, self.digest, MESSAGES_MAX, *kept)
 
@@ -351,7 +351,7 @@ class ListMessages(Operation[tuple[KeptMessage, ...]]):
     queue: str
 
     def call(self) -> Call:
-        return script_call("list_messages", message_keys(self.queue).listed())
+        return script_call("list_messages", [message_key(self.queue)])
 
     def answer(self, reply: Reply) -> tuple[KeptMessage, ...]:
         kept, now_ms = [], int(text(reply[0]))
@@ -369,7 +369,7 @@ class DropMessage(Operation[bool]):
     digest: str
 
     def call(self) -> Call:
-        return plain_call("HDEL", message_keys(self.queue).kept, self.digest)
+        return plain_call("HDEL", message_key(self.queue), self.digest)
 
     def answer(self, reply: Reply) -> bool:
         return int(reply) == 1

@@ -63,9 +63,11 @@ class Reserve(Operation[Taken]):
     order: Order
     hold_ms: int
     partial: bool = False
+    publish_after_ms: int | None = None
+    """For a submitted order: time after which the outbox publishes it again while it is unfinished."""
 
     def call(self) -> Call:
-        return _reserve_call(self.sku, (self.order,), self.hold_ms, partial=self.partial)
+        return _reserve_call(self.sku, (self.order,), self.hold_ms, self.publish_after_ms, partial=self.partial)
 
     def answer(self, reply: Reply) -> Taken:
         (answer,) = _reserved(self.sku, (self.order,), reply)
@@ -89,7 +91,6 @@ class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
     hold_ms: int
     partial: bool = False
     publish_after_ms: int | None = None
-    """For submitted orders: time after which the outbox publishes an unfinished order again."""
 
     def call(self) -> Call:
         return _reserve_call(self.sku, self.orders, self.hold_ms, self.publish_after_ms, partial=self.partial)

@@ -22,7 +22,7 @@ class AcquireRead(Operation[Acquired | Held]):
     ttl_ms: int
 
     def call(self) -> Call:
-        keys = read_write_keys(self.name).listed()
+        keys = read_write_keys(self.name)
         fence_ttl_ms = FENCE_IDLE_MS + self.ttl_ms
         return script_call("acquire_read", keys, self.holder_id, self.ttl_ms, fence_ttl_ms)
 
@@ -46,7 +46,7 @@ class AcquireWrite(Operation[Acquired | Held]):
     party: str = ""
 
     def call(self) -> Call:
-        keys = [*read_write_keys(self.name).listed(), lock_keys(self.name).line]
+        keys = [*read_write_keys(self.name), lock_keys(self.name).line]
         fence_ttl_ms, how = FENCE_IDLE_MS + self.ttl_ms, (self.presence_ms, asked_of(self.party))
         return script_call("acquire_write", keys, self.holder_id, self.ttl_ms, fence_ttl_ms, *how)
 
@@ -63,7 +63,7 @@ class RenewReadWrite(LeaseRenewal):
     ttl_ms: int
 
     def call(self) -> Call:
-        keys = read_write_keys(self.name).listed()
+        keys = read_write_keys(self.name)
         return script_call("renew_read_write", keys, self.holder_id, self.ttl_ms)
 
 
@@ -75,4 +75,4 @@ class ReleaseReadWrite(LeaseRelease):
     holder_id: str
 
     def call(self) -> Call:
-        return script_call("release_read_write", read_write_keys(self.name).listed(), self.holder_id)
+        return script_call("release_read_write", read_write_keys(self.name), self.holder_id)

@@ -32,7 +32,7 @@ class AcquireReentrant(Operation[Acquired | Held]):
     party: str = ""
 
     def call(self) -> Call:
-        keys = [*reentrant_keys(self.name).listed(), lock_keys(self.name).line]
+        keys = [*reentrant_keys(self.name), lock_keys(self.name).line]
         owner, fence_ttl_ms = OWNER_FIELD + self.owner, FENCE_IDLE_MS + self.ttl_ms
         how = ("1" if self.only_again else "0", asked_of(self.party))
         return script_call("acquire_reentrant", keys, owner, self.holder_id, self.ttl_ms, fence_ttl_ms, *how)
@@ -51,7 +51,7 @@ class RenewReentrant(LeaseRenewal):
     ttl_ms: int
 
     def call(self) -> Call:
-        keys = reentrant_keys(self.name).listed()
+        keys = reentrant_keys(self.name)
         owner, fence_ttl_ms = OWNER_FIELD + self.owner, FENCE_IDLE_MS + self.ttl_ms
         return script_call("renew_reentrant", keys, owner, self.holder_id, self.ttl_ms, fence_ttl_ms)
 
@@ -65,5 +65,5 @@ class ReleaseReentrant(LeaseRelease):
     holder_id: str
 
     def call(self) -> Call:
-        keys = reentrant_keys(self.name).listed()
+        keys = reentrant_keys(self.name)
         return script_call("release_reentrant", keys, OWNER_FIELD + self.owner, self.holder_id)

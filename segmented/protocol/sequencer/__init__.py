@@ -43,7 +43,7 @@ class FencedSet(Operation[Standing]):
     token: int
 
     def call(self) -> Call:
-        return script_call("fenced_set", fenced_keys(self.key).listed(), self.value, self.token)
+        return script_call("fenced_set", fenced_keys(self.key), self.value, self.token)
 
     def answer(self, reply: Reply) -> Standing:
         if text(reply[0]) == "written":

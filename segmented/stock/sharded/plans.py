@@ -35,7 +35,7 @@ from segmented.models import (
 from segmented.models.orders import all_as_asked, as_cancelled, as_confirmed
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.stock.outbox import UNASKED, Noted, Outbox, to_publish
-from segmented.stock.plans import expire_plan, fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
+from segmented.stock.plans import expire_plan, fair_grant_plan, grant_plan, reserve_plan
 from segmented.stock.settings import PoolSettings, checked_list
 from segmented.stock.sharded.gathering import Gathering
 from segmented.stock.sharded.opening import (
@@ -258,7 +258,8 @@ class ShardedPlans:
                 has_more = home in gathered and gathering.shortage.of(order.quantity) is None
                 is_stale = isinstance(answer, Busy) or has_more
                 gathered.add(home)
-                attempt = reserving_one(replace(operation, sku=home, orders=(order,)))
+                one = op.Reserve(home, order, operation.hold_ms, publish_after_ms=operation.publish_after_ms)
+                attempt = reserving(one)
                 first = None if is_stale else (answer, asked_at)
                 plan = served_plan(gathering, home, order, attempt, partial=operation.partial, first=first)
                 try:
@@ -459,26 +460,12 @@ def served_plan(
 
 
 def reserving(operation: op.Reserve) -> Attempt[Taken]:
-    """Build the attempt of a reservation."""
+    """Build the attempt of a reservation; a submitted order enters the outbox in the same step."""
 
     def attempt(*, partial: bool = False, is_final: bool = False) -> Plan[tuple[Taken, float]]:
         del is_final  # refusals of reservations are not kept
         asked_at = yield from perform(Now())
         return (yield from reserve_plan(replace(operation, partial=partial))), asked_at
-
-    return attempt
-
-
-def reserving_one(operation: op.ReserveMany) -> Attempt[Taken]:
-    """Build the attempt for a batch of one order; a submitted order enters the outbox in the same step."""
-
-    def attempt(*, partial: bool = False, is_final: bool = False) -> Plan[tuple[Taken, float]]:
-        del is_final  # refusals of reservations are not kept
-        asked_at = yield from perform(Now())
-        (answer,) = yield from reserve_many_plan(replace(operation, partial=partial))
-        if isinstance(answer, SegmentedError):
-            raise answer
-        return answer, asked_at
 
     return attempt
 

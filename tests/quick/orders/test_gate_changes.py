@@ -99,12 +99,12 @@ def test_an_id_that_only_the_database_knows_yet_is_refused_for_another_change(po
 
 def test_the_database_alone_refuses_other_units_under_an_id_and_more_than_is_unsold(pool: Pool, gate: Gate) -> None:
     restock = Change("mug", "monday", RESTOCKED, 5, epoch=1)
-    gate.stocking.begin_restock(restock, 2)
+    gate.stocking.begin(restock, 2)
     with pytest.raises(ChangeMismatch):
-        gate.stocking.begin_restock(replace(restock, units=6), 2)
+        gate.stocking.begin(replace(restock, units=6), 2)
     sell(pool, gate, "a", 4)
     withdrawal = Change("mug", "tuesday", WITHDRAWN, 12, epoch=1)
-    gate.stocking.begin_withdrawal(withdrawal)
+    gate.stocking.begin(withdrawal, 2)
     assert gate.stocking.finish(withdrawal) == TooFewUnsold(total=15, sold=4)
     assert sum(quotas(gate).values()) == 15
 

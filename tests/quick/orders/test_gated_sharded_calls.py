@@ -17,7 +17,7 @@ from segmented.orders import Gate
 from segmented.servers import ValkeyServer
 from segmented.stock import AsyncPool, AsyncShardedPool, ShardedAuditReport, ShardedPool
 from segmented.stock.order_handle import HandleState
-from segmented.stock.sharded import ShardedRepairReport
+from segmented.stock.sharded.audit import ShardedRepairReport
 from tests.quick.orders.test_gated_calls import DUE_HOLD, SECONDS, TTL, Call, PoolFront, check_type, refusal
 from tests.support.contract.shards.sharding import at_home_in
 from tests.support.pools.both_sides import judged

@@ -218,7 +218,7 @@ def test_a_shard_is_rebuilt_while_units_are_on_the_way(
 
 def test_a_withdrawal_that_a_rebuild_has_undone_is_refused_at_once(pool: ShardedPool, gate: Gate, judge: Judge) -> None:
     change = Change(names(pool)[home_of("w", 2)], "w", "withdrawn", 5, 1)
-    gate.stocking.begin_withdrawal(change)
+    gate.stocking.begin(change, 1)
     gate.stocking.undo(change)
     assert pool.withdraw(5, withdraw_id="w") == TooFew("w", 5, 10)
     assert judge() == (20, 0, 20)

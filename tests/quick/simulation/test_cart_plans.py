@@ -17,7 +17,7 @@ from segmented.models import Cart, CartDecided, CartRecord, CartRefused, CartRes
 from segmented.plans import Plan, perform
 from segmented.stock import Drift
 from segmented.stock.audit import audit_plan
-from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
+from segmented.stock.carts import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stock.plans import expire_plan
 from tests.support.pools.carting import ending_before
 from tests.support.sim.seeds import each_seed

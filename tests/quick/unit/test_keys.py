@@ -27,7 +27,7 @@ from segmented import (
 )
 from segmented.celery.selling.orders_file import read_orders
 from segmented.errors import InvalidInput, StoreRefused
-from segmented.keys import cache_keys, cart_keys, lock_keys, message_keys, once_keys, operator_keys, shard_keys
+from segmented.keys import cache_keys, cart_keys, lock_keys, message_key, once_keys, operator_keys, shard_keys
 from segmented.locks import GetSetLock, MultiLock, locked
 from segmented.models import Shard, checked_pool_name
 from segmented.stock import Cart
@@ -234,7 +234,7 @@ NAMES = ["".join(parts) for length in (1, 2, 3) for parts in product(HOSTILE, re
 FAMILIES: dict[str, Callable[[str], list[Any]]] = {
     "locks": lambda name: [operator_keys(name), cache_keys(name)],
     "pools": lambda sku: [shard_keys(sku), cart_keys(sku)],
-    "queues": lambda queue: [message_keys(queue)],
+    "queues": lambda queue: [message_key(queue)],
     "runs": lambda key: [once_keys("app", key).record],
     "runs of an app": lambda namespace: [once_keys(namespace, "key").record],
 }

@@ -34,8 +34,7 @@ from segmented.locks import (
 )
 from segmented.protocol import ReleaseLock
 from segmented.protocol.wire import Dialect, load_script, sharded
-from segmented.stock import AsyncCarts, AsyncPool, Carts, Pool
-from segmented.stock.sharded import AsyncShardedPool, ShardedPool
+from segmented.stock import AsyncCarts, AsyncPool, AsyncShardedPool, Carts, Pool, ShardedPool
 from segmented.stores.memory import Engine, MemoryModel
 from segmented.stores.redis import RedisStore
 from tests.support.contract.locks.kinds import USES

@@ -14,7 +14,7 @@ from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Order, PoolState, Reserved, Shard, SoldOut
-from segmented.stock.sharded import AsyncShardedPool, ShardedPool
+from segmented.stock import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan, home_of
 from tests.fixtures.stores import Side
 from tests.fixtures.stores_deployed import deployed_side

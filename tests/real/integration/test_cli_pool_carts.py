@@ -12,7 +12,7 @@ from segmented.orders import Gate
 from segmented.plans import run_sync
 from segmented.servers import ValkeyServer
 from segmented.stock import Cart, Carts
-from segmented.stock.cart_plans import confirm_cart_plan
+from segmented.stock.carts import confirm_cart_plan
 from tests.support.command_line import ran, started
 from tests.support.pools.cart_sides import lapse_cart
 from tests.support.pools.carting import ending_before

@@ -302,7 +302,7 @@ WAITERS: Final[dict[str, Callable[[Gate], object]]] = {
 @pytest.mark.parametrize("name", WAITERS)
 def test_who_waited_for_the_rows_sees_those_that_came_meanwhile(name: str, gate_of_two: Gate) -> None:
     gate = gate_of_two
-    gate.stocking.begin_withdrawal(Change("mug", "out", "withdrawn", 6, 1))
+    gate.stocking.begin(Change("mug", "out", "withdrawn", 6, 1), 1)
     held = Held(gate)
     held.move_five_to_a_new_row()
     with ThreadPoolExecutor(1) as threads:

@@ -16,8 +16,7 @@ from segmented.celery.selling.orders_file import read_orders
 from segmented.errors import SegmentedError
 from segmented.models import LimitReached, Order, Reserved, Settled, SoldOut, Taken
 from segmented.servers import ValkeyServer
-from segmented.stock import Pool
-from segmented.stock.sharded import ShardedPool
+from segmented.stock import Pool, ShardedPool
 from segmented.stores.redis import RedisStore
 from tests.support.long_run import in_the_long_run
 from tests.support.paths import CDNOW

@@ -11,7 +11,7 @@ import pytest
 
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import Order, Reserved, Settled, Shard, SoldOut
-from segmented.stock.sharded import AsyncShardedPool, ShardedPool
+from segmented.stock import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import COPIES, directory_plan
 from tests.fixtures.stores import Side
 from tests.support.long_run import in_the_long_run

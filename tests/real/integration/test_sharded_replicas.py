@@ -11,7 +11,7 @@ from segmented.keys import shard_keys
 from segmented.models import Reserved, Shard
 from segmented.models.pools import Transfer
 from segmented.protocol import Operation
-from segmented.stock.sharded import AsyncShardedPool, ShardedPool
+from segmented.stock import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan
 from tests.fixtures.stores import Side
 from tests.fixtures.stores_deployed import deployed_side

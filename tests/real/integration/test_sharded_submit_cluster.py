@@ -10,9 +10,8 @@ from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Order, SoldOut
 from segmented.orders import take_envelope
-from segmented.stock import Outbox, pool_of
+from segmented.stock import AsyncShardedPool, Outbox, ShardedPool, pool_of
 from segmented.stock.outbox import SweepTerms, sweep
-from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan
 from segmented.stores.redis import RedisStore
 from tests.fixtures.stores import Side

@@ -5,7 +5,7 @@ from typing import Any
 
 from segmented.models import Cart, CartReserved
 from segmented.plans import Plan
-from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, reserve_cart_plan
+from segmented.stock.carts import cancel_cart_plan, confirm_cart_plan, reserve_cart_plan
 from tests.support.sim.simulator import scattered
 
 

@@ -204,10 +204,7 @@ class GateModel:
             row.epoch = epoch
         return self.totals()
 
-    def begin_restock(self, change: Change, _: int) -> answers.ChangeAnswer:
-        return self.begin_withdrawal(change)
-
-    def begin_withdrawal(self, change: Change) -> answers.ChangeAnswer:
+    def begin(self, change: Change, _: int) -> answers.ChangeAnswer:
         """Begin a restock, whose units the quota has from now on, or a withdrawal."""
         if self.rows[0].epoch != change.epoch:
             return answers.EpochChanged(self.rows[0].epoch)
@@ -286,7 +283,7 @@ class GateModel:
 class SteppedGate:
     """The database as one process sees it: the part of `Gate` and `stocking` that orders need. A call is a step."""
 
-    WRITES: Final = ("confirm", "begin_restock", "begin_withdrawal")
+    WRITES: Final = ("confirm", "begin")
 
     def __init__(self, store: SteppedStore, model: GateModel) -> None:
         self._store, self._model = store, model

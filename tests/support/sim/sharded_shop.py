@@ -14,8 +14,8 @@ from segmented import protocol as op
 from segmented.errors import AlreadySettled, SegmentedError, StoreUnavailable
 from segmented.models import Granted, Order, PoolState, Reserved, ShardDirectory, SoldOut
 from segmented.plans import Plan, perform
+from segmented.stock import ShardedAuditReport
 from segmented.stock.settings import PoolSettings
-from segmented.stock.sharded import ShardedAuditReport
 from segmented.stock.sharded.audit import sharded_audit_plan
 from segmented.stock.sharded.opening import home_of
 from segmented.stock.sharded.plans import ShardedPlans

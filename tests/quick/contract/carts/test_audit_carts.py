@@ -15,7 +15,7 @@ from segmented.stock import AuditReport, Pool
 from segmented.stock.archive_checks import check_archive
 from segmented.stock.archiving import FileArchive, archive_plan, lines_of, no_progress
 from segmented.stock.audit import audit_plan
-from segmented.stock.cart_plans import finish_carts_plan
+from segmented.stock.carts import finish_carts_plan
 from tests.fixtures.stores import Side
 from tests.support.contract.carts.carts import SHORT_MS, CartPools
 from tests.support.pools.carting import ending_before, reserved_and_ended

@@ -83,7 +83,7 @@ def test_without_memory_a_lease_is_renewed_and_released_and_none_is_granted(
 
 
 def test_all_keys_of_a_name_are_in_one_hash_slot() -> None:
-    assert len({redis.crc.key_slot(key.encode()) for key in KEYS.listed()}) == 1
+    assert len({redis.crc.key_slot(key.encode()) for key in KEYS}) == 1
 
 
 LONG_MS = 600_000

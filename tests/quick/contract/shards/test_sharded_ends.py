@@ -11,7 +11,7 @@ from segmented.errors import PoolDrifted, StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Order, Reserved, Shard, ShardDirectory, SoldOut, TooFew
 from segmented.plans import Batch, Plan, perform, substituted
-from segmented.stock.sharded import ShardedPool
+from segmented.stock import ShardedPool
 from tests.fixtures.stores import Side, another_process
 from tests.support.contract.interposed import asked_by, asks, interposed, process_of
 from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, SHORT_PASSES

@@ -12,7 +12,7 @@ from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Order, Received, Reserved, Shard, SoldOut, Thawed, Transfer
 from segmented.models.shards import note_of
 from segmented.plans import Plan, perform
-from segmented.stock.sharded import AsyncShardedPool, ShardedPool
+from segmented.stock import AsyncShardedPool, ShardedPool
 from segmented.stores.memory import AsyncMemoryStore
 from tests.fixtures.stores import Side, another_process
 from tests.support.contract.interposed import asks, interposed, process_of

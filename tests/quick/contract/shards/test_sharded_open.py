@@ -21,9 +21,9 @@ from segmented.keys import directory_keys, shard_keys
 from segmented.models import AlreadyOpen, Opened, Order, PoolState, Shard
 from segmented.models.pools import Archived
 from segmented.plans import Plan
+from segmented.stock import ShardedPool
 from segmented.stock.archive_checks import check_archive
 from segmented.stock.archiving import FileArchive, archive_plan, lines_of, no_progress
-from segmented.stock.sharded import ShardedPool
 from segmented.stock.sharded.opening import COPIES, home_of, open_plan
 from tests.fixtures.stores import Side, SyncSide
 from tests.support.contract.shards.sharding import check_all, delete_shard, directory_of, sharded, shards_of, taken

@@ -7,7 +7,7 @@ import pytest
 
 from segmented.errors import InvalidInput, OrderMismatch
 from segmented.models import Decided, LimitReached, Order, Reserved, Settled, SoldOut
-from segmented.stock.sharded import ShardedPool
+from segmented.stock import ShardedPool
 from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import Shop
 from tests.support.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from segmented.keys import shard_keys
 from segmented.models import Reserved, Shard, ShardDirectory, SoldOut
-from segmented.stock import Outbox
-from segmented.stock.sharded import AsyncShardedPool, ShardedPool
+from segmented.stock import AsyncShardedPool, Outbox, ShardedPool
 from segmented.stock.sharded.opening import directory_plan, home_of
 from tests.fixtures.stores import Side
 from tests.support.sim.replicas import replica_of
