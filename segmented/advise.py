@@ -1,34 +1,29 @@
 """The advisor: whether to segment a stock, into how many segments, and the resulting throughput.
 
-`predict` and `advise` are arithmetic on what you know of your own work; `measure` finds the cost of a call to your own
-server.
-
 Each of W workers repeats a cycle: wait for a free segment, hold it for S (its lease's time), then spend Z outside. Any
 free segment serves any order, and waiting orders form one queue. With K segments the rate is X = min(K / S,
 W / (S + Z), what the server and the rows take), the asymptotic bound of a closed system; the mean wait is
 W / X - S - Z, the interactive response time law (P. J. Denning and J. P. Buzen, "The Operational Analysis of Queueing
-Network Models", ACM Computing Surveys 10(3), 1978). If K is close to W and holds vary much, throughput is a few per
-cent lower.
+Network Models", ACM Computing Surveys 10(3), 1978).
 
 On M servers each has a queue of its own, and an order cannot choose. The lower end of the range then has the factor
 w / (w + M - 1) for K / S, with w = W / (K / M): the product form of balanced networks (J. P. Buzen, "Computational
-Algorithms for Closed Queueing Networks with Exponential Servers", Communications of the ACM 16(9), 1973), exact for one
-segment on each server and no time outside.
+Algorithms for Closed Queueing Networks with Exponential Servers", Communications of the ACM 16(9), 1973).
 
 The 95th percentile is for holds that vary like an exponential distribution: an order that joins the queue waits for
 about X times the mean wait departures (J. D. C. Little, 1961), so the wait is a gamma distribution with that many
-stages, here by the cube-root approximation of E. B. Wilson and M. M. Hilferty (1931).
-
-If the arrival rate is known and lower than X, the wait is that of a queue for c servers that together do X orders per
-second: the delay formula of A. K. Erlang (1917). Constant holds wait about half as long. If the rate is higher than X,
-the queue grows until the stock is gone.
+stages, here by the cube-root approximation of E. B. Wilson and M. M. Hilferty (1931). If the arrival rate is known and
+lower than X, the wait is that of a queue for c servers that together do X orders per second: the delay formula of A. K.
+Erlang (1917).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil, isfinite, log
+from math import ceil, log
 from statistics import median
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
@@ -38,13 +33,14 @@ import redis
 from segmented.errors import InvalidInput, StoreRefused
 from segmented.keys import shard_keys
 from segmented.models import QUANTITY_MAX, SEGMENT_COUNT_MAX, STOCK_MAX
+from segmented.models.ids import counted
 from segmented.protocol import DropPool
 from segmented.stock import Grant, Pool
 
 if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore
 
-__all__ = ["Advice", "Measured", "Prediction", "Workload", "advise", "measure", "predict", "predict_lock_free"]
+__all__ = ["Advice", "Measured", "Prediction", "Workload", "advise", "measure", "predict"]
 
 Limit = Literal["segments", "workers", "servers", "rows", "arrivals"]
 
@@ -53,23 +49,18 @@ ROUND_TRIP: Final = 0.0005
 SERVER_TIME: Final = 0.0002
 """Seconds; two scripts of about 0.1 ms each, as a busy machine of 2 cores took them, with Valkey 9.1."""
 HOLD_MAX: Final = 3_600
-COUNTS_MAX: Final = {"workers": 1_000_000, "stock": STOCK_MAX, "servers": 1_000, "quantity": QUANTITY_MAX}
 RATE_MAX: Final = 1_000_000_000
 NORMAL_95: Final = 1.6448536269514722
 """The 95th percentile of the standard normal distribution."""
 LATE: Final = 0.05
 """The share of orders that waits longer than the 95th percentile."""
-ROUNDED: Final = 1 + 1e-9
-NO_WAIT: Final = 1e-9
-"""Seconds; a shorter wait is rounding."""
+ROUNDING: Final = 1e-9
+"""A smaller share of a rate, or a wait of fewer seconds, is rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """The work of one order, and its workers. Times are in seconds, rates in orders per second.
-
-    Raises InvalidInput for impossible numbers.
-    """
+    """The work of one order, and its workers. Times in seconds, rates in orders per second. Raises InvalidInput."""
 
     hold: float
     """The slow work of one order while its segment is locked: a payment, a commit. Without the round trips to Redis."""
@@ -92,18 +83,24 @@ class Workload:
     """Whether two orders may do the slow work at the same time, so that no lock is needed; None: unknown."""
 
     def __post_init__(self) -> None:
-        _check("hold", self.hold, 0, HOLD_MAX, " s")
-        _check("round trip", self.round_trip, 1e-6, HOLD_MAX, " s")
-        _check("server time", self.server_time, 1e-9, HOLD_MAX, " s")
+        for what, value, lowest, highest, unit in (
+            ("hold", self.hold, 0, HOLD_MAX, " s"),
+            ("round trip", self.round_trip, 1e-6, HOLD_MAX, " s"),
+            ("server time", self.server_time, 1e-9, HOLD_MAX, " s"),
+            ("workers", self.workers, 1, 1_000_000, ""),
+            ("stock", self.stock, 1, STOCK_MAX, ""),
+            ("servers", self.servers, 1, 1_000, ""),
+            *(("quantity", units, 1, QUANTITY_MAX, "") for units in self.quantity),
+            ("row rate", self.row_rate, 1e-3, RATE_MAX, " a second"),
+            ("arrivals", self.arrivals, 1e-3, RATE_MAX, " a second"),
+        ):
+            if value is None and unit == " a second":  # a rate that is not known
+                continue
+            if not unit and type(value) is not int:
+                raise InvalidInput(f"{what} {value!r} is not a whole number")
+            if type(value) not in {int, float} or not lowest <= value <= highest:  # not a number is in no range
+                raise InvalidInput(f"{what} {value!r} must be between {lowest:,} and {highest:,}{unit}")
         least, most = self.quantity
-        counts = {"workers": self.workers, "stock": self.stock, "servers": self.servers, "quantity": least}
-        for what, count in (*counts.items(), ("quantity", most)):
-            if type(count) is not int:
-                raise InvalidInput(f"{what} {count!r} is not a whole number")
-            _check(what, count, 1, COUNTS_MAX[what])
-        for what, rate in (("row rate", self.row_rate), ("arrivals", self.arrivals)):
-            if rate is not None:
-                _check(what, rate, 1e-3, RATE_MAX, " a second")
         if least > most:
             raise InvalidInput(f"quantity {least}-{most}: the smallest order comes first")
         if most > self.stock:
@@ -130,12 +127,6 @@ class Workload:
         return self.locked + self.round_trip
 
 
-def _check(what: str, value: float, least: float, most: float, unit: str = "") -> None:
-    is_number = type(value) in {int, float} and isfinite(value)
-    if not is_number or not least <= value <= most:
-        raise InvalidInput(f"{what} {value!r} must be between {least:,} and {most:,}{unit}")
-
-
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """Throughput and wait for a given number of segments. Times are in seconds."""
@@ -154,40 +145,32 @@ class Prediction:
     """The resource that limits the throughput."""
 
 
-def predict(workload: Workload, *, segments: int) -> Prediction:
-    """Predict a pool with this number of segments, each order under the lock of one (`pool.grant`)."""
-    servers = min(workload.servers, segments)
-    per_segment = workload.busy * servers / segments
-    shared = per_segment / (per_segment + servers - 1)
-    low = segments / (workload.locked + workload.round_trip) * shared
-    return _prediction(workload, segments, (segments / workload.locked, low))
+def predict(workload: Workload, *, segments: int, is_locked: bool = True) -> Prediction:
+    """Predict a pool with this number of segments, each order under the lock of one (`pool.grant`).
 
-
-def predict_lock_free(workload: Workload, *, segments: int = 1) -> Prediction:
-    """Predict the slow work outside any lock (`pool.reserve`, then confirm): it may overlap without limit."""
-    return _prediction(workload, segments, None)
-
-
-def _prediction(workload: Workload, segments: int, locks: tuple[float, float] | None) -> Prediction:
-    """Return the prediction if the locks let a rate through, with its lower end; None if there are no locks."""
+    Without locks the slow work is outside any (`pool.reserve`, then confirm), and may overlap without limit.
+    """
     bounds: dict[Limit, float] = {
         "workers": workload.busy / workload.cycle,
         "servers": workload.servers / workload.server_time,
     }
     if workload.row_rate is not None:
         bounds["rows"] = segments * workload.row_rate
-    if locks is not None:
-        bounds["segments"] = locks[0]
+    if is_locked:
+        bounds["segments"] = segments / workload.locked
     most = min(bounds.values())
-    least = most if locks is None else min(most, locks[1])
+    servers = min(workload.servers, segments)
+    per_segment = workload.busy * servers / segments
+    shared = per_segment / (per_segment + servers - 1)
+    least = min(most, segments / (workload.locked + workload.round_trip) * shared) if is_locked else most
     # The first of equal ones, so that segments are named only if more of them would help.
-    limit = next(name for name, bound in bounds.items() if bound <= most * ROUNDED)
+    limit = next(name for name, bound in bounds.items() if bound <= most * (1 + ROUNDING))
     pace, sale = most, workload.orders / most
     if workload.arrivals is None:
         mean, late = _rush(workload, most)
     elif workload.arrivals < most:
         # Orders arrive at random servers, and each server's segments are a queue of their own.
-        queues = min(workload.servers, segments) if limit == "segments" else 1
+        queues = servers if limit == "segments" else 1
         serving = {"segments": segments // queues, "rows": segments, "workers": workload.busy}
         mean, late = _erlang(workload.arrivals / queues, most / queues, serving.get(limit, workload.servers))
         pace, least, limit = workload.arrivals, min(least, workload.arrivals), "arrivals"
@@ -195,13 +178,13 @@ def _prediction(workload: Workload, segments: int, locks: tuple[float, float] | 
     else:
         last = sale - workload.orders / workload.arrivals
         mean, late = last / 2, last * (1 - LATE)
-    return Prediction(segments, locks is not None, pace, least, mean, late, sale, limit)
+    return Prediction(segments, is_locked, pace, least, mean, late, sale, limit)
 
 
 def _rush(workload: Workload, pace: float) -> tuple[float, float]:
     """Return mean and 95th percentile of the waits while all workers are busy."""
     mean = workload.busy / pace - workload.cycle
-    if mean < NO_WAIT:
+    if mean < ROUNDING:
         return 0.0, 0.0
     ninth = 1 / (9 * max(1.0, pace * mean))
     return mean, float(mean * (1 - ninth + NORMAL_95 * ninth**0.5) ** 3)
@@ -216,13 +199,11 @@ def _erlang(arrivals: float, most: float, lanes: int) -> tuple[float, float]:
     assert 0 <= blocked <= 1, "it is a probability"
     waits = lanes * blocked / (lanes - load * (1 - blocked))
     spare = most - arrivals
-    if waits / spare < NO_WAIT:
+    if waits / spare < ROUNDING:
         return 0.0, 0.0
     return waits / spare, max(0.0, log(max(waits, LATE) / LATE)) / spare
 
 
-ALIKE: Final = 1 - 1e-9
-"""Share of the best throughput; a smaller difference is rounding."""
 TRIED: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000)
 DEEP: Final = 10
 """Largest orders per segment's initial stock, from which on hardly any order has to gather."""
@@ -252,11 +233,11 @@ def advise(workload: Workload) -> Advice:
     `arrivals` are known, it adds segments until 95 % of the orders wait no longer than their own slow work takes, if
     any number achieves that. With several servers the number is a multiple of theirs, so that each has the same number.
     If the slow work may overlap (`may_overlap`), or is no longer than a round trip, the advice is one script without a
-    lock. It does NOT know what else your servers do.
+    lock. It does not know what else your servers do.
     """
     is_locked = workload.hold > workload.round_trip and not workload.may_overlap
     segments = _fewest(workload, is_locked=is_locked)
-    lock_free = predict_lock_free(workload, segments=segments)
+    lock_free = predict(workload, segments=segments, is_locked=False)
     expected = predict(workload, segments=segments) if is_locked else lock_free
     useful = segments if is_locked else _fewest(workload, is_locked=True)
     beyond = next((count for count in TRIED if count > useful), useful)
@@ -273,55 +254,52 @@ def advise(workload: Workload) -> Advice:
 
 def _fewest(workload: Workload, *, is_locked: bool) -> int:
     """Return the smallest count that is as good as any. No count is worse than a smaller one, so bisection finds it."""
-    choose = predict if is_locked else predict_lock_free
-    low, high = 1, max(1, min(SEGMENT_COUNT_MAX, int(workload.orders)))
-    best = choose(workload, segments=_spread_evenly(high, workload))
-    while low < high:
-        middle = (low + high) // 2
-        found = choose(workload, segments=_spread_evenly(middle, workload))
-        is_fast = found.orders_per_second >= ALIKE * best.orders_per_second
-        is_prompt = workload.arrivals is None or found.wait_p95 * ALIKE <= max(workload.cycle, best.wait_p95)
-        low, high = (low, middle) if is_fast and is_prompt else (middle + 1, high)
-    return _spread_evenly(low, workload)
+
+    def tried(count: int) -> Prediction:
+        return predict(workload, segments=_spread_evenly(count, workload), is_locked=is_locked)
+
+    def is_enough(count: int) -> bool:
+        found = tried(count)
+        is_fast = found.orders_per_second >= (1 - ROUNDING) * best.orders_per_second
+        wait_max = max(workload.cycle, best.wait_p95)
+        return is_fast and (workload.arrivals is None or found.wait_p95 * (1 - ROUNDING) <= wait_max)
+
+    most = max(1, min(SEGMENT_COUNT_MAX, int(workload.orders)))
+    best = tried(most)
+    return _spread_evenly(1 + bisect_left(range(1, most), 1, key=is_enough), workload)
 
 
 def _spread_evenly(count: int, workload: Workload) -> int:
     """Return the next number that gives each server as many segments; a single segment is on one of them."""
     if count == 1:
         return 1
-    return min(ceil(count / workload.servers), max(1, SEGMENT_COUNT_MAX // workload.servers)) * workload.servers
+    return min(ceil(count / workload.servers), SEGMENT_COUNT_MAX // workload.servers) * workload.servers
 
 
 def _reasons(workload: Workload, expected: Prediction, lock_free: Prediction) -> Iterator[str]:
     hold, pace = duration(workload.hold), f"{expected.orders_per_second:,.0f} orders/s"
-    free_pace, limit = f"{lock_free.orders_per_second:,.0f} orders/s", f"the limit is the {expected.limited_by}"
-    if workload.may_overlap:
+    limit = f"the limit is the {expected.limited_by}"
+    if not expected.is_locked:
+        why = f"The slow work of {hold} is no longer than a round trip of {duration(workload.round_trip)}"
         yield (
-            f"Two orders may do the slow work of {hold} at the same time, so no lock is needed: reserve, work, confirm "
-            f"lets {pace} through; {limit}; units are on hold until the hold ends if a worker dies."
-        )
-    elif not expected.is_locked:
-        yield (
-            f"The slow work of {hold} is no longer than a round trip of {duration(workload.round_trip)}, so a lock "
-            f"buys nothing: without any, {pace}; {limit}."
+            f"{f'Two orders may do the slow work of {hold} at the same time' if workload.may_overlap else why}, so no "
+            f"lock is needed: reserve, work, confirm lets {pace} through; {limit}."
         )
     else:
-        many = "that is enough" if expected.segments == 1 else f"{expected.segments:,} locks serve them"
-        if expected.limited_by == "arrivals":
-            rest = f"{workload.arrivals:,.0f} orders/s come, and {many}, so that few wait for long"
+        rest = f"{expected.segments:,} locks let {pace} through; {limit}"
+        if workload.arrivals is not None and expected.limited_by == "arrivals":
+            locks = counted(expected.segments, "lock", "serves")
+            rest = f"{workload.arrivals:,.0f} orders/s come, and {locks} them, so that few wait for long"
         elif expected.segments == 1:
             rest = f"more segments would not let more through, since {limit}"
-        else:
-            rest = f"{expected.segments:,} locks let {pace} through; {limit}"
         yield (
             f"A segment is held for {duration(workload.locked)} an order (hold and one round trip), so one lock lets "
             f"{1 / workload.locked:,.0f} orders/s through, however many workers there are; {rest}."
         )
         if workload.may_overlap is None:
-            faster = "faster" if lock_free.orders_per_second > expected.orders_per_second * 1.01 else "as fast"
             yield (
                 f"If two orders may do the slow work of {hold} at the same time, no lock is needed: reserve, work, "
-                f"confirm is {faster} ({free_pace}), at the price of units on hold when a worker dies."
+                f"confirm lets {lock_free.orders_per_second:,.0f} orders/s through; a dead worker leaves units on hold."
             )
         if min(workload.servers, expected.segments) > 1:
             yield (
@@ -331,16 +309,11 @@ def _reasons(workload: Workload, expected: Prediction, lock_free: Prediction) ->
     if expected.segments > 1:
         units = workload.stock / expected.segments
         deep = units / workload.quantity[1]
-        gathers = "hardly any order gathers" if deep >= DEEP else "many orders gather"
+        gathers = "many orders gather" if deep < DEEP else "hardly any order gathers"
         yield (
             f"A segment begins with {units:,.0f} units, {deep:,.1f} times the largest order: {gathers} units from "
             "several segments, which costs the server a little and refuses nobody."
         )
-    helps = "more servers would help" if expected.limited_by == "servers" else "more servers would not help"
-    yield (
-        f"One server takes about {1 / workload.server_time:,.0f} orders/s ({duration(workload.server_time)} of its "
-        f"thread an order); {helps}."
-    )
 
 
 def duration(seconds: float) -> str:
@@ -362,10 +335,8 @@ class Measured:
     round_trip: float
     """The median of all calls, from this process to the server and back."""
     server_time: float | None
-    """Time of the server's thread, for both calls of an order; None if its statistics cannot be read, as on a cluster.
-
-    A mean over all scripts that the server ran meanwhile, including those of other programs.
-    """
+    """Time of the server's thread for both calls of an order, a mean over all scripts that ran meanwhile; None if its
+    statistics cannot be read, as on a cluster."""
     orders: int
     """Number of orders that were taken and confirmed."""
 
@@ -386,9 +357,8 @@ def measure(store: RedisStore) -> Measured:
             calls += _sell(pool, str(order))
             if now() >= end:
                 break
-        after, server_time = _script_stats(store), None
-        if before is not None and after is not None and after[0] > before[0]:
-            server_time = CALLS_AN_ORDER * (after[1] - before[1]) / (after[0] - before[0]) / 1e6
+        scripts, micros = (after - at_first for after, at_first in zip(_script_stats(store), before, strict=True))
+        server_time = CALLS_AN_ORDER * micros / scripts / 1e6 if scripts else None
         return Measured(median(calls), server_time, orders=len(calls) // CALLS_AN_ORDER)
     finally:
         store.client.unlink(*keys.listed(), f"{keys.lock}:0")
@@ -405,13 +375,11 @@ def _sell(pool: Pool, order_id: str) -> tuple[float, float]:
     return granted - began, now() - granted
 
 
-def _script_stats(store: RedisStore) -> tuple[int, int] | None:
-    """Return how many scripts the server has run, and for how many microseconds; None if it does not report that."""
-    if not isinstance(store.client, redis.Redis):
-        return None
-    try:
-        found = store.client.info("commandstats")
-    except redis.RedisError:
-        return None
+def _script_stats(store: RedisStore) -> tuple[int, int]:
+    """Return how many scripts the server has run, and for how many microseconds; zeros if it does not report that."""
+    found: dict[str, dict[str, int]] = {}
+    if isinstance(store.client, redis.Redis):
+        with suppress(redis.RedisError):
+            found = store.client.info("commandstats")
     stats = [found[name] for name in SCRIPTS if name in found]
-    return sum(int(each["calls"]) for each in stats), sum(int(each["usec"]) for each in stats)
+    return sum(each["calls"] for each in stats), sum(each["usec"] for each in stats)

@@ -17,59 +17,27 @@ from segmented.stores.redis import RedisStore
 UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 DURATION: Final = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?P<unit>us|ms|s|min)")
 RANGE: Final = re.compile(r"(?P<least>[0-9]{1,12})(?:-(?P<most>[0-9]{1,12}))?")
-ALIKE_SHARE: Final = 0.99
-"""Share of the higher rate from which on a range is printed as one number."""
+NO_TIME: Final = "the server's own time could not be read"
 HEADS: Final = ("segments", "orders/s", "wait", "95 % wait up to", "stock lasts", "limit")
-
-HoldOption = Annotated[
-    str,
-    typer.Option(
-        metavar="TIME", help="Duration of an order's slow work under its lock, such as 20ms or 1.5s; 0ms for none."
-    ),
-]
-WorkersOption = Annotated[int, typer.Option(metavar="W", help="Concurrent workers across all processes.")]
-StockOption = Annotated[int, typer.Option(metavar="N", help="Units to sell.")]
-QuantityOption = Annotated[str, typer.Option(metavar="N-M", help="Smallest and largest order, in units.")]
-ServersOption = Annotated[int, typer.Option(metavar="S", help="Number of Redis masters that share the pool.")]
-ArrivalsOption = Annotated[
-    float | None, typer.Option(metavar="N", help="Arrival rate, orders per second. [default: saturated]")
-]
-OverlapOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--may-overlap/--must-not-overlap",
-        help="Whether two orders may do the slow work at the same time; then no lock is needed.",
-    ),
-]
-RoundTripOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME", help=f"Round trip of one call to the pool. [default: {duration(ROUND_TRIP)}, an assumption]"
-    ),
-]
-RowRateOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="N", help="Commits per second that one row of the order database allows; there is one row per segment."
-    ),
-]
-MeasureOption = Annotated[
-    bool, typer.Option("--measure", help="Measure round trip and server time with a run of two seconds against --url.")
-]
 
 
 def advise(  # noqa: PLR0913  # an option each
     *,
-    hold: HoldOption,
-    workers: WorkersOption,
-    stock: StockOption,
-    quantity: QuantityOption = "1",
-    servers: ServersOption = 1,
-    arrivals: ArrivalsOption = None,
-    may_overlap: OverlapOption = None,
-    round_trip: RoundTripOption = None,
-    row_rate: RowRateOption = None,
-    is_measured: MeasureOption = False,
+    hold: Annotated[str, typer.Option(metavar="TIME", help="Slow work of an order under its lock, as 20ms; 0ms: none.")],
+    workers: Annotated[int, typer.Option(metavar="W", help="Concurrent workers across all processes.")],
+    stock: Annotated[int, typer.Option(metavar="N", help="Units to sell.")],
+    quantity: Annotated[str, typer.Option(metavar="N-M", help="Smallest and largest order, in units.")] = "1",
+    servers: Annotated[int, typer.Option(metavar="S", help="Number of Redis masters that share the pool.")] = 1,
+    arrivals: Annotated[float | None, typer.Option(metavar="N", help="Orders per second. [default: saturated]")] = None,
+    may_overlap: Annotated[
+        bool | None,
+        typer.Option("--may-overlap/--must-not-overlap", help="Whether two orders may do the slow work at once."),
+    ] = None,
+    round_trip: Annotated[
+        str | None, typer.Option(metavar="TIME", help=f"Time of one call. [default: {duration(ROUND_TRIP)}, assumed]")
+    ] = None,
+    row_rate: Annotated[float | None, typer.Option(metavar="N", help="Commits per second on a database row.")] = None,
+    is_measured: Annotated[bool, typer.Option("--measure", help="Measure call and server time at --url.")] = False,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
@@ -96,8 +64,7 @@ def advise(  # noqa: PLR0913  # an option each
             found = measure(store)
         if round_trip is None:
             workload = replace(workload, round_trip=found.round_trip)
-        if found.server_time is not None:
-            workload = replace(workload, server_time=found.server_time)
+        workload = replace(workload, server_time=found.server_time or workload.server_time)
     advice = advised(workload)
     if not write_json(json_file, {"workload": asdict(workload), "measured": found and asdict(found)} | asdict(advice)):
         _print_advice(advice, workload, found)
@@ -118,36 +85,30 @@ def _quantity(written: str) -> tuple[int, int]:
 
 
 def _print_advice(advice: Advice, workload: Workload, found: Measured | None) -> None:
+    headline = "No: one segment, " + ("with its lock." if advice.is_locked else "without its lock.")
     if advice.segments > 1:
         headline = f"Yes: split the stock into {advice.segments} segments"
         headline += "." if advice.is_locked else ", for their rows in the database; without locks."
-    else:
-        headline = "No: one segment, " + ("with its lock." if advice.is_locked else "without its lock.")
-    typer.echo(headline)
     expected = advice.expected
-    low, high = expected.orders_per_second_low, expected.orders_per_second
-    rates = f"{high:,.0f}" if low > ALIKE_SHARE * high else f"{low:,.0f} to {high:,.0f}"
+    bounds = (f"{rate:,.0f}" for rate in (expected.orders_per_second_low, expected.orders_per_second))
+    rates = " to ".join(dict.fromkeys(bounds))
     waiting = f"an order waits {duration(expected.wait_mean)}, one in twenty longer than {duration(expected.wait_p95)}"
-    if not expected.wait_p95:
-        waiting = "nineteen orders in twenty do not wait" if expected.wait_mean else "nobody waits for a segment"
+    waiting = waiting if expected.wait_p95 else "hardly any order waits"
+    typer.echo(headline)
     typer.echo(f"Expect {rates} orders/s, and a stock that lasts {duration(expected.sale_seconds)}; {waiting}.")
     typer.echo()
     for reason in advice.reasons:
         typer.echo(f"- {reason}")
     if found is not None:
-        time = "the server's own time could not be read"
-        if found.server_time is not None:
-            time = f"an order takes {duration(found.server_time)} of the server's thread"
-        typer.echo(
-            f"- Measured with {counted(found.orders, 'order')}: a call takes {duration(found.round_trip)}; {time}."
-        )
+        time = f"an order takes {duration(found.server_time)} of the server's thread" if found.server_time else NO_TIME
+        orders = counted(found.orders, "order")
+        typer.echo(f"- Measured with {orders}: a call takes {duration(found.round_trip)}; {time}.")
     elif workload.round_trip == ROUND_TRIP:
         typer.echo(f"- The round trip of {duration(ROUND_TRIP)} is an assumption; --measure finds it for your server.")
     typer.echo()
     rows: list[tuple[str, ...]] = []
     for each in (*advice.alternatives, advice.lock_free):
-        name = str(each.segments) if each.is_locked else "no lock"
+        name = (str(each.segments) if each.is_locked else "no lock") + " *" * (each == expected)
         times = (duration(time) for time in (each.wait_mean, each.wait_p95, each.sale_seconds))
-        mark = " *" if each == expected else ""
-        rows.append((f"{name}{mark}", f"{each.orders_per_second:,.0f}", *times, each.limited_by))
+        rows.append((name, f"{each.orders_per_second:,.0f}", *times, each.limited_by))
     print_table(HEADS, rows)
