@@ -23,7 +23,7 @@ HEADS: Final = ("segments", "orders/s", "wait", "95 % wait up to", "stock lasts"
 
 def advise(  # noqa: PLR0913  # an option each
     *,
-    hold: Annotated[str, typer.Option(metavar="TIME", help="Slow work of an order under its lock, as 20ms; 0ms: none.")],
+    hold: Annotated[str, typer.Option(metavar="TIME", help="Slow work of an order under its lock; 0ms: none.")],
     workers: Annotated[int, typer.Option(metavar="W", help="Concurrent workers across all processes.")],
     stock: Annotated[int, typer.Option(metavar="N", help="Units to sell.")],
     quantity: Annotated[str, typer.Option(metavar="N-M", help="Smallest and largest order, in units.")] = "1",

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.django.conf import gate as gate, store as store
+    from segmented.django.apps import gate as gate, store as store
     from segmented.django.middleware import IdempotencyMiddleware as IdempotencyMiddleware
     from segmented.django.task import Once as Once
 
 LATE: Final = from_modules(
     {
-        "segmented.django.conf": "gate store",
+        "segmented.django.apps": "gate store",
         "segmented.django.middleware": "IdempotencyMiddleware",
         "segmented.django.task": "Once",
     }

@@ -13,7 +13,7 @@ from django.core.exceptions import PermissionDenied
 from django.template.response import TemplateResponse
 
 from segmented.dedup.operator import list_keys
-from segmented.django.conf import gate, gate_alias, store
+from segmented.django.apps import gate, gate_alias, store
 from segmented.django.models import HeldKey, Order, Pool
 from segmented.errors import SegmentedError
 from segmented.models.ids import plural

@@ -9,7 +9,7 @@ from sqlalchemy import make_url
 from sqlalchemy.schema import CreateTable
 
 from segmented.dedup.sql import forgotten, once
-from segmented.django.conf import gate_alias
+from segmented.django.apps import gate_alias
 from segmented.errors import InvalidInput
 from segmented.orders.migrating import revisions_as_sql
 from segmented.orders.tables import VERSION_TABLE

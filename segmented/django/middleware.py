@@ -17,7 +17,7 @@ from segmented.dedup import Dedup
 from segmented.dedup.web.guard import MEBIBYTE, Guard, begun, ended
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
 from segmented.dedup.web.route import UNSAFE, Idempotent, serving
-from segmented.django.conf import setting, store
+from segmented.django.apps import setting, store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
