@@ -8,14 +8,14 @@ from segmented.imports import late
 
 if TYPE_CHECKING:
     from segmented.celery.apps import add_tasks as add_tasks, make_app as make_app
-    from segmented.celery.publishing import publisher as publisher
+    from segmented.celery.messages import publisher as publisher
     from segmented.celery.settings import WorkerSettings as WorkerSettings
 
 LATE: Final = {
     "WorkerSettings": "segmented.celery.settings",
     "add_tasks": "segmented.celery.apps",
     "make_app": "segmented.celery.apps",
-    "publisher": "segmented.celery.publishing",
+    "publisher": "segmented.celery.messages",
 }
 """Names that are imported on first use, and their modules."""
 

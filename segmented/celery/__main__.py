@@ -17,7 +17,7 @@ if __name__ == "__main__":
     escape_output()
 
     with without_collecting():
-        from segmented.celery.current import EXIT_WRONG, end
+        from segmented.celery.settings import EXIT_WRONG, end
 
         try:
             from segmented.celery.app import app

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from celery import Celery, Task, shared_task
 
 from segmented import events, protocol as op
-from segmented.celery.celery_settings import TASK_OPTIONS
+from segmented.celery.apps import TASK_OPTIONS
 from segmented.celery.connections import connections
-from segmented.celery.current import settings
-from segmented.celery.messages import TASK
-from segmented.celery.publishing import assignment_of, publisher, queue_of, refuse, sweep_pool, waiting
+from segmented.celery.messages import TASK, assignment_of, publisher, queue_of, refuse, sweep_pool, waiting
+from segmented.celery.settings import settings
 from segmented.celery.tasks import on_outcome
 from segmented.errors import (
     AssignedElsewhere,

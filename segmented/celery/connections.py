@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from celery.signals import worker_process_shutdown, worker_shutdown
 
-from segmented.celery.current import settings
+from segmented.celery.settings import settings
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
 from segmented.process import THIS, Guard

@@ -37,7 +37,7 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 from celery.worker.consumer import Consumer
 from vine import promise
 
-from segmented.celery.celery_settings import STRATEGY
+from segmented.celery.apps import STRATEGY
 from segmented.celery.messages import keep_unreadable, text_of_message
 from segmented.clock import WallClock
 from segmented.errors.base import FOREIGN

@@ -31,8 +31,8 @@ from celery.signals import (
 from segmented import events
 from segmented.celery.apps import check_health_file
 from segmented.celery.connections import connections, disconnect, open_when_there
-from segmented.celery.current import EXIT_UNREACHABLE, EXIT_WRONG, end, settings
 from segmented.celery.messages import keep_rejected, keep_unknown
+from segmented.celery.settings import EXIT_UNREACHABLE, EXIT_WRONG, end, settings
 from segmented.celery.tasks import on_outcome, step, store_with
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.events import traces

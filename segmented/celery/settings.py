@@ -2,16 +2,21 @@
 
 Settings that are valid alone must also fit together: servers that must differ, times, and names. Two spellings of one
 server are recognised as the same. The command `segmented` reads SEGMENTED_URL and SEGMENTED_DATABASE too, no others.
+
+The settings of a process are those given to `add_tasks`, or else those of the environment. A worker whose settings are
+wrong exits with one sentence on standard error, and an exit code.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.metadata import version
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, NoReturn
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from celery.app.defaults import SETTING_KEYS
@@ -21,12 +26,13 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from redis.connection import parse_url
 
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.files import SUFFIX, said_in_file
 from segmented.masking import is_readable, masked, unknown
 from segmented.models import SKU_BYTES_MAX, checked_id, plain_text, shortened
 from segmented.models.pools import is_step
 from segmented.orders.engine import parse
+from segmented.process import tell
 from segmented.servers.announcement import announced
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL
 from segmented.stores.redis.addresses import ENCODE, Deployment, parse_address
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pydantic.fields import FieldInfo
+
 
 SOCKET_SCHEMES: Final = frozenset({"unix", "redis+socket"})
 TCP_SCHEMES: Final = frozenset({"redis", "rediss"})
@@ -262,56 +269,56 @@ class WorkerSettings(BaseSettings):
         return nowhere | {f"{PREFIX}{name.upper()}": str(value) for name, value in plain.items()}
 
 
-def check_settings(settings: WorkerSettings) -> None:
+def check_settings(given: WorkerSettings) -> None:
     """Raise InvalidInput with one sentence that contains no password."""
-    _check_addresses(settings)
-    if settings.broker is not None:
-        check_apart(settings, settings.broker_url, "SEGMENTED_BROKER")
-    _check_times(settings)
-    _check_queue_type(settings)
-    if settings.metrics_address is not None and "prometheus" not in settings.events:
+    _check_addresses(given)
+    if given.broker is not None:
+        check_apart(given, given.broker_url, "SEGMENTED_BROKER")
+    _check_times(given)
+    _check_queue_type(given)
+    if given.metrics_address is not None and "prometheus" not in given.events:
         raise InvalidInput("SEGMENTED_METRICS_ADDRESS is set: set SEGMENTED_EVENTS to prometheus, too")
-    for sku in settings.skus:
+    for sku in given.skus:
         checked_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
     for name in ("step", "store_with", "on_outcome"):
-        named = getattr(settings, name)
+        named = getattr(given, name)
         if named is not None and not is_step(named):
             raise InvalidInput(f"SEGMENTED_{name.upper()} is {shortened(named)}: it should be module:function")
-    if settings.on_outcome is not None and not ("database" in settings.model_fields_set and settings.relay_every):
+    if given.on_outcome is not None and not ("database" in given.model_fields_set and given.relay_every):
         raise InvalidInput(
             "SEGMENTED_ON_OUTCOME needs SEGMENTED_DATABASE, and SEGMENTED_RELAY_EVERY above 0: the worker reads the "
             "outcomes in the ledger that it relays there"
         )
 
 
-def broker_is_said(settings: WorkerSettings) -> bool:
+def broker_is_said(given: WorkerSettings) -> bool:
     """Return whether one of the two addresses was chosen. With neither, all is in two local databases."""
-    return bool({"url", "broker"} & settings.model_fields_set)
+    return bool({"url", "broker"} & given.model_fields_set)
 
 
-def is_on_stock_server(settings: WorkerSettings) -> bool:
+def is_on_stock_server(given: WorkerSettings) -> bool:
     """Return whether stock and broker share a server, as far as their addresses show."""
-    stock = {named.endpoint for named in stock_servers(settings.url.get_secret_value())}
-    return any(named.endpoint in stock for named in broker_servers(settings.broker_url))
+    stock = {named.endpoint for named in stock_servers(given.url.get_secret_value())}
+    return any(named.endpoint in stock for named in broker_servers(given.broker_url))
 
 
-def derived_broker(settings: WorkerSettings) -> str:
+def derived_broker(given: WorkerSettings) -> str:
     """Return the default broker of the ready-made app. Raises InvalidInput if it must be set."""
-    url = settings.url.get_secret_value()
+    url = given.url.get_secret_value()
     if parse_address(url).deployment is not Deployment.SINGLE:
         message = "SEGMENTED_BROKER is not set, and no broker can be derived from Sentinels or a cluster: name a server"
         raise InvalidInput(message)
-    if broker_is_said(settings) and not settings.broker_on_stock_server:
+    if broker_is_said(given) and not given.broker_on_stock_server:
         raise InvalidInput(_endangering("SEGMENTED_BROKER is not set, and would be"))
     return broker_beside(url)
 
 
-def check_apart(settings: WorkerSettings, broker: str, named: str) -> None:
+def check_apart(given: WorkerSettings, broker: str, named: str) -> None:
     """Raise InvalidInput if a broker, called `named` in the sentence, is not separate from the stock."""
-    stock, servers = stock_servers(settings.url.get_secret_value()), broker_servers(broker)
+    stock, servers = stock_servers(given.url.get_secret_value()), broker_servers(broker)
     if not set(stock).isdisjoint(servers):
         raise InvalidInput(f"{named} names the database of SEGMENTED_URL: stock and messages must not share one")
-    if settings.broker_on_stock_server or not broker_is_said(settings):
+    if given.broker_on_stock_server or not broker_is_said(given):
         return
     if not {one.endpoint for one in stock}.isdisjoint(one.endpoint for one in servers):
         raise InvalidInput(_endangering(f"{named} is"))
@@ -324,9 +331,9 @@ def _endangering(what: str) -> str:
     )
 
 
-def _check_addresses(settings: WorkerSettings) -> None:
+def _check_addresses(given: WorkerSettings) -> None:
     for field, check in CHECKS.items():
-        said: SecretStr | None = getattr(settings, field)
+        said: SecretStr | None = getattr(given, field)
         try:
             if said is not None:
                 check(said.get_secret_value())
@@ -334,33 +341,33 @@ def _check_addresses(settings: WorkerSettings) -> None:
             raise InvalidInput(f"SEGMENTED_{field.upper()} cannot be used: {error}") from None
 
 
-def _check_queue_type(settings: WorkerSettings) -> None:
-    if settings.queue_type == "classic":
+def _check_queue_type(given: WorkerSettings) -> None:
+    if given.queue_type == "classic":
         return
-    said = f"SEGMENTED_QUEUE_TYPE is {settings.queue_type}"
-    if urlsplit(settings.broker_url).scheme not in AMQP_SCHEMES:
+    said = f"SEGMENTED_QUEUE_TYPE is {given.queue_type}"
+    if urlsplit(given.broker_url).scheme not in AMQP_SCHEMES:
         message = f"{said}: it should be classic, since only RabbitMQ has other queues, and its broker is amqp://"
         raise InvalidInput(message)
     if QUORUM_SETTING not in SETTING_KEYS:
         raise InvalidInput(f"{said}: it needs Celery 5.5 or newer, and {version('celery')} is installed")
 
 
-def _check_times(settings: WorkerSettings) -> None:
-    limit = settings.task_time_limit
-    if settings.visibility_timeout < LIMITS_IN_VISIBILITY * limit:
+def _check_times(given: WorkerSettings) -> None:
+    limit = given.task_time_limit
+    if given.visibility_timeout < LIMITS_IN_VISIBILITY * limit:
         raise InvalidInput(
-            f"SEGMENTED_VISIBILITY_TIMEOUT is {settings.visibility_timeout:g} s: it should be at least twice "
+            f"SEGMENTED_VISIBILITY_TIMEOUT is {given.visibility_timeout:g} s: it should be at least twice "
             f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
         )
-    if settings.segment_timeout >= limit:
+    if given.segment_timeout >= limit:
         raise InvalidInput(
-            f"SEGMENTED_SEGMENT_TIMEOUT is {settings.segment_timeout:g} s: it should be less than "
+            f"SEGMENTED_SEGMENT_TIMEOUT is {given.segment_timeout:g} s: it should be less than "
             f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
         )
-    for name, seconds in (("SEGMENT_TTL", settings.segment_ttl), ("PUBLISH_AFTER", settings.publish_after)):
-        if settings.hold < seconds:
+    for name, seconds in (("SEGMENT_TTL", given.segment_ttl), ("PUBLISH_AFTER", given.publish_after)):
+        if given.hold < seconds:
             raise InvalidInput(
-                f"SEGMENTED_HOLD is {settings.hold:g} s: it should be at least SEGMENTED_{name}, which is {seconds:g} s"
+                f"SEGMENTED_HOLD is {given.hold:g} s: it should be at least SEGMENTED_{name}, which is {seconds:g} s"
             )
 
 
@@ -510,15 +517,71 @@ def refuse_unknown(environment: Iterable[str], known: Sequence[str]) -> None:
             raise InvalidInput(f"{shortened(name)[1:-1]} is not a worker setting: did you mean {nearest}?")
 
 
-def sentence_of(error: ValidationError, settings: Iterable[str]) -> str:
+def sentence_of(error: ValidationError, known: Iterable[str]) -> str:
     """Return what is wrong with the first impossible variable; the values of URLs are not shown."""
     wrong = error.errors(include_url=False, include_context=False)[0]
     field = str(wrong["loc"][0]) if wrong["loc"] else ""
     if wrong["type"] == "extra_forbidden":  # only a program can pass it, and its value may be a password
-        return unknown("setting", field, settings)
+        return unknown("setting", field, known)
     name = f"{PREFIX}{field.upper()}"
     said = wrong["msg"].removeprefix("Input ").partition(", unable to")[0]
     said = PATTERNS.get(field, said) if wrong["type"] == "string_pattern_mismatch" else said
     said = said.removeprefix("String ")
     value = "" if field in SECRET else f" is {shortened(wrong['input'])}:"
     return f"{name}{value} it {said[0].lower()}{said[1:]}"
+
+
+EXIT_WRONG: Final = 2
+"""The configuration is wrong: a restart cannot help."""
+EXIT_UNREACHABLE: Final = 1
+"""A server did not answer: a later start may succeed."""
+_in_use: Final[list[WorkerSettings]] = []
+
+
+def settings() -> WorkerSettings:
+    """Return the current settings. The first call reads the environment, unless settings were given before."""
+    if not _in_use:
+        _in_use.append(settings_or_end())
+    return _in_use[0]
+
+
+def use(given: WorkerSettings | None) -> None:
+    """Use these settings from now on; with None, read the environment again when they are needed."""
+    _in_use[:] = [] if given is None else [given]
+
+
+def settings_or_end() -> WorkerSettings:
+    """Return the settings of the environment; wrong ones end a running command line.
+
+    Other programs get InvalidInput. Otherwise Celery's own commands would show the user a traceback.
+    """
+    with ending_a_command():
+        return WorkerSettings()
+
+
+@contextmanager
+def ending_a_command() -> Iterator[None]:
+    """End a running command line with the error's sentence; other programs get the error."""
+    try:
+        yield
+    except InvalidInput as error:
+        if not _is_celery_command():
+            raise
+        end(error, EXIT_WRONG)
+
+
+def end(reason: SegmentedError, exit_code: int) -> NoReturn:
+    """Print the reason in one sentence, and exit. Celery lets SystemExit pass, but only logs other exceptions."""
+    tell(str(reason))  # before Celery has set up its log
+    raise SystemExit(exit_code) from None
+
+
+def _is_celery_command() -> bool:
+    """Return whether the command `celery` is loading the app: it then has a click context below its own group."""
+    commands = sys.modules.get("celery.bin.celery")
+    if commands is None:
+        return False
+    import click  # noqa: PLC0415  # either Celery has loaded it, or there is no context
+
+    context = click.get_current_context(silent=True)
+    return context is not None and context.find_root().command is commands.celery

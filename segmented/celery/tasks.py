@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from celery import Celery, Task, shared_task
 
 from segmented import protocol as op
-from segmented.celery.celery_settings import TASK_OPTIONS
+from segmented.celery.apps import TASK_OPTIONS
 from segmented.celery.connections import connections
-from segmented.celery.current import settings
-from segmented.celery.messages import TASK, Envelope, keep, read_envelope, text_of
-from segmented.celery.publishing import APPS_MAX, assignment_of, refuse
+from segmented.celery.messages import APPS_MAX, TASK, Envelope, assignment_of, keep, read_envelope, refuse, text_of
+from segmented.celery.settings import settings
 from segmented.errors import (
     AnotherDatabase,
     AssignedElsewhere,

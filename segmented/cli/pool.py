@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli import pool_books, pool_changes, pool_recovery, pool_view, put_away
+from segmented.cli import pool_books, pool_view, put_away
 from segmented.cli.output import (
     DEFAULT_URL,
     DatabaseOption,
@@ -246,7 +246,6 @@ def _tell_change(word: str, answer: Restocked | TooFew | Closed, units: int, jso
         typer.echo(said)
 
 
-EXIT_REFUSED: Final = 1
 pool = typer.Typer(no_args_is_help=True, help="Open, inspect, change and audit stock pools.")
 EXIT_UNFINISHED: Final = 1
 HomeArgument = Annotated[
@@ -451,7 +450,7 @@ def close(
             raise typer.Exit(EXIT_REFUSED)
         answer = found.close()
     said = "closed before: nothing is changed" if answer.replay else "closed"
-    _tell(answer.state, {"is_changed": not answer.replay}, json_file, said)
+    _tell(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
 
 
 def _is_wanted(state: PoolState) -> bool:
@@ -462,13 +461,8 @@ def _is_wanted(state: PoolState) -> bool:
     return typer.confirm(f"Close {shown(state.sku)} for good, with {units} unsold?")
 
 
-def _tell(state: PoolState, more: dict[str, Any], json_file: Path | None, sentence: str) -> None:
-    if not write_json(json_file, more | as_json(state)):
-        typer.echo(sentence)
-
-
 GROUPS: Final[dict[str, dict[str, Callable[..., None]]]] = {
-    "Sell": {"open": open_pool, "assign": pool_changes.assign, "close": close},
+    "Sell": {"open": open_pool, "assign": assign, "close": close},
     "Look": {
         "list": pool_view.list_pools,
         "show": show,
@@ -478,19 +472,19 @@ GROUPS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "carts": carts,
     },
     "Change": {
-        "restock": pool_changes.restock,
-        "withdraw": pool_changes.withdraw,
-        "refund": pool_changes.refund,
-        "resize": pool_changes.resize,
-        "expire": pool_changes.expire,
+        "restock": restock,
+        "withdraw": withdraw,
+        "refund": refund,
+        "resize": resize,
+        "expire": expire,
         "finish-carts": finish_carts,
     },
     "Recover": {
         "repair": pool_books.repair,
-        "verify": pool_recovery.verify,
-        "rebuild": pool_recovery.rebuild,
-        "reopen": pool_recovery.reopen,
-        "thaw": pool_recovery.thaw,
+        "verify": pool_books.verify,
+        "rebuild": pool_books.rebuild,
+        "reopen": pool_books.reopen,
+        "thaw": pool_books.thaw,
     },
     "Put away": {
         "export": pool_books.export,

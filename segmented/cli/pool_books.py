@@ -1,10 +1,13 @@
-"""The books of a pool, and of its order database: `segmented pool audit`, `repair`, `export` and `orders`."""
+"""The books of a pool and of its order database: `segmented pool audit`, `repair`, `export` and `orders`.
+
+For pools that lost acknowledged changes: `thaw`; with an order database `verify`, `rebuild` and `reopen`.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -53,8 +56,6 @@ from segmented.stock import AuditReport, Pool, Repair, ShardedAuditReport, Shard
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from segmented.orders import BothReport, Gate
 
     Placed = tuple[int | None, BothReport]

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.dedup.dedup import AsyncDedup as AsyncDedup, Dedup as Dedup
+    from segmented.dedup.dedup import AsyncDedup as AsyncDedup, Dedup as Dedup, once_per as once_per
     from segmented.dedup.run import AsyncRun as AsyncRun, Replay as Replay, Run as Run, StoreEffect as StoreEffect
     from segmented.dedup.sql import OnceTable as OnceTable
     from segmented.dedup.sql_records import AsyncSqlRecords as AsyncSqlRecords, SqlRecords as SqlRecords
-    from segmented.dedup.time_slots import once_per as once_per
     from segmented.errors import (
         AlreadyDone as AlreadyDone,
         AttemptSuperseded as AttemptSuperseded,
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 
 LATE: Final = from_modules(
     {
-        "segmented.dedup.dedup": "AsyncDedup Dedup",
-        "segmented.dedup.time_slots": "once_per",
+        "segmented.dedup.dedup": "AsyncDedup Dedup once_per",
         "segmented.errors": (
             "AlreadyDone AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
             "OtherPayload ResultUnkept RunLost"

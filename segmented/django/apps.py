@@ -1,4 +1,12 @@
-"""The app's configuration."""
+"""The app `segmented`, the settings of a Django project, `SEGMENTED = {...}`, and the store and gate that they name.
+
+| key | meaning |
+| --- | --- |
+| `URL` | the Redis server of pools, locks and idempotency keys, such as `redis://localhost:6379/0` |
+| `DATABASE` | the alias in `DATABASES` that has the gate's tables; default: `"default"`; None: no gate |
+| `NAMESPACE` | separates the idempotency keys of this project from others; default: `"django"` |
+| `IDEMPOTENCY` | `WebOptions` for every view; default: None, only views with `@idempotent` |
+"""
 
 from __future__ import annotations
 
@@ -9,7 +17,6 @@ from typing import Any, Final
 from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
-from django.core.checks import register
 from django.db import connections
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.signals import connection_created
@@ -34,7 +41,7 @@ class SegmentedConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the checks of the settings, and what closes the gates."""
-        register(check)
+        checks.register(check)
         connection_created.connect(close_gates)
 
 

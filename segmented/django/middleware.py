@@ -14,9 +14,8 @@ from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 
 from segmented.dedup import Dedup
-from segmented.dedup.web.guard import MEBIBYTE, Guard, begun, ended
+from segmented.dedup.web.guard import MEBIBYTE, UNSAFE, Guard, Idempotent, begun, ended, serving
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
-from segmented.dedup.web.route import UNSAFE, Idempotent, serving
 from segmented.django.apps import setting, store
 
 if TYPE_CHECKING:

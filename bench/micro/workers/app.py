@@ -22,8 +22,8 @@ from bench.micro.workers import BEAT, CONSUMER, EMPTY, READY
 from segmented import Outbox, Pool, RedisStore
 from segmented.celery import publisher
 from segmented.celery.app import app
-from segmented.celery.current import settings
 from segmented.celery.messages import TASK, Envelope
+from segmented.celery.settings import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -26,9 +26,8 @@ from kombu.exceptions import KombuError
 from redis.exceptions import AuthenticationError
 
 from segmented import protocol as op
-from segmented.celery.celery_settings import celery_settings
-from segmented.celery.messages import TASK, Envelope
-from segmented.celery.publishing import BACKLOG_MAX, sweep_pool, waiting
+from segmented.celery.apps import celery_settings
+from segmented.celery.messages import BACKLOG_MAX, TASK, Envelope, sweep_pool, waiting
 from segmented.celery.selling.report import Book, Outcome, SaleReport, Screen, settle_accounts
 from segmented.errors import InvalidInput, SegmentedError, StoreError, StoreUnavailable
 from segmented.masking import masked

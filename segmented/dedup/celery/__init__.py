@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         outbox_metadata as outbox_metadata,
         relay_outbox as relay_outbox,
     )
-    from segmented.dedup.celery.result import OnceResult as OnceResult, once_repeated as once_repeated
+    from segmented.dedup.celery.publication import OnceResult as OnceResult, once_repeated as once_repeated
     from segmented.dedup.celery.rule import (
         OnceRule as OnceRule,
         latest as latest,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LATE: Final = from_modules(
     {
         "segmented.dedup.celery.outbox": "Outgoing create_outbox outbox_metadata relay_outbox",
-        "segmented.dedup.celery.result": "OnceResult once_repeated",
+        "segmented.dedup.celery.publication": "OnceResult once_repeated",
         "segmented.dedup.celery.rule": "OnceRule latest per serial unique",
         "segmented.dedup.celery.task": "Once",
     }

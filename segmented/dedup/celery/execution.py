@@ -27,7 +27,7 @@ from celery.states import READY_STATES, STARTED, SUCCESS
 from kombu.utils import json
 
 from segmented.dedup.celery.message import OnceHeader, due_in_ms, header_of, publish_text
-from segmented.dedup.celery.result import tell_in_worker
+from segmented.dedup.celery.publication import tell_in_worker
 from segmented.dedup.run import Run, StoreEffect
 from segmented.errors import (
     EffectUnknown,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from celery import Signature
     from celery.app.task import Context, Task
 
-    from segmented.dedup.celery.plan import OncePlan
+    from segmented.dedup.celery.rule import OncePlan
     from segmented.dedup.terms import NextAttempt
     from segmented.plans.drivers import Store
 

@@ -19,9 +19,8 @@ from celery.worker.state import revoked
 
 from segmented.dedup.celery.execution import ANSWERED, Execution
 from segmented.dedup.celery.message import due_in_ms, header_of
-from segmented.dedup.celery.plan import OncePlan, body_of, checked_rule
-from segmented.dedup.celery.publication import Publication
-from segmented.dedup.celery.result import OnceResult
+from segmented.dedup.celery.publication import OnceResult, Publication
+from segmented.dedup.celery.rule import OncePlan, body_of, checked_rule
 from segmented.dedup.celery.settings import close_stores
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.events.traces import CURRENT, HEADER

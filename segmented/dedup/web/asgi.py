@@ -10,17 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from segmented.dedup.web.guard import MEBIBYTE, Collected, Guard, async_begun, async_ended
+from segmented.dedup.web.guard import MEBIBYTE, UNSAFE, Collected, Guard, async_begun, async_ended, serving
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
-from segmented.dedup.web.route import UNSAFE, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.dedup.dedup import AsyncDedup
     from segmented.dedup.run import AsyncRun
-    from segmented.dedup.web.guard import WebOptions
-    from segmented.dedup.web.route import Idempotent
+    from segmented.dedup.web.guard import Idempotent, WebOptions
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -10,9 +10,8 @@ from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.web.guard import Collected, Guard, begun, ended
+from segmented.dedup.web.guard import UNSAFE, Collected, Guard, begun, ended, serving
 from segmented.dedup.web.messages import Answer, WebRequest, length_of, problem
-from segmented.dedup.web.route import UNSAFE, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -20,9 +19,8 @@ if TYPE_CHECKING:
 
     from segmented.dedup.dedup import Dedup
     from segmented.dedup.run import Run
-    from segmented.dedup.web.guard import WebOptions
+    from segmented.dedup.web.guard import Idempotent, WebOptions
     from segmented.dedup.web.messages import Unkept
-    from segmented.dedup.web.route import Idempotent
 
 UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")
 CHUNK: Final = 65_536

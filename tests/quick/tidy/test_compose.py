@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from segmented.celery.celery_settings import celery_settings
+from segmented.celery.apps import celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.servers.embedded import postgres_tree, valkey_program
 from tests.support.paths import ROOT

@@ -11,10 +11,9 @@ from celery import Celery
 from celery.app.defaults import SETTING_KEYS
 from pydantic import SecretStr
 
-from segmented.celery import current
-from segmented.celery.celery_settings import celery_settings, schedule
-from segmented.celery.messages import TASK
-from segmented.celery.publishing import assignment_of
+from segmented.celery import settings as current
+from segmented.celery.apps import celery_settings, schedule
+from segmented.celery.messages import TASK, assignment_of
 from segmented.celery.settings import WorkerSettings, check_settings
 from segmented.errors import InvalidInput
 from segmented.models.pools import Assignment

@@ -9,8 +9,8 @@ import pytest
 from celery import Celery
 from pydantic import SecretStr
 
-from segmented.celery import WorkerSettings, add_tasks, current, publisher
-from segmented.celery.celery_settings import celery_settings
+from segmented.celery import WorkerSettings, add_tasks, publisher, settings as current
+from segmented.celery.apps import celery_settings
 from segmented.errors import InvalidInput
 
 ENDANGERING = (

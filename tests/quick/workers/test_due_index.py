@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from segmented import Order, Outbox, Pool, protocol as op
-from segmented.celery import chores, connections as opening, current
+from segmented.celery import chores, connections as opening, settings as current
 from segmented.celery.settings import WorkerSettings
 from segmented.keys import due_key, shard_keys
 from segmented.models import Cart

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from segmented import Order, Outbox, Pool
-from segmented.celery import chores, connections as opening, current, tasks
+from segmented.celery import chores, connections as opening, settings as current, tasks
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.keys import due_key

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from segmented import MemoryStore, Order, Pool, protocol as op
-from segmented.celery import connections as opening, current, tasks
+from segmented.celery import connections as opening, settings as current, tasks
 from segmented.celery.messages import Envelope
 from segmented.celery.settings import WorkerSettings
 from segmented.clock import ManualClock

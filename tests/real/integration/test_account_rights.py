@@ -14,7 +14,7 @@ import sqlalchemy
 from celery import Celery
 
 from segmented import protocol as op
-from segmented.celery.celery_settings import CHORES, celery_settings
+from segmented.celery.apps import CHORES, celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput, StoreRefused
 from segmented.keys import shard_keys

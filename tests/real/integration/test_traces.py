@@ -16,8 +16,8 @@ from opentelemetry.trace import Tracer
 from pydantic import SecretStr
 
 from segmented import Outbox, Pool, RedisStore
-from segmented.celery import current
-from segmented.celery.publishing import publisher
+from segmented.celery import settings as current
+from segmented.celery.messages import publisher
 from segmented.celery.settings import WorkerSettings
 from segmented.dedup.celery import Once, unique
 from segmented.events import traces

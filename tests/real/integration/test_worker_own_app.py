@@ -12,10 +12,9 @@ from celery import Celery
 from pydantic import SecretStr
 
 from segmented import protocol as op
-from segmented.celery import WorkerSettings, add_tasks, current
-from segmented.celery.apps import TASK_MODULES
-from segmented.celery.celery_settings import CHORES, TASK_OPTIONS
-from segmented.celery.publishing import publisher, queue_of, waiting
+from segmented.celery import WorkerSettings, add_tasks, settings as current
+from segmented.celery.apps import CHORES, TASK_MODULES, TASK_OPTIONS
+from segmented.celery.messages import publisher, queue_of, waiting
 from segmented.errors import LeaseLost
 from segmented.orders import Gate, connect
 from segmented.servers import ValkeyServer

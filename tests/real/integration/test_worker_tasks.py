@@ -13,7 +13,7 @@ from celery import Celery
 from pydantic import SecretStr
 
 from segmented import protocol as op
-from segmented.celery.celery_settings import celery_settings
+from segmented.celery.apps import celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import PoolUnverified
 from segmented.keys import shard_keys

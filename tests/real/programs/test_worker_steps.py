@@ -61,7 +61,7 @@ def test_a_program_that_submits_an_order_and_ends_at_once_has_its_message_sent(
 
 def test_a_publisher_loads_its_transport_before_a_thread_needs_it(tmp_path: Path) -> None:
     program = (
-        "import sys, segmented.celery.publishing as us; us.publisher(); print('kombu.transport.redis' in sys.modules)"
+        "import sys, segmented.celery.messages as us; us.publisher(); print('kombu.transport.redis' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
