@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Final
 
@@ -29,7 +28,7 @@ from segmented.errors import InvalidInput, OrderUnknown
 from segmented.files import STDOUT
 from segmented.models import Settled, checked_id
 from segmented.models.ids import counted
-from segmented.models.submitted import SUBMITTED_UNTIL_MS, KeptMessage, Replayed, Submitted
+from segmented.models.submitted import SUBMITTED_UNTIL_MS, KeptMessage, Submitted
 from segmented.plans import run_sync
 from segmented.stock.dead_letters import (
     QUEUE,
@@ -56,7 +55,12 @@ orders = typer.Typer(
 
 QueueOption = Annotated[
     str,
-    typer.Option(metavar="QUEUE", envvar="SEGMENTED_QUEUE", help="Celery queue of the workers that kept the messages."),
+    typer.Option(
+        metavar="QUEUE",
+        envvar="SEGMENTED_QUEUE",
+        callback=lambda queue: checked_id(queue, "queue", bytes_max=QUEUE_BYTES_MAX),
+        help="Celery queue of the workers that kept the messages.",
+    ),
 ]
 DigestArgument = Annotated[
     str, typer.Argument(metavar="DIGEST", help="Message id as `dead` shows it, or its first characters.")
@@ -78,11 +82,11 @@ def list_outboxes(
     An accepted order waits until it is decided. Orders that stay due mean that no sweep is running. A sharded pool has
     one row per shard.
     """
-    with _opened(url) as store:
+    with RedisStore.from_url(url) as store:
         found = run_sync(outboxes_plan(skus or ()), store)
-    if write_json(json_file, {"pools": [outbox_json(one) for one in found]}):
+    if write_json(json_file, {"pools": [_outbox_json(one) for one in found]}):
         return
-    print_table(OUTBOX_HEADS, [outbox_row(one) for one in found])
+    print_table(OUTBOX_HEADS, [_outbox_row(one) for one in found])
     if not found:
         typer.echo("no order was submitted to any pool", err=True)
 
@@ -101,19 +105,19 @@ def show(
     With the order database also why a step has declined it. Exit code 1 if the pool has no record of it, for example
     because it was refused when it was submitted.
     """
-    with _opened(url) as store:
+    with RedisStore.from_url(url) as store:
         found = run_sync(order_plan(sku, order_id), store)
     if not found:
         raise OrderUnknown(order_id)
     why = None if database is None else _declined_for(database, sku, order_id)
     if why is not None:
         found = [replace(one, found=replace(one.found, reason=why)) for one in found]
-    if write_json(json_file, {"found": [order_json(one) for one in found]}):
+    if write_json(json_file, {"found": [_order_json(one) for one in found]}):
         return
     for number, one in enumerate(found):
         if number:
             typer.echo()
-        print_table(("", ""), order_rows(one))
+        print_table(("", ""), _order_rows(one))
 
 
 @orders.command()
@@ -130,10 +134,10 @@ def dead(
 
     A dead order keeps its units until its hold expires; then they are free again, unless the order was replayed.
     """
-    with _opened(url, queue) as store:
+    with RedisStore.from_url(url) as store:
         letters = run_sync(dead_letters_plan(sku), store)
         messages = store.execute(op.ListMessages(queue))
-    content = {"orders": [dead_json(one) for one in letters], "queue": queue}
+    content = {"orders": [_dead_json(one) for one in letters], "queue": queue}
     if not write_json(json_file, content | {"messages": [asdict(one) for one in messages]}):
         _print_dead(letters, messages, queue)
 
@@ -160,7 +164,7 @@ def replay(  # an option each
     if all_orders == bool(ids):
         raise InvalidInput("replay needs either ids of orders, or --all")
     is_asked = all_orders and require_somebody("replay --all", yes=yes)
-    with _opened(url) as store:
+    with RedisStore.from_url(url) as store:
         if all_orders:
             ids = list(dict.fromkeys(one.dead.order_id for one in run_sync(dead_letters_plan(sku), store)))
         if is_asked and ids and not typer.confirm(f"Publish {counted(len(ids), 'order')} of {shown(sku)} again?"):
@@ -170,8 +174,8 @@ def replay(  # an option each
             answers = run_sync(replay_plan(sku, page), store)
             done += answers
             if json_file != STDOUT:  # page by page: prints completed replays even if the server fails at the next page
-                print_table(REPLAY_HEADS, [(_name(one), replay_words(one)) for one in answers])
-    write_json(json_file, {"sku": sku, "orders": [replay_json(one) for one in done]})
+                print_table(REPLAY_HEADS, [(_name(one), _replay_words(one)) for one in answers])
+    write_json(json_file, {"sku": sku, "orders": [_replay_json(one) for one in done]})
     if json_file != STDOUT and not ids:
         typer.echo(f"no dead orders of {shown(sku)}")
     if any(one.answer is None for one in done):
@@ -186,7 +190,7 @@ def show_message(
 
     Lines with terminal control characters are quoted; --json has the unchanged text.
     """
-    with _opened(url, queue) as store:
+    with RedisStore.from_url(url) as store:
         message = message_of(store.execute(op.ListMessages(queue)), digest, queue)
     if not write_json(json_file, {"queue": queue} | asdict(message)):
         for line in message.text.split("\n"):
@@ -207,7 +211,7 @@ def forget_message(
 
     Deletes nothing if one of the digests matches no message, or several.
     """
-    with _opened(url, queue) as store:
+    with RedisStore.from_url(url) as store:
         messages = store.execute(op.ListMessages(queue))
         named = dict.fromkeys(message_of(messages, digest, queue).digest for digest in digests)
         forgotten = {digest: store.execute(op.DropMessage(queue, digest)) for digest in named}
@@ -241,27 +245,25 @@ orders.command()(put_away.prune)
 orders.command()(put_away.erase)
 
 
-@contextmanager
-def _opened(url: str, queue: str = QUEUE) -> Iterator[RedisStore]:
-    """Open a store on the stock's server."""
-    checked_id(queue, "queue", bytes_max=QUEUE_BYTES_MAX)
-    with RedisStore.from_url(url) as store:
-        yield store
-
-
 def _name(one: ReplayedOrder) -> str:
-    where = "" if one.place.shard is None else f" ({place_name(one.place)})"
+    where = "" if one.place.shard is None else f" ({_place_name(one.place)})"
     return f"{shown(one.order_id)}{where}"
+
+
+def _replay_words(one: ReplayedOrder) -> str:
+    if isinstance(one.answer, Settled):
+        return f"decided in the meantime, so only removed from the set: {one.answer.state}"
+    return "not in the dead-letter set" if one.answer is None else "published again by the next sweep"
 
 
 def _print_dead(letters: Sequence[DeadLetter], messages: Sequence[KeptMessage], queue: str) -> None:
     if letters:
-        print_table(DEAD_HEADS, [dead_row(one) for one in letters])
+        print_table(DEAD_HEADS, [_dead_row(one) for one in letters])
     else:
         typer.echo("no dead orders")
     typer.echo()
     if messages:
-        print_table(MESSAGE_HEADS, [message_row(one) for one in messages])
+        print_table(MESSAGE_HEADS, [_message_row(one) for one in messages])
     else:
         typer.echo(f"no kept messages of queue {shown(queue)}")
     holding = [one.units_on_hold for one in letters if one.units_on_hold]
@@ -294,38 +296,33 @@ DECIDED: Final = {
 }
 
 
-def place_name(place: Place) -> str:
-    """Return a pool's name, with the shard of a sharded pool."""
+def _place_name(place: Place) -> str:
     return shown(place.sku) if place.shard is None else f"{shown(place.sku)}, shard {place.shard}"
 
 
-def lasting(milliseconds: int) -> str:
-    """Return a duration in words."""
+def _lasting(milliseconds: int) -> str:
     return span(milliseconds / 1000)
 
 
 # --- a pool's outbox ---
 
 
-def outbox_row(one: PlacedOutbox) -> Row:
-    """Return the row of a pool."""
-    name, state = place_name(one.place), one.state
+def _outbox_row(one: PlacedOutbox) -> Row:
+    name, state = _place_name(one.place), one.state
     if state is None:
         return (name, "not open", "-", "-", "-")
-    oldest = lasting(state.oldest_due_ms) if state.due else "-"
+    oldest = _lasting(state.oldest_due_ms) if state.due else "-"
     return (name, str(state.waiting), str(state.due), oldest, str(state.dead))
 
 
-def outbox_json(one: PlacedOutbox) -> dict[str, Any]:
-    """Return the same for a program."""
+def _outbox_json(one: PlacedOutbox) -> dict[str, Any]:
     return asdict(one.place) | {"is_open": one.state is not None} | (asdict(one.state) if one.state else {})
 
 
 # --- an order ---
 
 
-def state_in_words(found: Submitted) -> str:
-    """Return an order's state, and what happens next."""
+def _state_in_words(found: Submitted) -> str:
     is_dead = found.dead_at_ms is not None
     if found.state == "dead":
         return "dead: not published to workers until it is replayed"
@@ -337,14 +334,13 @@ def state_in_words(found: Submitted) -> str:
     return f"reserved: its units are taken, and {waits}"
 
 
-def order_rows(one: PlacedOrder) -> list[Row]:
-    """Return the full state of an order, one row per field."""
+def _order_rows(one: PlacedOrder) -> list[Row]:
     found = one.found
     rows: list[Row] = [
         ("order", shown(found.order_id)),
-        ("pool", place_name(one.place)),
-        ("state", state_in_words(found)),
-        ("units", units(found)),
+        ("pool", _place_name(one.place)),
+        ("state", _state_in_words(found)),
+        ("units", _units(found)),
         ("customer", _customer(found)),
         ("begun", counted(found.begun, "time")),
         ("published again", counted(found.published, "time")),
@@ -353,12 +349,11 @@ def order_rows(one: PlacedOrder) -> list[Row]:
         ("reason", shown(found.reason) or "-"),
     ]
     if found.dead_at_ms is not None:
-        rows.insert(3, ("dead for", lasting(found.read_at_ms - found.dead_at_ms)))
+        rows.insert(3, ("dead for", _lasting(found.read_at_ms - found.dead_at_ms)))
     return rows
 
 
-def units(found: Submitted) -> str:
-    """Return an order's units in words."""
+def _units(found: Submitted) -> str:
     record = found.record
     if record is None:
         return "none taken" if found.order is None else f"none taken, {found.order.quantity} asked for"
@@ -377,7 +372,7 @@ def _hold(found: Submitted) -> str:
     if until_ms is None or until_ms >= SUBMITTED_UNTIL_MS:
         return ", on hold without an end"
     left = until_ms - found.read_at_ms
-    return f", on hold for {lasting(left)}" if left > 0 else ", on hold still, though their hold has lapsed"
+    return f", on hold for {_lasting(left)}" if left > 0 else ", on hold still, though their hold has lapsed"
 
 
 def _customer(found: Submitted) -> str:
@@ -388,7 +383,7 @@ def _customer(found: Submitted) -> str:
 def _in_hand(found: Submitted) -> str:
     left, record = found.until_ms - found.read_at_ms, found.record
     if found.worker and left > 0:
-        return f"worker {shown(found.worker[:WORKER_SHOWN])}, for {lasting(left)} unless it renews"
+        return f"worker {shown(found.worker[:WORKER_SHOWN])}, for {_lasting(left)} unless it renews"
     is_granted = record is not None and record.state == "reserved" and record.holder_id and record.fencing_token
     if record is None or not is_granted or found.is_in_outbox or found.dead_at_ms is not None:
         return "nobody has it"
@@ -400,11 +395,10 @@ def _next(found: Submitted) -> str:
     if found.due_ms is None:
         return "nothing: it is not in the outbox"
     left = found.due_ms - found.read_at_ms
-    return f"published again in {lasting(left)}" if left > 0 else f"due to be published again for {lasting(-left)}"
+    return f"published again in {_lasting(left)}" if left > 0 else f"due to be published again for {_lasting(-left)}"
 
 
-def order_json(one: PlacedOrder) -> dict[str, Any]:
-    """Return the same for a program."""
+def _order_json(one: PlacedOrder) -> dict[str, Any]:
     found = asdict(one.found)
     found["worker_start"] = found.pop("worker")[:WORKER_SHOWN]
     if found["record"] is not None:
@@ -415,10 +409,9 @@ def order_json(one: PlacedOrder) -> dict[str, Any]:
 # --- the dead-letter set ---
 
 
-def dead_row(letter: DeadLetter) -> Row:
-    """Return a dead order's row."""
+def _dead_row(letter: DeadLetter) -> Row:
     dead = letter.dead
-    who = (place_name(letter.place), shown(dead.order_id), str(dead.begun), lasting(letter.age_ms))
+    who = (_place_name(letter.place), shown(dead.order_id), str(dead.begun), _lasting(letter.age_ms))
     return (*who, _now(letter), shown(dead.reason) or "-")
 
 
@@ -427,41 +420,22 @@ def _now(letter: DeadLetter) -> str:
     if found.state in DECIDED:
         return f"{found.state} by now"
     if not letter.units_on_hold:
-        return units(found)
+        return _units(found)
     return f"{counted(letter.units_on_hold, 'unit')}{_hold(found)}"
 
 
-def dead_json(letter: DeadLetter) -> dict[str, Any]:
-    """Return the same for a program."""
+def _dead_json(letter: DeadLetter) -> dict[str, Any]:
     more = {"age_ms": letter.age_ms, "state": letter.found.state, "units_on_hold": letter.units_on_hold}
     return asdict(letter.place) | asdict(letter.dead) | more
 
 
-def message_row(message: KeptMessage) -> Row:
-    """Return the row of a kept message, with the start of its text."""
+def _message_row(message: KeptMessage) -> Row:
     begins = " ".join(message.text.split())
     cut = begins if len(begins) <= TEXT_SHOWN else f"{begins[:TEXT_SHOWN]}..."
-    return (shown(message.digest[:DIGEST_SHOWN]), lasting(message.age_ms), shown(message.reason), shown(cut))
+    return (shown(message.digest[:DIGEST_SHOWN]), _lasting(message.age_ms), shown(message.reason), shown(cut))
 
 
-def replay_words(one: ReplayedOrder) -> str:
-    """Return the result of an order's replay in words."""
-    match one.answer:
-        case Replayed():
-            return "published again by the next sweep"
-        case Settled():
-            return f"decided in the meantime, so only removed from the set: {one.answer.state}"
-        case _:
-            return "not in the dead-letter set"
-
-
-def replay_json(one: ReplayedOrder) -> dict[str, Any]:
-    """Return the same for a program."""
-    match one.answer:
-        case Replayed():
-            answer, state = "replayed", None
-        case Settled():
-            answer, state = "decided", one.answer.state
-        case _:
-            answer, state = "absent", None
+def _replay_json(one: ReplayedOrder) -> dict[str, Any]:
+    state = one.answer.state if isinstance(one.answer, Settled) else None
+    answer = "absent" if one.answer is None else "replayed" if state is None else "decided"
     return {"order_id": one.order_id, "shard": one.place.shard, "answer": answer, "state": state}
