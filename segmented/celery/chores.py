@@ -92,7 +92,6 @@ class _Leader:
     """Leads the sweep of a queue, from the first pool on that has something to sweep."""
 
     def __init__(self, app: Celery, held: ExitStack) -> None:
-        """Create for the queue of the app's orders; `held` gets the lease."""
         self._lock = Lock(connections().store, OwnName(f"sweep of {queue_of(app, TASK)}"), ttl=LEADER_TTL)
         self._held = held
         self._is_asked = self._is_led = False

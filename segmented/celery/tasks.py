@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -40,7 +41,6 @@ from segmented.orders.envelopes import checked_step
 from segmented.process import Guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from segmented.orders.confirming import StoreWith
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 RETRIES_MAX: Final = 5
 RETRY_SECONDS_MAX: Final = 10.0
-
-
 PUT_OFF: Final = (OrderInHand, NoSegmentFree, PoolFrozen, PoolUnverified, StoreUnavailable, DatabaseUnavailable)
 """Errors that a retry may fix. After the last retry the order is undecided, and its units, if any, stay reserved."""
 UNREADABLE: Final = (InvalidInput, PoolMissing, ShardVanished)
@@ -212,7 +210,6 @@ def _function(variable: str, named: str | None) -> Any:  # noqa: ANN401  # what 
     return found
 
 
-log = logging.getLogger(__name__)
 EVERY_SECONDS: Final = 10.0
 REASONS_MAX: Final = 1_000
 """Pools and reasons that are remembered; beyond, all are forgotten, and each is logged at once again."""
@@ -240,10 +237,7 @@ class RepeatedLines:
 
     def warn_each(self, sku: str, reasons: Iterable[str]) -> None:
         """Log the reasons of orders that were put off, each reason once."""
-        counts: dict[str, int] = {}
-        for reason in reasons:
-            counts[reason] = counts.get(reason, 0) + 1
-        for reason, count in counts.items():
+        for reason, count in Counter(reasons).items():
             self.warn(sku, reason, count)
 
 

@@ -16,11 +16,11 @@ import typer
 
 from segmented.celery.selling.order_formats import FIELDS, NAMES, SIZE_MAX, Reading
 from segmented.celery.selling.orders_file import DEFAULT_SKU, Fate, OrdersFile, read_orders
-from segmented.celery.selling.report import SaleReport, write_json, write_results
+from segmented.celery.selling.report import SaleReport, write_results
 from segmented.celery.selling.sale import Sale
 from segmented.celery.selling.servers import Choices, servers
 from segmented.cli.console import console_beside
-from segmented.cli.output import ELSEWHERE, address, data_folder, output_file, print_table
+from segmented.cli.output import ELSEWHERE, JsonOption, address, data_folder, output_file, print_table, write_json
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
 from segmented.masking import masked
@@ -29,7 +29,7 @@ from segmented.models.ids import counted, visible
 from segmented.process import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from types import FrameType
 
 EXIT_BROKEN_PROMISE = 1
@@ -145,12 +145,6 @@ ResultsOption = Annotated[
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the file that --results names.")]
-JsonOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--json", metavar="FILE", parser=output_file, help="Write the counts as a JSON object; - is standard output."
-    ),
-]
 NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_BY_SIGNAL: Final = 128
 
@@ -289,16 +283,15 @@ def _sell(choices: Choices) -> tuple[SaleReport, bool]:
 def _unwritten(choices: Choices, sale: Sale, report: SaleReport) -> list[str]:
     """Write the files that were asked for; return why one could not be written, since the orders are sold by then."""
     sentences: list[str] = []
-    writes: list[Callable[[], None]] = []
-    if choices.results is not None:
-        writes.append(partial(write_results, choices.results, sale.book))
-    if choices.json is not None:
-        writes.append(partial(write_json, choices.json, report.as_json()))
-    for write in writes:
-        try:
-            write()
-        except InvalidInput as error:
-            sentences.append(str(error))
+    try:
+        if choices.results is not None:
+            write_results(choices.results, sale.book)
+    except InvalidInput as error:
+        sentences.append(str(error))
+    try:
+        write_json(choices.json, report.as_json())
+    except InvalidInput as error:
+        sentences.append(str(error))
     return sentences
 
 
@@ -346,7 +339,6 @@ class Stopped(BaseException):
     """A signal asks this process to stop."""
 
     def __init__(self, number: int) -> None:
-        """Create the exception for the signal with this number."""
         super().__init__(signal.Signals(number).name)
         self.exit_code = EXIT_BY_SIGNAL + number
 

@@ -44,7 +44,6 @@ class DedupBase:
     """Namespace and options of the sync and the async class."""
 
     def __init__(self, namespace: str, options: DedupOptions) -> None:
-        """Create the shared part of both classes: the checked namespace and the options."""
         self.namespace = checked_namespace(namespace)
         self._options = options
         self._terms = options.terms(namespace)

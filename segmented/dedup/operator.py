@@ -110,9 +110,9 @@ def list_plan(
     return HeldKeys(tuple(wanted[:limit]), is_complete=is_complete and len(wanted) <= limit)
 
 
-def find_plan(
-    key: str, *, namespace: str | None = None, is_given: bool = False, scope: str | None = None
-) -> Plan[RecordName]:
+def find(
+    store: Store, key: str, *, namespace: str | None = None, is_given: bool = False, scope: str | None = None
+) -> RecordName:
     """Find the record of a key as the list shows it or, with `is_given`, as a caller gave it under `scope`.
 
     Without a namespace all are searched. Without a scope, that of a `Dedup` is tried, which is its namespace.
@@ -124,9 +124,9 @@ def find_plan(
     names = [explicit_key(one, key) for one in scopes] if is_given else [checked_name(key, "a record")]
     found: list[RecordName] = []
     for name in names:
-        known = (yield from namespaces_plan(name)) if namespace is None else (namespace,)
+        known = run_sync(namespaces_plan(name), store) if namespace is None else (namespace,)
         found += [RecordName(one, name) for one in known]
-    states = yield from batch(tuple(ReadRecord(record) for record in found))
+    states = run_sync(batch(tuple(ReadRecord(record) for record in found)), store)
     living = [record for record, state in zip(found, states, strict=True) if state is not None]
     if len(living) == 1:
         return living[0]
@@ -148,13 +148,6 @@ def list_keys(
 ) -> HeldKeys:
     """Return the held keys, at most `limit`. They are read one by one, so this is not a snapshot of one moment."""
     return run_sync(list_plan(namespace, state=state, task=task, limit=limit), store)
-
-
-def find(
-    store: Store, key: str, *, namespace: str | None = None, is_given: bool = False, scope: str | None = None
-) -> RecordName:
-    """Return the record of a key; see `find_plan`."""
-    return run_sync(find_plan(key, namespace=namespace, is_given=is_given, scope=scope), store)
 
 
 def read(store: Store, record: RecordName, *, message: str = "") -> RecordState | None:

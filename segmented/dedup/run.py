@@ -306,14 +306,12 @@ class Replay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Do nothing."""
+    def __exit__(self, *_: object) -> None: ...
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Do nothing."""
+    async def __aexit__(self, *_: object) -> None: ...
 
 
 EndT = TypeVar("EndT")

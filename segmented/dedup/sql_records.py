@@ -121,7 +121,6 @@ class At:
     """A clock that shows one moment."""
 
     def __init__(self, seconds: float) -> None:
-        """Create it."""
         self._seconds = seconds
 
     def now(self) -> float:
@@ -296,7 +295,6 @@ class Polls:
     """How long to wait before the next look at a record that another process has: longer and longer."""
 
     def __init__(self) -> None:
-        """Create it, with no look yet."""
         self._looks: dict[str, int] = {}
 
     def seconds(self, channel: str) -> float:

@@ -39,17 +39,11 @@ class ReadOnlyPage(admin.ModelAdmin):
         """Return the rows for the terms. Raises SegmentedError, whose sentence is shown."""
         raise NotImplementedError
 
-    def has_add_permission(self, request: object) -> bool:  # noqa: ARG002  # Django's own
-        """Return False."""
+    def has_add_permission(self, *_: object) -> bool:
+        """Return False: nothing is edited here."""
         return False
 
-    def has_change_permission(self, request: object, obj: object = None) -> bool:  # noqa: ARG002  # Django's own
-        """Return False."""
-        return False
-
-    def has_delete_permission(self, request: object, obj: object = None) -> bool:  # noqa: ARG002  # Django's own
-        """Return False."""
-        return False
+    has_change_permission = has_delete_permission = has_add_permission
 
     def changelist_view(self, request: Any, extra_context: dict[str, Any] | None = None) -> TemplateResponse:  # noqa: ANN401  # Django's own
         """Show the first rows, or why there are none."""

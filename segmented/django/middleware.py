@@ -65,7 +65,6 @@ class DjangoExchange:
     """One request, its run and its response."""
 
     def __init__(self, dedup: Dedup, guard: Guard | None, request: HttpRequest) -> None:
-        """Create an exchange without a run. `guard` is the middleware's own."""
         self.run: Run | None = None
         self._dedup, self._guard, self._request = dedup, guard, request
         self._key = ""
@@ -169,7 +168,6 @@ class SyncContent(Content):
     """The content of a response for threads."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the parts."""
         try:
             yield from self._items
         except GeneratorExit:  # the client disconnected: `close` ends the run
@@ -184,7 +182,6 @@ class AsyncContent(Content):
     """The content of an asynchronous response."""
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Yield the parts."""
         try:
             async for part in self._items:
                 yield part

@@ -175,16 +175,7 @@ def print_of(found: AnySchedule) -> str:
     return sha256(said.encode()).hexdigest()[:PRINT_LENGTH]
 
 
-def written_entry(  # of one entry, given by name
-    app: Celery,
-    name: str,
-    *,
-    task: str,
-    schedule: object,
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> str:
+def _written(app: Celery, name: str, task: str, schedule: object, rest: dict[str, Any]) -> str:
     """Return an entry as it is stored. Raises InvalidInput for one that another process could not read."""
     is_schedule = isinstance(schedule, int | float | timedelta) or hasattr(schedule, "is_due")
     found: AnySchedule = None
@@ -197,15 +188,8 @@ def written_entry(  # of one entry, given by name
         )
     if not task or not isinstance(cast("object", task), str):
         raise InvalidInput(f"entry {name!r} needs the name of its task, not {task!r}")
-    said = {
-        "task": task,
-        "schedule": described(found),
-        "args": list(args),
-        "kwargs": dict(kwargs or {}),
-        "options": dict(options or {}),
-    }
     try:
-        text = kombu_json.dumps(said)
+        text = kombu_json.dumps({"task": task, "schedule": described(found), **rest})
     except (TypeError, ValueError) as error:
         message = f"entry {name!r} cannot be stored: {error}; give arguments and options that JSON has"
         raise InvalidInput(message) from error
@@ -214,7 +198,7 @@ def written_entry(  # of one entry, given by name
 
 
 def read_entry(app: Celery, name: str, text: str) -> ScheduleEntry:
-    """Return the entry that `written_entry` wrote. Raises InvalidInput for any other text."""
+    """Return the entry that `Schedule.add` wrote. Raises InvalidInput for any other text."""
     try:
         said = kombu_json.loads(text)
         found = _schedule_of(app, said["schedule"])
@@ -325,7 +309,8 @@ class Schedule:
         name = checked_name(name, "an entry")
         if name in (self.app.conf.beat_schedule or {}):
             raise InvalidInput(f"entry {name!r} is in beat_schedule of the code: change it there")
-        text = written_entry(self.app, name, task=task, schedule=schedule, args=args, kwargs=kwargs, options=options)
+        rest = {"args": list(args), "kwargs": dict(kwargs or {}), "options": dict(options or {})}
+        text = _written(self.app, name, task, schedule, rest)
         with self._opened() as store:
             if isinstance(store.execute(ChangeEntry(self._said.namespace, name, "keep", text)), EntriesFull):
                 raise InvalidInput(f"the schedule has {ENTRIES_MAX:,} entries, the maximum: remove some first")

@@ -7,17 +7,14 @@ bar on a terminal, and a plain line every few seconds elsewhere.
 from __future__ import annotations
 
 import csv
-import io
-import json
 from collections import Counter, deque
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from segmented.files import whole_file, write_whole
+from segmented.files import whole_file
 from segmented.models.ids import counted, plural
 from segmented.orders import audit_both
 
@@ -39,7 +36,6 @@ NAMED_MAX: Final = 100
 """Maximum number of differences to list, of each kind and pool."""
 COLUMNS: Final = ("order_id", "sku", "quantity", "outcome", "segment", "fencing_token", "sequence")
 UNDECIDED: Final = "undecided"
-CHUNK_ROWS: Final = 10_000
 LINE_SECONDS: Final = 2.0
 FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
 """Beginnings of a field that spreadsheets compute."""
@@ -99,13 +95,11 @@ class Book:
     def fresh(self, limit: int) -> dict[str, list[FileOrder]]:
         """Take up to `limit` orders to submit, by sku."""
         taken: dict[str, list[FileOrder]] = {}
-        for line in islice(iter(self._next, None), max(0, limit)):
+        for _ in range(min(limit, len(self._fresh))):
+            line = self._fresh.popleft()
             taken.setdefault(line.sku, []).append(line)
             self._under_way.setdefault(line.sku, {})[line.order.order_id] = None
         return taken
-
-    def _next(self) -> FileOrder | None:
-        return self._fresh.popleft() if self._fresh else None
 
     def decide(self, found: Iterable[tuple[OrderKey, Outcome]]) -> int:
         """Record outcomes, and return how many were new; outcomes of foreign orders change nothing."""
@@ -270,31 +264,12 @@ def _reported_wrongly(sku: str, book: Book, sold: Mapping[str, int]) -> Iterator
 def write_results(path: Path, book: Book) -> None:
     """Write one line per order, in the file's order."""
     with whole_file(path) as file:
-        file.writelines(_result_lines(book))
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write an object."""
-    write_whole(path, json.dumps(content, indent=2) + "\n")
-
-
-def _result_lines(book: Book) -> Iterator[str]:
-    lines = io.StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for number, (key, line) in enumerate(book.orders.items(), start=1):
-        outcome = book.outcomes.get(key)
-        found = (
-            (UNDECIDED, None, None, None)
-            if outcome is None
-            else (outcome.state, outcome.segment, outcome.fencing_token, outcome.sequence)
-        )
-        writer.writerow((_plain(line.order.order_id), _plain(line.sku), line.order.quantity, *found))
-        if number % CHUNK_ROWS == 0:
-            yield lines.getvalue()
-            lines.seek(0)
-            lines.truncate()
-    yield lines.getvalue()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for key, line in book.orders.items():
+            outcome = book.outcomes.get(key)
+            found = (UNDECIDED, None, None, None) if outcome is None else astuple(outcome)
+            writer.writerow((_plain(line.order.order_id), _plain(line.sku), line.order.quantity, *found))
 
 
 def _plain(text: str) -> str:

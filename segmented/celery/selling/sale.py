@@ -88,7 +88,6 @@ class Desk:
     """Accepts the orders of all pools, and hands them to the workers."""
 
     def __init__(self, store: RedisStore, gate: Gate, publisher: Publisher, settings: WorkerSettings) -> None:
-        """Create a desk; `settings` are those of the workers."""
         self._store = store
         self._gate = gate
         self._publisher = publisher

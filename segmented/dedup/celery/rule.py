@@ -185,7 +185,6 @@ class TaskKeys:
     """Shows and frees the keys of a task's calls, as `charge.once.explain("o-7")`; publishes in a transaction."""
 
     def __init__(self, task: Any) -> None:  # noqa: ANN401  # a task of the class Once, whose module imports this one
-        """Create the view of a task."""
         self._task = task
 
     def __repr__(self) -> str:

@@ -76,7 +76,6 @@ class AsgiExchange:
     """One request, its run and its answer."""
 
     def __init__(self, dedup: AsyncDedup, guard: Guard | None, scope: Scope, receive: Receive, send: Send) -> None:
-        """Create an exchange without a run. `guard` is the middleware's own."""
         self.run: AsyncRun | None = None
         self._dedup, self._send = dedup, send
         self._is_for_routes = guard is None and scope["method"].upper() in UNSAFE
@@ -168,7 +167,6 @@ class Intake:
     """Reads a request's body ahead, and replays it to the application; or notes what the application has read."""
 
     def __init__(self, receive: Receive, size_max: int) -> None:
-        """Create a reader of bodies of at most `size_max` bytes."""
         self._receive, self._size_max = receive, size_max
         self._unseen: deque[Message] = deque()
         self._parts: list[bytes] = []
@@ -207,7 +205,6 @@ class Outlet:
     """Collects an answer and sends it once it is kept. An answer that is not kept is streamed."""
 
     def __init__(self, run: AsyncRun, key: str, guard: Guard, send: Send, intake: Intake) -> None:
-        """Create a collector whose answer ends the run."""
         self._run, self._key, self._guard, self._send, self._intake = run, key, guard, send, intake
         self._answer = Collected(guard)
         self._held: deque[Message] = deque()

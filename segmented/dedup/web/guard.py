@@ -209,7 +209,6 @@ class Guard:
     """Decides by the options. It reveals a body or a key only to the client that sent it."""
 
     def __init__(self, options: WebOptions) -> None:
-        """Create a guard with these options."""
         self.options = options
 
     def may_have_key(self, request: WebRequest) -> bool:
@@ -359,7 +358,6 @@ class Collected:
     """An answer as it comes: held until it is whole and kept, or passed on at once if it is not to be kept."""
 
     def __init__(self, guard: Guard) -> None:
-        """Create an answer that has not begun."""
         self._options = guard.options
         self._size = 0
         self._is_large = False

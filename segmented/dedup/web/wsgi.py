@@ -65,7 +65,6 @@ class WsgiExchange:
     """One request, its run and its answer."""
 
     def __init__(self, dedup: Dedup, environ: WSGIEnvironment, start_response: StartResponse) -> None:
-        """Create an exchange without a run."""
         self.run: Run | None = None
         self._dedup, self._environ, self._start = dedup, environ, start_response
         self._guard: Guard | None = None
@@ -195,7 +194,6 @@ class Rest(io.RawIOBase):
     """The part of a body that was read, followed by the unread rest."""
 
     def __init__(self, read: bytes, left: Any) -> None:  # noqa: ANN401  # the server's input: anything with a read method
-        """Create a stream that returns `read` first."""
         self._read = io.BytesIO(read)
         self._left = left
 
@@ -242,7 +240,6 @@ class Stream:
     """The application's iterable, which is always closed exactly once."""
 
     def __init__(self, exchange: WsgiExchange, items: Iterable[bytes]) -> None:
-        """Create a wrapper of `items`."""
         self.items: Iterator[bytes] = iter(items)
         self._source = items
         self._exchange = exchange
@@ -255,11 +252,9 @@ class Stream:
         self._collected, self._outcome = deque(collected), outcome
 
     def __iter__(self) -> Iterator[bytes]:
-        """Return itself."""
         return self
 
     def __next__(self) -> bytes:
-        """Return the next part."""
         if self._collected:
             return self._collected.popleft()
         try:
@@ -287,6 +282,5 @@ class Whole(list[bytes]):
     """A whole answer, in one piece, so that a server can set its length."""
 
     def __init__(self, stream: Stream, body: bytes) -> None:
-        """Create an answer of `body` that closes `stream` when the server is done with it."""
         super().__init__([body])
         self.close = stream.close
