@@ -27,7 +27,6 @@ from kombu import Exchange, Queue
 from segmented.celery import settings as current
 from segmented.celery.settings import WorkerSettings, check_apart, ending_a_command
 from segmented.errors import InvalidInput
-from segmented.files import check_writable
 
 SOFT_SHUTDOWN_SECONDS: Final = 10.0
 PROCESS_START_SECONDS: Final = 20.0
@@ -226,12 +225,6 @@ def _add(source: Any, **_: object) -> None:  # noqa: ANN401  # Celery's settings
     source.beat_schedule = {**schedule(current.settings()), **source.beat_schedule}
     with ending_a_command():
         check_broker(source)
-
-
-def check_health_file(said: WorkerSettings) -> None:
-    """Raise InvalidInput if the health file cannot be written."""
-    if said.health_path is not None:
-        check_writable(Path(said.health_path), "SEGMENTED_HEALTH_PATH")
 
 
 class HealthFile(bootsteps.StartStopStep):

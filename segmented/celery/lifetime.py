@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from celery.concurrency import get_implementation
@@ -29,7 +30,6 @@ from celery.signals import (
 )
 
 from segmented import events
-from segmented.celery.apps import check_health_file
 from segmented.celery.connections import connections, disconnect, open_when_there
 from segmented.celery.messages import keep_rejected, keep_unknown
 from segmented.celery.settings import EXIT_UNREACHABLE, EXIT_WRONG, end, settings
@@ -37,6 +37,7 @@ from segmented.celery.tasks import on_outcome, step, store_with
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.events import traces
 from segmented.events.logs import write_json
+from segmented.files import check_writable
 from segmented.watch.reports import ReportSink
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def begin(sender: _Worker, **_: object) -> None:
     if kind == "celery.concurrency.gevent":
         _require_patches()
     try:
-        check_health_file(settings())
+        if settings().health_path is not None:
+            check_writable(Path(settings().health_path or ""), "SEGMENTED_HEALTH_PATH")
         observe(settings(), is_prefork=kind == "celery.concurrency.prefork")
         step()
         on_outcome()

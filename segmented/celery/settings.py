@@ -541,7 +541,8 @@ _in_use: Final[list[WorkerSettings]] = []
 def settings() -> WorkerSettings:
     """Return the current settings. The first call reads the environment, unless settings were given before."""
     if not _in_use:
-        _in_use.append(settings_or_end())
+        with ending_a_command():
+            _in_use.append(WorkerSettings())
     return _in_use[0]
 
 
@@ -550,18 +551,9 @@ def use(given: WorkerSettings | None) -> None:
     _in_use[:] = [] if given is None else [given]
 
 
-def settings_or_end() -> WorkerSettings:
-    """Return the settings of the environment; wrong ones end a running command line.
-
-    Other programs get InvalidInput. Otherwise Celery's own commands would show the user a traceback.
-    """
-    with ending_a_command():
-        return WorkerSettings()
-
-
 @contextmanager
 def ending_a_command() -> Iterator[None]:
-    """End a running command line with the error's sentence; other programs get the error."""
+    """End a running command line with the error's sentence, not a traceback; other programs get the error."""
     try:
         yield
     except InvalidInput as error:

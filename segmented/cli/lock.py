@@ -41,8 +41,6 @@ from segmented.stock import find_pool
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from segmented.locks import Lease
 
 LIST_MAX: Final = 1_000

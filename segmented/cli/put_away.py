@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -202,16 +202,14 @@ def forget(
     The ledger must be relayed and trimmed behind these orders, which the relay's --trim-keep does. The first run for a
     pool waits 10 seconds, until every process that sells knows. Safe to run twice, and to interrupt.
     """
-    if database is None:
-        raise InvalidInput(f"forget needs --database URL: the order database that answers repeats of orders of {sku!r}")
-    from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
-    from segmented.orders import forget as forget_orders  # noqa: PLC0415  # SQLAlchemy, for those who need it
-
+    needed = f"forget needs --database URL: the order database that answers repeats of orders of {sku!r}"
     with (
+        _gate(database, needed) as gate,
         RedisStore.from_url(url) as store,
-        migrated_gate(database) as gate,
         counting("orders forgotten: {:,}") as on_page,
     ):
+        from segmented.orders import forget as forget_orders  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
         pool = Pool(store, sku)
         report = forget_orders(pool, gate, grace=grace, on_page=on_page)
         if report.wait_seconds:
@@ -249,14 +247,12 @@ def relay(
     runs may overlap, and the next one continues an interrupted one. With --follow and --json -, prints one object per
     line.
     """
-    if database is None:
-        raise InvalidInput(f"relay needs --database URL: the order database that gets the ledger of {sku!r}")
     if not EVERY_MIN <= every <= EVERY_MAX:
         raise InvalidInput(f"--every {every:g} must be between {EVERY_MIN:g} and {EVERY_MAX:,.0f} s")
-    from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
-    from segmented.orders import relay as relay_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
+    needed = f"relay needs --database URL: the order database that gets the ledger of {sku!r}"
+    with _gate(database, needed) as gate, RedisStore.from_url(url) as store:
+        from segmented.orders import relay as relay_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-    with RedisStore.from_url(url) as store, migrated_gate(database) as gate:
         pool = find_pool(store, sku)
         if not follow:
             _tell(relay_pool(pool, gate, trim_keep=trim_keep), json_file)
@@ -370,18 +366,15 @@ def prune(
     deleted pool all go. Deletes 1,000 rows in a transaction, while pools sell. Run the same command again to finish an
     interrupted run. The sold units stay as a sum, so that audits stay clean.
     """
-    if database is None:
-        raise InvalidInput("prune needs --database URL: the order database whose old rows are deleted")
     is_asked = not dry_run and require_somebody("prune", yes=yes)
-    from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
-    from segmented.orders.pruning import PruneRows, prune as prune_rows  # noqa: PLC0415  # SQLAlchemy, as above
-
     before = before.replace(tzinfo=UTC)
     with (
+        _gate(database, "prune needs --database URL: the order database whose old rows are deleted") as gate,
         RedisStore.from_url(url) as store,
-        migrated_gate(database) as gate,
         counting("orders: {:,}, ledger entries: {:,}") as on_page,
     ):
+        from segmented.orders.pruning import PruneRows, prune as prune_rows  # noqa: PLC0415  # SQLAlchemy, as above
+
         if is_asked and not typer.confirm(f"Delete the orders and ledger entries from before {before:%Y-%m-%d %H:%M}?"):
             raise typer.Exit(EXIT_REFUSED)
         sizes = PruneRows(gate).sizes()
@@ -421,7 +414,7 @@ def erase(
     is_asked = not dry_run and require_somebody("erase", yes=yes)
     from segmented.orders import erase_customer  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
-    with RedisStore.from_url(url) as store, _gate_of(database) as gate:
+    with RedisStore.from_url(url) as store, nullcontext() if database is None else _gate(database) as gate:
         if is_asked and not typer.confirm(f"Take the customer {shown(customer)} out of all orders for good?"):
             raise typer.Exit(EXIT_REFUSED)
         done = erase_customer(store, customer, gate=gate, dry_run=dry_run)
@@ -429,16 +422,11 @@ def erase(
     kept = [str(file) for file in files if any(names_customer(line, customer) for line in lines_of(file))]
     found = {"is_changed": not dry_run and bool(done.records or done.rows)} | asdict(done) | {"archives": kept}
     if not write_json(json_file, found):
-        where = (
-            counted(done.records, "record")
-            if database is None
-            else (f"{counted(done.records, 'record')} of pools and {counted(done.rows, 'row')} of the order database")
-        )
-        ledgers = (
-            f"; {counted(done.ledgers, 'ledger', 'names')} the customer"
-            if dry_run
-            else (f"; {counted(done.ledgers, 'ledger', 'was')} trimmed")
-        )
+        where = counted(done.records, "record")
+        if database is not None:
+            where += f" of pools and {counted(done.rows, 'row')} of the order database"
+        what = ("names", "the customer") if dry_run else ("was", "trimmed")
+        ledgers = f"; {counted(done.ledgers, 'ledger', what[0])} {what[1]}"
         typer.echo(f"{'would be erased from' if dry_run else 'erased from'} {where}{ledgers if done.ledgers else ''}")
     if done.undecided:
         what = counted(done.undecided, "order", "is")
@@ -452,10 +440,9 @@ def erase(
 
 
 @contextmanager
-def _gate_of(database: str | None) -> Iterator[Gate | None]:
+def _gate(database: str | None, needed: str = "") -> Iterator[Gate]:
     if database is None:
-        yield None
-        return
+        raise InvalidInput(needed)
     from segmented.cli.pool_gate import migrated_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     with migrated_gate(database) as gate:

@@ -37,6 +37,16 @@ INTEGER_BITS_MAX: Final = 4_096
 ENCODE: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 PLAIN_INT_MAX: Final = 2**63
 PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+SCALARS: Final[tuple[tuple[Any, str, Callable[[Any], list[Any]]], ...]] = (
+    ((bytes, bytearray), "bytes", lambda value: [base64.b64encode(value).decode()]),
+    (datetime, "datetime", lambda value: [value.isoformat()]),  # before `date`, of which it is one
+    (date, "date", lambda value: [value.isoformat()]),
+    (time, "time", lambda value: [value.isoformat()]),
+    (timedelta, "timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
+    (Decimal, "Decimal", lambda value: [str(value)]),
+    (UUID, "UUID", lambda value: [str(value)]),
+)
+"""Types with a text of their own, its name, and the parts of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,23 +293,11 @@ def _pair(key: object, item: object, where: str, depth: int) -> list[Any]:
 
 
 def _scalar(value: object, where: str, depth: int) -> list[Any]:
-    match value:
-        case bytes() | bytearray():
-            return ["bytes", base64.b64encode(value).decode()]
-        case datetime():
-            return ["datetime", value.isoformat()]
-        case date():
-            return ["date", value.isoformat()]
-        case time():
-            return ["time", value.isoformat()]
-        case timedelta():
-            return ["timedelta", value.days, value.seconds, value.microseconds]
-        case Decimal() if not value.is_finite():
-            raise InvalidInput(f"{where} is {value!r}, which equals nothing: it cannot be part of a key")
-        case Decimal():
-            return ["Decimal", str(value)]
-        case UUID():
-            return ["UUID", str(value)]
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise InvalidInput(f"{where} is {value!r}, which equals nothing: it cannot be part of a key")
+    for kind, name, parts_of in SCALARS:
+        if isinstance(value, kind):
+            return [name, *parts_of(value)]
     if is_dataclass(value) and not isinstance(value, type):
         parts = [
             [one.name, _tagged(getattr(value, one.name), f"{where}.{one.name}", depth + 1)] for one in fields(value)

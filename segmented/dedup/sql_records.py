@@ -35,7 +35,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from segmented.clock import SystemClock
+from segmented.clock import ManualClock, SystemClock
 from segmented.dedup.terms import NAMESPACE_LENGTH_MAX
 from segmented.errors import InvalidInput, SegmentedError, StoreRefused, StoreUnavailable, TransactionConflict
 from segmented.imports import needs
@@ -115,17 +115,6 @@ records = Table(
     PrimaryKeyConstraint("namespace", "record_key", name="segmented_records_key"),
 )
 Index("segmented_records_ends", records.c.ends_ms)
-
-
-class At:
-    """A clock that shows one moment."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def now(self) -> float:
-        """Return the moment."""
-        return self._seconds
 
 
 def checked_operation(operation: Operation[Any]) -> None:
@@ -239,7 +228,7 @@ def _listed(connection: Connection, operation: ListClaims) -> Any:  # noqa: ANN4
 
 def model_of(documents: list[Document], now_us: int) -> MemoryModel:
     """Return a small Redis with the keys of these records, at this time."""
-    model = MemoryModel(At(now_us / 1_000_000))
+    model = MemoryModel(ManualClock(now_us / 1_000_000))
     for document in documents:
         for key, (kind, values, ends_ms) in document.items():
             if kind == "hash":

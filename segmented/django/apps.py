@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -72,12 +72,8 @@ def store() -> RedisStore:
 
     Raises InvalidInput for a wrong setting, and StoreUnavailable if the server does not answer.
     """
-    url = _url()
-    with _guard.lock:
-        if url not in _opened:
-            _opened[url] = RedisStore.from_url(url)
-        found: RedisStore = _opened[url]
-        return found
+    found: RedisStore = _opened_by(_url(), RedisStore.from_url)
+    return found
 
 
 def gate() -> Gate:
@@ -85,12 +81,15 @@ def gate() -> Gate:
 
     It opens connections of its own there. In a test it follows Django to the test database.
     """
-    url = gate_url().render_as_string(hide_password=False)
+    found: Gate = _opened_by(gate_url().render_as_string(hide_password=False), Gate)
+    return found
+
+
+def _opened_by(url: str, make: Callable[[str], Any]) -> Any:  # noqa: ANN401  # a store or a gate
     with _guard.lock:
         if url not in _opened:
-            _opened[url] = Gate(url)
-        found: Gate = _opened[url]
-        return found
+            _opened[url] = make(url)
+        return _opened[url]
 
 
 def gate_url() -> URL:
@@ -125,8 +124,7 @@ def gate_url() -> URL:
         )
     raise InvalidInput(
         f"the database {alias!r} is {found['ENGINE']} {name!r}, and a gate needs PostgreSQL, MySQL, MariaDB, or "
-        "SQLite in a file: name "
-        'another one in SEGMENTED["DATABASE"], or None for no gate'
+        'SQLite in a file: name another one in SEGMENTED["DATABASE"], or None for no gate'
     )
 
 

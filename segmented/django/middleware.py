@@ -89,7 +89,7 @@ class DjangoExchange:
             yield
         finally:
             if not self._is_streaming:
-                self._end(None)
+                self.end(None)
 
     def turned(self, route: Idempotent) -> HttpResponse | None:
         """Begin the run of a view. Returns the response if it must not run."""
@@ -134,18 +134,14 @@ class DjangoExchange:
                 response.streaming_content = kind(response.streaming_content, self, outcome)
                 self._is_streaming = True
             else:
-                self._end(outcome)
+                self.end(outcome)
         return response
-
-    def streamed(self, outcome: Answer | Unkept) -> None:
-        """End the run with its stream, also for a client that disconnected early."""
-        self._end(outcome)
 
     def broken(self, error: BaseException) -> None:
         """End the run of a stream that raised: a repeat runs again, or gets the failure."""
-        self._end(None if self._guard is None else self._guard.crashed(error))
+        self.end(None if self._guard is None else self._guard.crashed(error))
 
-    def _end(self, outcome: Answer | Unkept | None) -> None:
+    def end(self, outcome: Answer | Unkept | None) -> None:
         """End the run once: one whose answer the store could not keep is not given up, but kept when the store can."""
         if not self._is_over and self.run is not None and self._guard is not None:
             self._is_over = True
@@ -161,7 +157,7 @@ class Content:
 
     def close(self) -> None:
         """End the run. Called by Django when the response is closed, whether or not it was sent as a whole."""
-        self._exchange.streamed(self._outcome)
+        self._exchange.end(self._outcome)
 
 
 class SyncContent(Content):

@@ -97,12 +97,6 @@ def due_in_ms(app: Celery, eta: datetime | str | None, countdown: float | None) 
     return max(0, round(found * 1000))
 
 
-def waits_ms(app: Celery, at_most_ms: int, expires: datetime | str | float | None, delay_ms: int) -> int:
-    """Return for how long a message keeps its key beyond its delay: an expired message has no outcome for a repeat."""
-    expires_ms = expires_in_ms(app, expires)
-    return max(1, min(at_most_ms, expires_ms - delay_ms)) if expires_ms else at_most_ms
-
-
 def expires_in_ms(app: Celery, expires: datetime | str | float | None) -> int:
     """Return the milliseconds until a message expires, at least 1; 0: never."""
     if expires is None:

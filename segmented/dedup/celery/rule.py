@@ -25,7 +25,7 @@ from celery import Task
 from kombu.utils import json
 
 from segmented.clock import WallClock
-from segmented.dedup.celery.message import expires_in_ms, json_text, text_of, waits_ms
+from segmented.dedup.celery.message import expires_in_ms, json_text, text_of
 from segmented.dedup.celery.settings import OnceSettings
 from segmented.dedup.dedup import Dedup
 from segmented.dedup.identity import CallIdentity, Identity, checked_key
@@ -148,22 +148,24 @@ class OnceRule:
     @property
     def queue_ms(self) -> int:
         """Milliseconds for which a message that waits keeps its key."""
-        return milliseconds_or_none(in_words(self.queue_for, "queue_for"), "queue_for")
+        return self._ms("queue_for")
 
     @property
     def quiet_ms(self) -> int:
         """Milliseconds without a call after which `latest` runs."""
-        return milliseconds_or_none(in_words(self.quiet, "quiet"), "quiet")
+        return self._ms("quiet")
 
     @property
     def at_most_ms(self) -> int:
         """Maximum milliseconds after the first call; 0: no maximum."""
         return 0 if self.at_most is None else milliseconds(in_words(self.at_most, "at_most"), "at_most")
 
+    def _ms(self, name: str) -> int:
+        return milliseconds_or_none(in_words(getattr(self, name), name), name)
+
     def terms(self, task: str) -> RunTerms:
         """Return the terms of runs of a task."""
-        keep_ms = milliseconds_or_none(in_words(self.keep, "keep"), "keep")
-        failures_ms = milliseconds_or_none(in_words(self.keep_failures, "keep_failures"), "keep_failures")
+        keep_ms, failures_ms, is_serial = self._ms("keep"), self._ms("keep_failures"), self.kind == "serial"
         ttl_ms = milliseconds(in_words(self.ttl, "ttl"), "ttl")
         remember_ms = max(ttl_ms, milliseconds(in_words(self.remember, "remember"), "remember"), keep_ms, failures_ms)
         return RunTerms(
@@ -173,11 +175,9 @@ class OnceRule:
             keep_ms,
             failures_ms,
             seat_end=SEAT_ENDS[self.kind],
-            resend_ms=0
-            if self.kind == "serial"
-            else milliseconds_or_none(in_words(self.resend_after, "resend_after"), "resend_after"),
-            run_on="message" if self.kind == "serial" else "key",
-            at_once=self.at_once if self.kind == "serial" else 0,
+            resend_ms=0 if is_serial else self._ms("resend_after"),
+            run_on="message" if is_serial else "key",
+            at_once=self.at_once if is_serial else 0,
         )
 
 
@@ -426,8 +426,9 @@ class OncePlan:
         return self._arguments.as_sent(arguments or (), options or {})
 
     def waits_ms(self, expires: datetime | str | float | None, delay_ms: int) -> int:
-        """Return for how long a message keeps its key beyond its delay."""
-        return waits_ms(self.app, self.queue_ms, expires, delay_ms)
+        """Return for how long a message keeps its key beyond its delay: an expired one has no outcome for a repeat."""
+        expires_ms = expires_in_ms(self.app, expires)
+        return max(1, min(self.queue_ms, expires_ms - delay_ms)) if expires_ms else self.queue_ms
 
     def next_attempt(
         self, attempt: int, delay_ms: int, expires: datetime | str | float | None, text: str = ""

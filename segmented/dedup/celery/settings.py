@@ -90,14 +90,17 @@ class OnceSettings:
         return known[2]
 
     def _configured(self, conf: Any) -> Configured:  # noqa: ANN401  # Celery's settings
+        when_down, timeout = conf.get("once_when_down") or WHEN_DOWN[0], conf.get("once_timeout")
+        if when_down not in WHEN_DOWN:
+            raise InvalidInput(f"once_when_down is {when_down!r}: give one of {', '.join(WHEN_DOWN)}")
         return Configured(
             app_name=self.app.main,
             given=conf.get("once_store"),
             url=conf.get("once_url") or "",
             namespace=checked_namespace(conf.get("once_namespace") or self.app.main or "celery"),
-            runs_when_down=_is_run(conf.get("once_when_down")),
+            runs_when_down=when_down == "run",
             is_off=bool(conf.get("once_off")),
-            timeout=_as_seconds(conf.get("once_timeout")),
+            timeout=milliseconds(ANSWER_SECONDS if timeout is None else timeout, "once_timeout") / 1_000,
         )
 
 
@@ -118,17 +121,6 @@ def _opened(url: str, timeout: float) -> RedisStore:
         raise StoreRefused(f"the records at {shown} cannot be used: {error}") from error
 
 
-def _is_run(found: object) -> bool:
-    said = found or WHEN_DOWN[0]
-    if said not in WHEN_DOWN:
-        raise InvalidInput(f"once_when_down is {said!r}: give one of {', '.join(WHEN_DOWN)}")
-    return said == "run"
-
-
-def _as_seconds(found: Any) -> float:  # noqa: ANN401  # any setting
-    return milliseconds(ANSWER_SECONDS if found is None else found, "once_timeout") / 1_000
-
-
 def close_stores() -> None:
     """Close the connections that this process opened."""
     with _guard.lock:
@@ -136,9 +128,4 @@ def close_stores() -> None:
             _stores.popitem()[1].close()
 
 
-def _forget_parents() -> None:
-    # A child of the pool opens its own connections and leaves the parent's alone.
-    _stores.clear()
-
-
-after_fork_in_child(_forget_parents)
+after_fork_in_child(_stores.clear)  # a child opens its own connections and leaves the parent's alone

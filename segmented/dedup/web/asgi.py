@@ -14,8 +14,6 @@ from segmented.dedup.web.guard import MEBIBYTE, UNSAFE, Collected, Guard, async_
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from segmented.dedup.dedup import AsyncDedup
     from segmented.dedup.run import AsyncRun
     from segmented.dedup.web.guard import Idempotent, WebOptions
@@ -134,8 +132,9 @@ class AsgiExchange:
 
     async def answer(self, answer: Answer) -> None:
         """Send an answer."""
-        for message in answer_messages(answer):
-            await self._send(message)
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+        await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
 
 def _request(scope: Scope) -> WebRequest:
@@ -273,10 +272,3 @@ class Outlet:
             return
         self._is_over = True
         await async_ended(self._guard, self._run, self._key, outcome)
-
-
-def answer_messages(answer: Answer) -> Iterator[dict[str, Any]]:
-    """Yield an answer as ASGI messages."""
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
-    yield {"type": "http.response.start", "status": answer.status, "headers": headers}
-    yield {"type": "http.response.body", "body": answer.body, "more_body": False}

@@ -286,14 +286,10 @@ class Guard:
 
     def repeated(self, replay: Replay) -> Answer:
         """Return the answer of the first request, or the answer that it was not kept."""
-        try:
-            form: dict[str, Any] = replay.result
-        except (ResultUnkept, FailedBefore):
-            found: Answer | Unkept = Unkept(0)
-        else:
-            found = replayed(form)
-        if isinstance(found, Answer):
-            return found
+        with suppress(ResultUnkept, FailedBefore):
+            found = replayed(replay.result)
+            if isinstance(found, Answer):
+                return found
         what = "the request with this idempotency key was done, and its answer was not kept"
         return problem(HTTPStatus.CONFLICT, "answer_not_kept", what)
 
