@@ -91,11 +91,9 @@ class Workload:
             ("stock", self.stock, 1, STOCK_MAX, ""),
             ("servers", self.servers, 1, 1_000, ""),
             *(("quantity", units, 1, QUANTITY_MAX, "") for units in self.quantity),
-            ("row rate", self.row_rate, 1e-3, RATE_MAX, " a second"),
-            ("arrivals", self.arrivals, 1e-3, RATE_MAX, " a second"),
+            ("row rate", 1.0 if self.row_rate is None else self.row_rate, 1e-3, RATE_MAX, " a second"),
+            ("arrivals", 1.0 if self.arrivals is None else self.arrivals, 1e-3, RATE_MAX, " a second"),
         ):
-            if value is None and unit == " a second":  # a rate that is not known
-                continue
             if not unit and type(value) is not int:
                 raise InvalidInput(f"{what} {value!r} is not a whole number")
             if type(value) not in {int, float} or not lowest <= value <= highest:  # not a number is in no range

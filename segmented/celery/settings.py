@@ -390,11 +390,6 @@ def kombu_url(url: str) -> str:
     return _with_database(parts, options, _database(parts))
 
 
-def database_of(url: str) -> int:
-    """Return the number of the database, 0 if none is named."""
-    return _database(urlsplit(url))
-
-
 def _database(parts: SplitResult) -> int:
     """Read the number as redis-py does: from the query or, over TCP, from the path."""
     query = dict(parse_qsl(parts.query))
@@ -493,9 +488,9 @@ def _named(url: str) -> Iterator[Named]:
     except ValueError:
         return
     if parts.scheme in SOCKET_SCHEMES:
-        yield Named(Endpoint(os.path.realpath(unquote(parts.path)), 0), database_of(url))
+        yield Named(Endpoint(os.path.realpath(unquote(parts.path)), 0), _database(parts))
     elif parts.scheme in TCP_SCHEMES or port is not None:
-        yield Named(Endpoint(_host(parts.hostname or LOCAL), port or REDIS_PORT), database_of(url))
+        yield Named(Endpoint(_host(parts.hostname or LOCAL), port or REDIS_PORT), _database(parts))
 
 
 def _host(name: str) -> str:

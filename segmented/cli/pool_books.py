@@ -358,8 +358,6 @@ def write_rows(file: TextIO, form: str, rows: Iterable[dict[str, Any]], columns:
     return count
 
 
-EXIT_REFUSED: Final = 1
-
 ShardOption = Annotated[int | None, typer.Option("--shard", metavar="N", help="Number of the shard of a sharded pool.")]
 
 KeptQueueOption = Annotated[

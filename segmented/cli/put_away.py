@@ -425,8 +425,9 @@ def erase(
         where = counted(done.records, "record")
         if database is not None:
             where += f" of pools and {counted(done.rows, 'row')} of the order database"
-        what = ("names", "the customer") if dry_run else ("was", "trimmed")
-        ledgers = f"; {counted(done.ledgers, 'ledger', what[0])} {what[1]}"
+        ledgers = f"; {counted(done.ledgers, 'ledger', 'was')} trimmed"
+        if dry_run:
+            ledgers = f"; {counted(done.ledgers, 'ledger', 'names')} the customer"
         typer.echo(f"{'would be erased from' if dry_run else 'erased from'} {where}{ledgers if done.ledgers else ''}")
     if done.undecided:
         what = counted(done.undecided, "order", "is")
