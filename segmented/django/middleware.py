@@ -14,14 +14,12 @@ from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 
 from segmented.dedup import Dedup
-from segmented.dedup.web.guard import MEBIBYTE, UNSAFE, Guard, Idempotent, begun, ended, serving
+from segmented.dedup.web.guard import MEBIBYTE, UNSAFE, Guard, Idempotent, ThreadExchange, serving
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
 from segmented.django.apps import setting, store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-
-    from segmented.dedup.run import Run
 
 
 class IdempotencyMiddleware:
@@ -61,14 +59,12 @@ class IdempotencyMiddleware:
             return await sync_to_async(exchange.kept)(await self._get_response(request))
 
 
-class DjangoExchange:
+class DjangoExchange(ThreadExchange):
     """One request, its run and its response."""
 
     def __init__(self, dedup: Dedup, guard: Guard | None, request: HttpRequest) -> None:
-        self.run: Run | None = None
-        self._dedup, self._guard, self._request = dedup, guard, request
-        self._key = ""
-        self._is_over = False
+        super().__init__(dedup, guard)
+        self._request = request
         self._is_streaming = False
         if guard is None and request.method in UNSAFE:
             # A kept answer is for clients that read no encoding, too.
@@ -101,16 +97,11 @@ class DjangoExchange:
         return found
 
     def _begun(self, guard: Guard, dedup: Dedup) -> HttpResponse | None:
-        request = _seen(self._request)
-        if self.run is not None or not guard.may_have_key(request):
-            return None
-        found = begun(guard, dedup, request, self._body(guard.options.request_max))
-        if not isinstance(found, tuple):
-            return None if found is None else _response(found)
-        self._key, self.run = found
-        self._request.once, self._guard = self.run, guard
-        self._request.META.pop("HTTP_ACCEPT_ENCODING", None)
-        return None
+        answer = self._refused(guard, dedup, _seen(self._request), self._body)
+        if self.run is not None:
+            self._request.once = self.run
+            self._request.META.pop("HTTP_ACCEPT_ENCODING", None)
+        return None if answer is None else _response(answer)
 
     def _body(self, size_max: int) -> bytes | None:
         length = length_of(str(self._request.META.get("CONTENT_LENGTH", "")))
@@ -137,16 +128,6 @@ class DjangoExchange:
                 self.end(outcome)
         return response
 
-    def broken(self, error: BaseException) -> None:
-        """End the run of a stream that raised: a repeat runs again, or gets the failure."""
-        self.end(None if self._guard is None else self._guard.crashed(error))
-
-    def end(self, outcome: Answer | Unkept | None) -> None:
-        """End the run once: one whose answer the store could not keep is not given up, but kept when the store can."""
-        if not self._is_over and self.run is not None and self._guard is not None:
-            self._is_over = True
-            ended(self._guard, self.run, self._key, outcome)
-
 
 class Content:
     """The content of a streaming response. The run ends with it, since a generator is a part of the view."""
@@ -169,7 +150,7 @@ class SyncContent(Content):
         except GeneratorExit:  # the client disconnected: `close` ends the run
             raise
         except BaseException as error:
-            self._exchange.broken(error)
+            self._exchange.failed(error)
             raise
         self.close()
 
@@ -184,7 +165,7 @@ class AsyncContent(Content):
         except GeneratorExit:
             raise
         except BaseException as error:
-            await sync_to_async(self._exchange.broken)(error)
+            await sync_to_async(self._exchange.failed)(error)
             raise
         await sync_to_async(self.close)()
 

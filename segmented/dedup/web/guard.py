@@ -409,6 +409,39 @@ async def async_ended(guard: Guard, run: AsyncRun, key: str, outcome: Answer | U
         guard.not_ended(key, error)
 
 
+class ThreadExchange:
+    """A request that one thread serves, and its run; for WSGI and Django."""
+
+    def __init__(self, dedup: Dedup, guard: Guard | None = None) -> None:
+        """Create an exchange without a run. `guard` is the middleware's own."""
+        self.run: Run | None = None
+        self._dedup, self._guard = dedup, guard
+        self._key = ""
+        self._is_over = False
+
+    def _refused(
+        self, guard: Guard, dedup: Dedup, request: WebRequest, read: Callable[[int], bytes | None]
+    ) -> Answer | None:
+        """Begin the run of a request, unless it has begun or has no key. Returns the answer if it must not run."""
+        if self.run is not None or not guard.may_have_key(request):
+            return None
+        found = begun(guard, dedup, request, read(guard.options.request_max))
+        if not isinstance(found, tuple):
+            return found
+        (self._key, self.run), self._guard = found, guard
+        return None
+
+    def failed(self, error: BaseException) -> None:
+        """Record that the application raised: a repeat runs again, or gets the failure."""
+        self.end(None if self._guard is None else self._guard.crashed(error))
+
+    def end(self, outcome: Answer | Unkept | None) -> None:
+        """End the run once, if there is one: keep the answer, if it is to be kept, as soon as the store can."""
+        if not self._is_over and self.run is not None and self._guard is not None:
+            self._is_over = True
+            ended(self._guard, self.run, self._key, outcome)
+
+
 P = ParamSpec("P")
 V = TypeVar("V")
 DedupT = TypeVar("DedupT", bound="DedupBase")

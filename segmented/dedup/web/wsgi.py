@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import io
 from collections import deque
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.web.guard import UNSAFE, Collected, Guard, begun, ended, serving
+from segmented.dedup.web.guard import UNSAFE, Collected, Guard, ThreadExchange, serving
 from segmented.dedup.web.messages import Answer, WebRequest, length_of, problem
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from segmented.dedup.dedup import Dedup
-    from segmented.dedup.run import Run
     from segmented.dedup.web.guard import Idempotent, WebOptions
     from segmented.dedup.web.messages import Unkept
 
@@ -61,37 +61,28 @@ class WsgiIdempotencyMiddleware:
             return exchange.served(self._app)
 
 
-class WsgiExchange:
+class WsgiExchange(ThreadExchange):
     """One request, its run and its answer."""
 
     def __init__(self, dedup: Dedup, environ: WSGIEnvironment, start_response: StartResponse) -> None:
-        self.run: Run | None = None
-        self._dedup, self._environ, self._start = dedup, environ, start_response
-        self._guard: Guard | None = None
-        self._key = ""
+        super().__init__(dedup)
+        self._environ, self._start = environ, start_response
         self._refusal: Answer | None = None
         self._answer: Collected | None = None
         self._head: tuple[str, list[tuple[str, str]]] | None = None
-        self._is_over = False
         self._is_sent = False
 
     def begun(self, guard: Guard, dedup: Dedup) -> Answer | None:
         """Begin the run of the request, unless it has begun or has no key. Returns the answer if it must not run."""
-        request = _request(self._environ)
-        if self.run is not None or not guard.may_have_key(request):
-            return None
         try:
-            body = read_body(self._environ, guard.options.request_max)
+            answer = self._refused(guard, dedup, _request(self._environ), partial(read_body, self._environ))
         except BodyCut:
             return problem(HTTPStatus.BAD_REQUEST, "incomplete", "the request's body is shorter than its length")
-        found = begun(guard, dedup, request, body)
-        if not isinstance(found, tuple):
-            return found
-        self._key, self.run = found
-        self._environ["segmented.once"] = self.run
-        self._guard, self._answer = guard, Collected(guard)
-        self._environ.pop("HTTP_ACCEPT_ENCODING", None)
-        return None
+        if self.run is not None and self._answer is None:
+            self._environ["segmented.once"] = self.run
+            self._answer = Collected(guard)
+            self._environ.pop("HTTP_ACCEPT_ENCODING", None)
+        return answer
 
     def turned(self, route: Idempotent) -> Answer | None:
         """Begin the run of a route. Returns the answer if it must not run; Flask takes a WSGI application for one."""
@@ -123,16 +114,6 @@ class WsgiExchange:
         self.end(self._answer.outcome)
         self._pass()
         return Whole(stream, b"".join(self._answer.parts))
-
-    def failed(self, error: BaseException) -> None:
-        """Record that the application raised."""
-        self.end(None if self._guard is None else self._guard.crashed(error))
-
-    def end(self, outcome: Answer | Unkept | None) -> None:
-        """End the run, if there is one: keep the answer, if it is to be kept."""
-        if not self._is_over and self.run is not None and self._guard is not None:
-            self._is_over = True
-            ended(self._guard, self.run, self._key, outcome)
 
     def _collect(self, stream: Stream) -> bool:
         """Collect the whole answer; False if it is streamed from here on."""
