@@ -97,7 +97,7 @@ def list_keys(
         found = operator.list_keys(store, namespace, state=wanted, task=task, limit=limit)
     if write_json(json_file, {"keys": [asdict(held) for held in found.keys], "is_complete": found.is_complete}):
         return
-    print_table(HEADS, [row(held) for held in found.keys])
+    print_table(HEADS, [_row(held) for held in found.keys])
     if not found.is_complete:
         typer.echo("there are more: narrow --namespace, --state or --task, or raise --limit", err=True)
 
@@ -306,8 +306,7 @@ def _say(record: RecordName, state: RecordState) -> None:
         typer.echo(sentence)
 
 
-def row(held: HeldKey) -> tuple[str, ...]:
-    """Return one line of the list."""
+def _row(held: HeldKey) -> tuple[str, ...]:
     ends = held.ends_in_ms
     lasts = f"ended {seconds(-ends)} ago" if ends is not None and ends <= 0 else seconds(ends)
     words = (held.task, held.message, str(held.attempt), held.holder_id_start or "-", held.namespace, held.key)

@@ -98,11 +98,11 @@ def _audit(sku: str, database: str | None, url: str, json_file: Path | None, *, 
             report = pool.audit()
             compared = None if gate is None else _compared(pool, gate)
     if not write_json(
-        json_file, _report_json(report) | ({} if compared is None else {"database": both_json(compared)})
+        json_file, _report_json(report) | ({} if compared is None else {"database": _both_json(compared)})
     ):
         _print_report(report)
         if compared is not None:
-            print_both(compared)
+            _print_both(compared)
     if not report.is_clean or (compared is not None and not all(one.is_clean for _, one in compared)):
         raise typer.Exit(EXIT_DRIFT)
 
@@ -295,8 +295,7 @@ def _compared(pool: Pool | ShardedPool, gate: Gate) -> list[Placed]:
     return [(None, audit_both(pool, gate))]
 
 
-def both_json(reports: Sequence[Placed]) -> dict[str, Any]:
-    """Return the whole report; of a pool in shards, that of each shard, its number first."""
+def _both_json(reports: Sequence[Placed]) -> dict[str, Any]:
     found = [_as_json(report) if number is None else {"shard": number} | _as_json(report) for number, report in reports]
     return found[0] if reports[0][0] is None else {"is_clean": all(each["is_clean"] for each in found), "shards": found}
 
@@ -308,8 +307,7 @@ def _as_json(report: BothReport) -> dict[str, Any]:
     return {"is_clean": report.is_clean} | found
 
 
-def print_both(reports: Sequence[Placed]) -> None:
-    """Print each difference, then the sums, shard by shard."""
+def _print_both(reports: Sequence[Placed]) -> None:
     for number, report in reports:
         _print_one(report, "" if number is None else f"shard {number}: ")
 
@@ -346,15 +344,14 @@ FormatOption = Annotated[
 
 def write_rows(file: TextIO, form: str, rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> int:
     """Write the rows, one at a time, and return how many there were. In CSV the parts of an order are one text."""
-    count = 0
+    count, table = 0, csv.DictWriter(file, columns, lineterminator="\n")
     if form == "csv":
-        written = csv.DictWriter(file, columns, lineterminator="\n")
-        written.writeheader()
-        for count, row in enumerate(rows, start=1):  # noqa: B007  # the last number is the count
-            written.writerow(row | {"parts": parts_text(row["parts"], segment=None, quantity=0)})
-        return count
+        table.writeheader()
     for count, row in enumerate(rows, start=1):  # noqa: B007  # the last number is the count
-        file.write(json.dumps(row) + "\n")
+        if form == "csv":
+            table.writerow(row | {"parts": parts_text(row["parts"], segment=None, quantity=0)})
+        else:
+            file.write(json.dumps(row) + "\n")
     return count
 
 

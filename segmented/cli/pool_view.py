@@ -103,13 +103,13 @@ def segment_rows(
 def as_json(state: PoolState) -> dict[str, Any]:
     """Return all numbers, including each segment's."""
     found = asdict(state) | {name: getattr(state, name) for name in ("condition", "stocked", "is_sold_out")}
-    return found | shards_json(state) if isinstance(state, ShardedState) else found
+    return found | _shards_json(state) if isinstance(state, ShardedState) else found
 
 
 def show_once(state: PoolState, json_file: Path | None) -> None:
     """Print the state, or write it to a file."""
     if not write_json(json_file, as_json(state)):
-        print_state(state)
+        _print_state(state)
     if state.unreadable:
         typer.echo(unreadable(state), err=True)
         raise typer.Exit(EXIT_WRONG)
@@ -123,8 +123,7 @@ def unreadable(state: PoolState) -> str:
     return f"not whole numbers, so counted as 0: {names}; see segmented pool audit {shown(state.sku)}"
 
 
-def print_state(state: PoolState) -> None:
-    """Print totals and segments: tables on a terminal, otherwise blocks of lines separated by an empty one."""
+def _print_state(state: PoolState) -> None:
     for number, (heads, rows) in enumerate(_blocks(state)):
         if number:
             typer.echo()
@@ -187,8 +186,7 @@ def shard_rows(state: ShardedState) -> list[Row]:
     return rows
 
 
-def shards_json(state: ShardedState) -> dict[str, Any]:
-    """Return the details beyond the sum: each shard, its number first, and the units in transit."""
+def _shards_json(state: ShardedState) -> dict[str, Any]:
     away_by_shard = units_away(state.shards, state.shards)
     return {
         "away": state.away,
