@@ -378,10 +378,6 @@ def _is_time(value: object) -> bool:
         return False
 
 
-def _is_whole(value: object, most: int = RETRIES_MAX) -> bool:
-    return type(value) is int and 0 <= value <= most
-
-
 def _is_limit(value: object) -> bool:
     return value is None or (type(value) in {int, float} and 0 < value < math.inf)  # type: ignore[operator]  # a number
 
@@ -417,7 +413,7 @@ OBJECT: Final[Rule] = (lambda value: value is None or isinstance(value, dict), "
 NAME: Final[Rule] = (_is_name, "a text")
 TIME: Final[Rule] = (_is_time, "a time in ISO 8601 or null")
 WHOLE: Final[Rule] = (
-    lambda value: value is None or _is_whole(value),
+    lambda value: value is None or (type(value) is int and 0 <= value <= RETRIES_MAX),
     f"a whole number of up to {RETRIES_MAX:,} or null",
 )
 LINKS: Final[dict[str, Rule]] = {

@@ -79,7 +79,8 @@ def begin(sender: _Worker, **_: object) -> None:
         step()
         on_outcome()
         store_with()
-        open_when_there(pool_size=_tasks_at_once(sender))
+        at_once = sender.concurrency  # `auto` means the number of processors
+        open_when_there(pool_size=at_once if isinstance(at_once, int) else os.cpu_count() or settings().concurrency)
     except InvalidInput as error:
         end(error, EXIT_WRONG)
     except SegmentedError as error:
@@ -95,11 +96,6 @@ def begin_child(**_: object) -> None:
         connections()
     except SegmentedError as error:
         log.warning("this process has no connections yet: %s", error)
-
-
-def _tasks_at_once(worker: _Worker) -> int:
-    """Return the value of the command line or the settings; `auto` means the number of processors."""
-    return worker.concurrency if isinstance(worker.concurrency, int) else os.cpu_count() or settings().concurrency
 
 
 def _require_patches() -> None:

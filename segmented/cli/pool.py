@@ -148,7 +148,8 @@ def resize(
     """
     with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "resize", context, database) as found:
         answer = found.resize(segments)
-    said = _resized(answer.state.segment_count, was_so=answer.replay)
+    many = f"{answer.state.segment_count} {plural(answer.state.segment_count, 'segment')}"
+    said = f"{many} before: nothing is changed" if answer.replay else f"{many} now"
     _tell(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
 
 
@@ -218,11 +219,6 @@ def _write(file: Path | None, content: dict[str, Any], said: str) -> bool:
         return write_json(file, content)
     except InvalidInput as error:
         raise InvalidInput(f"{error}; {said}") from error
-
-
-def _resized(count: int, *, was_so: bool) -> str:
-    many = f"{count} {plural(count, 'segment')}"
-    return f"{many} before: nothing is changed" if was_so else f"{many} now"
 
 
 def _tell_change(word: str, answer: Restocked | TooFew | Closed, units: int, json_file: Path | None) -> None:

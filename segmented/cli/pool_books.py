@@ -541,7 +541,8 @@ def _gated(
     from segmented.cli.pool_gate import order_gate  # noqa: PLC0415  # SQLAlchemy, for those who need it
 
     with RedisStore.from_url(url) as store:
-        pool = _named(command, store, sku, shard)
+        # A pool whose keys are gone is not asked for its shards.
+        pool = Pool(store, sku) if command == "reopen" else _one_of(find_pool(store, sku), shard)
         with order_gate(database) as gate:
             try:
                 if command != "reopen" and not pool.is_gated():
@@ -563,11 +564,6 @@ def _or_unchanged(pool: Pool, mend: Callable[[], Thawed]) -> Thawed:
         return mend()
     except PoolNotFrozen:
         return Thawed(pool.state(), replay=True)
-
-
-def _named(command: str, store: RedisStore, sku: str, shard: int | None) -> Pool:
-    """Return the pool, or its shard; a pool whose keys are gone is not asked for its shards."""
-    return Pool(store, sku) if command == "reopen" else _one_of(find_pool(store, sku), shard)
 
 
 def _one_of(pool: Pool | ShardedPool, shard: int | None) -> Pool:

@@ -35,7 +35,6 @@ from segmented.cli.output import (
 )
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.files import STDOUT, check_kept
-from segmented.models import Trimmed
 from segmented.models.ids import counted, plural
 from segmented.process import tell
 from segmented.stock import Pool, ShardedPool, delete as delete_pool, find_pool
@@ -281,7 +280,8 @@ def trim(
     ]
     if not write_json(json_file, {"sku": sku, "shards": found}):
         for number, one in enumerate(done):
-            typer.echo(f"{_place(number, len(done))}{_trimmed(one)}")
+            said = f"the ledger begins with {one.first_sequence}; its last entry is {one.sequence}"
+            typer.echo(_place(number, len(done)) + said)
 
 
 def _follow(
@@ -329,18 +329,12 @@ def _place(shard: int, count: int) -> str:
 
 def _relayed(one: ShardRelay) -> str:
     epoch, sequence = one.relayed
-    behind = "nothing behind"
-    if one.entries_behind:
-        many = f"{one.entries_behind} {plural(one.entries_behind, 'entry')}"
-        behind = f"{many} and {span(one.seconds_behind)} behind"
+    many = f"{one.entries_behind} {plural(one.entries_behind, 'entry')}"
+    behind = f"{many} and {span(one.seconds_behind)} behind" if one.entries_behind else "nothing behind"
     marked = f", {one.marked} marked as lost" if one.marked else ""
     begins = "" if one.first_sequence is None else f"; the ledger begins with {one.first_sequence}"
     changes = f"{one.copied} {plural(one.copied, 'change')}"
     return f"relayed up to {epoch}-{sequence}: {changes} copied{marked}, {behind}{begins}"
-
-
-def _trimmed(one: Trimmed) -> str:
-    return f"the ledger begins with {one.first_sequence}; its last entry is {one.sequence}"
 
 
 def prune(

@@ -91,7 +91,7 @@ def watch(
         while True:
             looked = clock.now()
             try:
-                show(_read(store, named, similar))
+                show(run_sync(readings_plan(named or run_sync(known_plan(), store), similar), store))
             except StoreUnavailable as error:
                 show(error)
             rest = max(0.0, every - (clock.now() - looked))
@@ -142,10 +142,6 @@ def _checked(skus: Sequence[str] | None) -> tuple[str, ...]:
     if len(named) > POOLS_MAX:
         raise InvalidInput(f"{len(named)} pools cannot be watched at once: name up to {POOLS_MAX}")
     return named
-
-
-def _read(store: RedisStore, named: Sequence[str], similar: dict[str, tuple[str, ...]]) -> Readings:
-    return run_sync(readings_plan(named or run_sync(known_plan(), store), similar), store)
 
 
 @contextmanager

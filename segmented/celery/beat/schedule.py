@@ -80,13 +80,9 @@ def described(found: AnySchedule) -> dict[str, Any]:
     if isinstance(found, solar):
         return {"solar": [found.event, found.lat, found.lon]}
     if isinstance(found, crontab):
-        fields = found.__reduce__()[1]
-        return {"crontab": [_plain(field) for field in fields]}
+        fields = found.__reduce__()[1]  # each a number, a text, or numbers
+        return {"crontab": [field if isinstance(field, int | str) else sorted(field) for field in fields]}
     return {"every": found.run_every.total_seconds(), "relative": bool(found.relative)}
-
-
-def _plain(field: Any) -> Any:  # noqa: ANN401  # a number, a text, or numbers
-    return field if isinstance(field, int | str) else sorted(field)
 
 
 def following(found: AnySchedule, after_ms: int) -> int:

@@ -415,7 +415,8 @@ class Fleet:
                 continue
             self._deaths += 1
             if (code >= 0 and not self._has_decided) or self._deaths > DEATHS_MAX:
-                raise SegmentedError(f"{worker.name} {_ended(code)}; its last output:\n{worker.tail()}")
+                ended = f"ended with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+                raise SegmentedError(f"{worker.name} {ended}; its last output:\n{worker.tail()}")
             self._bury(worker)
             self._workers[index] = self._start(worker.name)
             self.restarted += 1
@@ -469,10 +470,6 @@ class Fleet:
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         process.send_signal(number)
-
-
-def _ended(code: int) -> str:
-    return f"ended with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
 
 
 class Publisher:

@@ -226,8 +226,8 @@ class Publication:
     def _claiming(self, message: str, options: dict[str, Any]) -> ClaimKey:
         plan, terms = self.plan, self.plan.terms
         is_latest = plan.rule.kind == "latest"
-        delay_ms = plan.quiet_ms if is_latest else self._delay_ms()
-        expires = self.options.get("expires")
+        expires, eta, countdown = (self.options.get(name) for name in ("expires", "eta", "countdown"))
+        delay_ms = plan.quiet_ms if is_latest else due_in_ms(plan.app, eta, countdown)
         return ClaimKey(
             self.record,
             message,
@@ -251,9 +251,6 @@ class Publication:
         except Exception as error:
             message = f"the arguments of {self.plan.name!r} cannot be written as JSON, which latest(...) needs: {error}"
             raise InvalidInput(message) from error
-
-    def _delay_ms(self) -> int:
-        return due_in_ms(self.plan.app, self.options.get("eta"), self.options.get("countdown"))
 
     def _first(self, message: str, answer: KeyClaimed, options: dict[str, Any]) -> AsyncResult[Any]:
         is_latest = self.plan.rule.kind == "latest"
