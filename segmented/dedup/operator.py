@@ -16,7 +16,7 @@ from segmented.errors import InvalidInput, SegmentedError
 from segmented.keys import ONCE_PARTITIONS
 from segmented.locks.durations import checked_name, is_whole, milliseconds
 from segmented.models.dedup import NotUnknown, RecordName
-from segmented.plans import Batch, Now, Plan, perform, run_sync
+from segmented.plans import Plan, perform, run_sync
 from segmented.protocol import FreeKey, ListClaims, ListMasters, ListNamespaces, ReadRecord, SettleRun
 
 if TYPE_CHECKING:
@@ -88,24 +88,32 @@ def namespaces_plan(key: str = "") -> Plan[tuple[str, ...]]:
     return tuple(sorted(found))
 
 
-def list_plan(
-    namespace: str | None = None, *, state: State | None = None, task: str | None = None, limit: int = LIMIT
-) -> Plan[HeldKeys]:
-    """List held keys of one namespace or all, in one state or any, of one task or all."""
+def list_keys(
+    store: Store,
+    namespace: str | None = None,
+    *,
+    state: State | None = None,
+    task: str | None = None,
+    limit: int = LIMIT,
+) -> HeldKeys:
+    """Return held keys of one namespace or all, in one state or any, of one task or all: at most `limit`.
+
+    They are read one by one, so this is not a snapshot of one moment.
+    """
     if not is_whole(limit) or limit < 1:
         raise InvalidInput(f"the limit of {limit!r} keys is wrong: give a whole number of 1 or more")
-    names = (yield from namespaces_plan()) if namespace is None else (checked_namespace(namespace),)
+    names = run_sync(namespaces_plan(), store) if namespace is None else (checked_namespace(namespace),)
     is_whole_list = state is None and task is None
     seen_max = limit + 1 if is_whole_list else LOOKED_AT_MAX
     found: list[HeldKey] = []
     is_complete = True
     for name in names:
         asked = tuple(ListClaims(name, partition, seen_max) for partition in range(ONCE_PARTITIONS))
-        pages = yield from batch(asked)
+        pages = _answers(store, asked)
         claims = sorted((claim for page in pages for claim in page), key=_end_of)
         is_cut = any(len(page) == seen_max for page in pages) or (is_whole_list and len(claims) > seen_max)
         is_complete = is_complete and not is_cut
-        found += yield from _read(name, claims[:seen_max] if is_whole_list else claims)
+        found += _read(store, name, claims[:seen_max] if is_whole_list else claims)
     wanted = sorted((one for one in found if state in {None, one.state} and task in {None, one.task}), key=_end_of)
     return HeldKeys(tuple(wanted[:limit]), is_complete=is_complete and len(wanted) <= limit)
 
@@ -118,15 +126,17 @@ def find(
     Without a namespace all are searched. Without a scope, that of a `Dedup` is tried, which is its namespace.
     Raises InvalidInput if no record or more than one is found.
     """
-    scopes = _scopes(key, namespace, scope, is_given=is_given)
+    if scope is not None and not is_given:
+        raise InvalidInput(f"a scope belongs to a key that was given by a caller; {key!r} is that of a record")
+    used_under = namespace if scope is None else scope
+    if used_under is None and is_given:
+        raise InvalidInput(f"the given key {key!r} may have been used anywhere: give its namespace or its scope")
     if namespace is not None:
         namespace = checked_namespace(namespace)
-    names = [explicit_key(one, key) for one in scopes] if is_given else [checked_name(key, "a record")]
-    found: list[RecordName] = []
-    for name in names:
-        known = run_sync(namespaces_plan(name), store) if namespace is None else (namespace,)
-        found += [RecordName(one, name) for one in known]
-    states = run_sync(batch(tuple(ReadRecord(record) for record in found)), store)
+    name = explicit_key(used_under or "", key) if is_given else checked_name(key, "a record")
+    known = run_sync(namespaces_plan(name), store) if namespace is None else (namespace,)
+    found = [RecordName(one, name) for one in known]
+    states = _answers(store, tuple(ReadRecord(record) for record in found))
     living = [record for record, state in zip(found, states, strict=True) if state is not None]
     if len(living) == 1:
         return living[0]
@@ -138,21 +148,9 @@ def find(
     raise InvalidInput(f"nothing is known of key {key!r} in {where}: it was never used there, or is forgotten{hint}")
 
 
-def list_keys(
-    store: Store,
-    namespace: str | None = None,
-    *,
-    state: State | None = None,
-    task: str | None = None,
-    limit: int = LIMIT,
-) -> HeldKeys:
-    """Return the held keys, at most `limit`. They are read one by one, so this is not a snapshot of one moment."""
-    return run_sync(list_plan(namespace, state=state, task=task, limit=limit), store)
-
-
 def read(store: Store, record: RecordName, *, message: str = "") -> RecordState | None:
     """Return the state of a record, or of one of its messages."""
-    return run_sync(perform(ReadRecord(record, _checked_message(message))), store)
+    return store.execute(ReadRecord(record, _checked_message(message)))
 
 
 def free(store: Store, record: RecordName, *, message: str = "") -> Freed:
@@ -160,7 +158,7 @@ def free(store: Store, record: RecordName, *, message: str = "") -> Freed:
 
     A holder that is working is not stopped, but it cannot keep its outcome.
     """
-    return run_sync(perform(FreeKey(record, _checked_message(message))), store)
+    return store.execute(FreeKey(record, _checked_message(message)))
 
 
 def settle_done(store: Store, record: RecordName, result: Any, *, keep: float = DAY, message: str = "") -> bool:  # noqa: ANN401  # any JSON
@@ -172,23 +170,19 @@ def settle_done(store: Store, record: RecordName, result: Any, *, keep: float = 
         raise InvalidInput(f"the result of a settlement cannot be written as JSON: {error}") from error
     # An "effect" is read as JSON. The call's own `load` is not known here.
     settling = SettleRun(record, keep_ms, "effect", body, keep_ms=keep_ms, message=_checked_message(message))
-    return not isinstance(run_sync(perform(settling), store), NotUnknown)
+    return not isinstance(store.execute(settling), NotUnknown)
 
 
 def settle_not_done(store: Store, record: RecordName, *, message: str = "") -> bool:
     """Settle the unknown run as not done, so that the next call runs. Returns False if nothing is unknown."""
     settling = SettleRun(record, milliseconds(DAY, "remember"), None, message=_checked_message(message))
-    return not isinstance(run_sync(perform(settling), store), NotUnknown)
+    return not isinstance(store.execute(settling), NotUnknown)
 
 
-def batch(operations: tuple[Operation[AnswerT], ...]) -> Plan[list[AnswerT]]:
+def _answers(store: Store, operations: tuple[Operation[AnswerT], ...]) -> list[AnswerT]:
     """Perform operations that do not depend on each other. Raises the first failure."""
-    if not operations:
-        return []
-    now = yield from perform(Now())
-    answers = yield from perform(Batch(operations, now + BATCH_SECONDS))
     found: list[AnswerT] = []
-    for answer in answers:
+    for answer in store.execute_many(operations, deadline=store.clock.now() + BATCH_SECONDS) if operations else ():
         if isinstance(answer, SegmentedError):
             raise answer
         found.append(answer)
@@ -199,25 +193,12 @@ def _checked_message(message: str) -> str:
     return checked_name(message, "a message") if message else ""
 
 
-def _scopes(key: str, namespace: str | None, scope: str | None, *, is_given: bool) -> list[str]:
-    if not is_given:
-        if scope is not None:
-            raise InvalidInput(f"a scope belongs to a key that was given by a caller; {key!r} is that of a record")
-        return []
-    if scope is not None:
-        return [scope]
-    if namespace is None:
-        raise InvalidInput(f"the given key {key!r} may have been used anywhere: give its namespace or its scope")
-    return [namespace]
-
-
-def _read(namespace: str, claims: list[Claim]) -> Plan[list[HeldKey]]:
+def _read(store: Store, namespace: str, claims: list[Claim]) -> list[HeldKey]:
     found: list[HeldKey] = []
     for start in range(0, len(claims), READ_AT_ONCE):
         some = claims[start : start + READ_AT_ONCE]
         asked = tuple(ReadRecord(RecordName(namespace, claim.key), claim.message or "") for claim in some)
-        states = yield from batch(asked)
-        for claim, state in zip(some, states, strict=True):
+        for claim, state in zip(some, _answers(store, asked), strict=True):
             if state is not None:
                 found += _holders(namespace, claim.key, state)
     return found

@@ -139,7 +139,6 @@ class SaleReport:
     selling_seconds: float
     """The part from the start of the workers to the last decision."""
     workers_restarted: int
-    pool_count: int
 
     @property
     def promise_held(self) -> bool:
@@ -177,7 +176,7 @@ class SaleReport:
                 "file": self.choices.file.name,
                 "stock": self.choices.stock,
                 "segments": self.choices.segment_count,
-                "pools": self.pool_count,
+                "pools": len({sku for sku, _ in self.book.orders}),
                 "workers": self.choices.worker_count,
             },
         }

@@ -182,7 +182,6 @@ class Sale:
             seconds=self._clock.now() - since,
             selling_seconds=self._selling_seconds,
             workers_restarted=self._workers_restarted,
-            pool_count=len(pools),
         )
 
     def _open(
