@@ -33,8 +33,6 @@ STATES: Final[dict[str, OrderState]] = {
 }
 UNHEARD: Final = "unheard"
 """Note of an order that was cancelled because its caller was gone: the id can be reserved or granted again."""
-SOLD_BEFORE: Final = "sold before"
-"""Note of an order that was cancelled here because an earlier epoch sold it."""
 LETTERS: Final[dict[OrderState, str]] = {state: letter for letter, state in STATES.items()} | {"returned": "x"}
 
 

@@ -134,12 +134,6 @@ class WaitingLines(OwnReleases):
             if line := self._lines.get(channel):
                 line.signal()
 
-    def signal_all(self) -> None:
-        """Wake the head of every line: messages may have been missed."""
-        with self._guard:
-            for line in self._lines.values():
-                line.signal()
-
     def take_offer(self, channel: str, taken: list[Place] | None = None) -> Place | None:
         """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead.
 

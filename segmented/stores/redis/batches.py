@@ -16,7 +16,7 @@ from redis.exceptions import (
 from segmented.errors import SegmentedError, StoreBusy
 from segmented.protocol.base import Release, profile_wait, shortfall, unknown
 from segmented.protocol.wire import PUBLISH, Call, Command, Dialect, Exchange, MakeExchange, Peer, Reply, Send, sharded
-from segmented.stores.redis.connections import publishing
+from segmented.stores.redis.connections import pinging, publishing
 from segmented.stores.redis.edge import our_error
 from segmented.stores.redis.exchange import CALLS, Seen, by_digest, finished, named, perform_one, raise_misread, whole
 
@@ -165,6 +165,10 @@ class AsyncRequests:
         """Run an exchange; each attempt creates a new one. Raises one of TRANSPORT_ERRORS, or the server's refusal."""
         raise NotImplementedError
 
+    async def check(self, deadline: float) -> None:
+        """Check the server if it was not checked before. Raises InvalidInput if it is not usable."""
+        await self.run(pinging, deadline=deadline)
+
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation."""
         exchange = partial(perform_one, operation, self.seen, next(CALLS))
@@ -218,6 +222,10 @@ class Requests:
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Run an exchange; each attempt creates a new one. Raises one of TRANSPORT_ERRORS, or the server's refusal."""
         raise NotImplementedError
+
+    def check(self, deadline: float) -> None:
+        """Check the server if it was not checked before. Raises InvalidInput if it is not usable."""
+        self.run(pinging, deadline=deadline)
 
     def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation."""

@@ -48,7 +48,6 @@ from segmented.stores.redis.connections import (
     ServerCheck,
     connections_like,
     connections_of,
-    pinging,
     publishing,
 )
 from segmented.stores.redis.edge import Translated, our_error
@@ -82,14 +81,14 @@ class AsyncClusterLink(OfOneLoop):
         *,
         dialect: Dialect | None,
         patience: float,
-        is_checked: bool = False,
+        where: str,
     ) -> None:
         """Create a link that does not connect yet. If no master serves a slot, it retries for up to `patience` seconds.
 
-        It checks each node before the node's first operation, unless `is_checked` says that all were checked.
+        It checks each node before the node's first operation, as a node of the cluster at `where`, if that is given.
         """
         self._client: Any = client
-        self._is_checked = is_checked
+        self._where = where
         self.seen = Seen()
         self._clock = clock
         self._wanted = dialect
@@ -211,10 +210,11 @@ class AsyncClusterLink(OfOneLoop):
         """Return a subscription at a node. It does not reconnect, because the next one may be at another node."""
         return self._connections(home or self.map.hosts()[0]).async_subscription(retries=0)
 
-    # threads: def check(self, deadline: float) -> None:
-    # threads:     """Check every master that the client knows."""
-    # threads:     for node in self._client.get_primaries():
-    # threads:         self._link(Host(node.host, int(node.port))).run(pinging, deadline=deadline)
+    async def check(self, deadline: float) -> None:
+        """Check every master that the client knows."""
+        await self._client.initialize()  # asyncio only
+        for node in self._client.get_primaries():
+            await self._link(Host(node.host, int(node.port))).check(deadline)
 
     async def close(self) -> None:
         """Disconnect all wires for good. It waits for the sockets of the unused ones."""
@@ -279,7 +279,7 @@ class AsyncClusterLink(OfOneLoop):
     def _link(self, host: Host) -> AsyncLink:
         link = self._links.get(host)
         if link is None:
-            check = None if self._is_checked else ServerCheck(node_named(host), self.seen.eviction, Deployment.CLUSTER)
+            check = ServerCheck(node_named(host, self._where), self.seen.eviction, Deployment.CLUSTER)
             made = AsyncLink(self._connections(host), self._clock, dialect=self._wanted, check=check, tries=1)
             link = self._links.setdefault(host, made)
             link.is_closed = self._is_closed  # asyncio only
@@ -308,14 +308,14 @@ class ClusterLink:
         *,
         dialect: Dialect | None,
         patience: float,
-        is_checked: bool = False,
+        where: str,
     ) -> None:
         """Create a link that does not connect yet. If no master serves a slot, it retries for up to `patience` seconds.
 
-        It checks each node before the node's first operation, unless `is_checked` says that all were checked.
+        It checks each node before the node's first operation, as a node of the cluster at `where`, if that is given.
         """
         self._client: Any = client
-        self._is_checked = is_checked
+        self._where = where
         self.seen = Seen()
         self._clock = clock
         self._wanted = dialect
@@ -413,7 +413,7 @@ class ClusterLink:
     def check(self, deadline: float) -> None:
         """Check every master that the client knows."""
         for node in self._client.get_primaries():
-            self._link(Host(node.host, int(node.port))).run(pinging, deadline=deadline)
+            self._link(Host(node.host, int(node.port))).check(deadline)
 
     def close(self) -> None:
         """Disconnect all wires for good. It waits for the sockets of the unused ones."""
@@ -472,7 +472,7 @@ class ClusterLink:
     def _link(self, host: Host) -> Link:
         link = self._links.get(host)
         if link is None:
-            check = None if self._is_checked else ServerCheck(node_named(host), self.seen.eviction, Deployment.CLUSTER)
+            check = ServerCheck(node_named(host, self._where), self.seen.eviction, Deployment.CLUSTER)
             made = Link(self._connections(host), self._clock, dialect=self._wanted, check=check, tries=1)
             link = self._links.setdefault(host, made)
             if self._is_closed:  # asked last: `close` may have looked for links before this one was there

@@ -286,9 +286,10 @@ def seeds_of(client: Any) -> list[Host]:  # noqa: ANN401  # a RedisCluster, sync
     ]
 
 
-def node_named(host: Host) -> str:
-    """Return the name of a node for errors."""
-    return f"{host.name}:{host.port} (a node of the cluster)"
+def node_named(host: Host, where: str) -> str:
+    """Return the name of a node for errors; `where` is the cluster's address, if it is known."""
+    name = f"{host.name}:{host.port}"
+    return f"{where} (node {name})" if where else f"{name} (a node of the cluster)"
 
 
 def remapped(client: Any, host: Host) -> Host:  # noqa: ANN401  # a RedisCluster, sync or async

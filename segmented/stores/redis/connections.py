@@ -14,7 +14,7 @@ pool's public settings (`connection_class`, `connection_kwargs`, `max_connection
 So the server sees at most twice the client's `max_connections`: the connections of the user's own calls, and those of
 the store. The store's connections always return bytes, read as UTF-8 whatever the client's `encoding` is.
 
-Before a store's first operation a server passes the checks of `from_url`, for any client. They run on the store's own
+Before a store's first operation a server passes the same checks, for any client. They run on the store's own
 connection, in the round trip that also learns the server's dialect, so they cost no wait of their own, hold to the
 deadline of the operation, and need nothing of the user's client.
 
@@ -28,8 +28,7 @@ declared keys, before it begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final
@@ -122,8 +121,7 @@ class ServerCheck:
         self._where = where
         self._eviction = eviction
         self._deployment = deployment
-        with probing_scripts(where) as commands:
-            self.commands: Sequence[Command] = (INFO, *commands)
+        self.commands: Sequence[Command] = (INFO, *PROBES)
 
     def read(self, replies: Sequence[Reply]) -> None:
         """Read the replies to `commands`.
@@ -141,10 +139,12 @@ class ServerCheck:
             found.pop("role", None)
         is_cluster = self._deployment is Deployment.CLUSTER
         check_server(self._where, found, is_cluster=is_cluster, eviction=self._eviction)
-        with probing_scripts(self._where):
-            for reply in probed:
-                if isinstance(reply, ResponseError):
-                    raise reply
+        for (
+            reply
+        ) in probed:  # an account may lack the right, and a server's configuration may have renamed the commands
+            if isinstance(reply, ResponseError):
+                words = f"the server at {self._where} runs no scripts for this account, but locks and stock need them"
+                raise InvalidInput(f"{words}: {reply}") from reply
         check_rights(self._where, probed[0])
 
 
@@ -258,19 +258,6 @@ PROBES: Final[Sequence[Command]] = (
     ("EVAL", PROBE, *_ARGUMENTS),
     ("EVALSHA", sha1(PROBE.encode(), usedforsecurity=False).hexdigest(), *_ARGUMENTS),
 )
-
-
-@contextmanager
-def probing_scripts(where: str) -> Iterator[Sequence[Command]]:
-    """Yield commands that test whether a server runs our scripts, and turn its refusal into one sentence.
-
-    An account may lack the right to run scripts, and a server's configuration may have renamed the commands.
-    """
-    try:
-        yield PROBES
-    except ResponseError as error:
-        message = f"the server at {where} runs no scripts for this account, but locks and stock need them: {error}"
-        raise InvalidInput(message) from error
 
 
 def check_rights(where: str, reply: Reply) -> None:

@@ -139,6 +139,8 @@ def guarded(url: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, RedisClusterException) else None  # the last node's error
         message = _first_contact(masked(url), _meant(cause if isinstance(cause, Exception) else error))
         raise (StoreUnavailable if _is_away(error, message) else InvalidInput)(message) from error
+    except AttributeError as error:  # the driver takes any answer to its greeting for what it expects
+        raise InvalidInput(NO_INFO.format(masked(url))) from error
     except (ValueError, TypeError) as error:  # TypeError: the driver has no such option for this kind of URL
         named = {name for name, _ in parse_qsl(url.partition("?")[2]) if repr(name) in str(error)}
         # The driver's message may quote a part of the password, if there is one.
@@ -184,15 +186,6 @@ def _first_contact(server: str, error: Exception) -> str:
         case RedisConnectionError() | RedisTimeoutError() | OSError():
             return f"no server answers at {server}: {_words(error)}{_cure(server, error, is_first=True)}"
     return f"the server at {server} is not usable: {error}"
-
-
-@contextmanager
-def reading_info(where: str) -> Iterator[None]:
-    """Refuse a server whose answer to INFO the driver cannot read: it takes any answer for a text."""
-    try:
-        yield
-    except AttributeError as error:
-        raise InvalidInput(NO_INFO.format(where)) from error
 
 
 def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool, eviction: Eviction) -> None:

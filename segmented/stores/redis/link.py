@@ -37,7 +37,6 @@ from segmented.stores.redis.connections import (
     ServerCheck,
     greeted,
     greeting,
-    pinging,
 )
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES
 from segmented.stores.redis.exchange import TOO_LATE, Wire, packed
@@ -176,10 +175,6 @@ class Link(BeginsAnew, Requests):
         oldest.close()
         del oldest  # which gives its turn back
         self._wake_next()
-
-    def check(self, deadline: float) -> None:
-        """Check the server if it was not checked before. Raises InvalidInput if it is not usable."""
-        self.run(pinging, deadline=deadline)
 
     def close(self) -> None:
         """Disconnect all wires for good: the unused ones now, each other one as soon as it comes back."""

@@ -57,39 +57,35 @@ def async_linked(
     *,
     dialect: Dialect | None,
     patience: Duration,
-    is_checked: bool = False,
-    owns_client: bool = False,
+    owned_at: str = "",
     eviction: Eviction,
 ) -> AsyncLinked:
-    """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
+    """Create the link for a client's deployment. Its servers are checked at the first contact.
 
-    With `owns_client`, a closed link leaves no connection of the client to a Sentinel either. Raises InvalidInput for a
-    patience that is not a number of seconds.
+    With `owned_at`, the address of a client of the store's own, a closed link leaves no connection of the client to a
+    Sentinel either. Raises InvalidInput for a patience that is not a number of seconds.
     """
     patience = checked_seconds(patience, "patience")
     if isinstance(client, redis_asyncio.RedisCluster):
         if not LISTENS_TO_SHARDS:  # asyncio only
             raise InvalidInput("with asyncio, a store on a cluster needs redis-py 8 or newer, to hear of releases")
-        cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
+        cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, where=owned_at)
         cluster.seen.eviction = eviction
-        return AsyncLinked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
+        return AsyncLinked(cluster, cluster.subscription, owned_at or _listed(cluster.map.hosts()))
     pool = client.connection_pool
-    connections, where = connections_of(pool), where_of(pool)
+    connections, where = connections_of(pool), owned_at or where_of(pool)
     if isinstance(pool, AsyncSentinelConnectionPool):
-        check = None if is_checked else ServerCheck(where, eviction, Deployment.SENTINEL)
         link: AsyncLink = AsyncSentinelLink(
             connections,
             clock,
             dialect=dialect,
             patience=patience,
             watchers=pool.sentinel_manager,
-            owns_watchers=owns_client,
-            check=check,
+            owns_watchers=bool(owned_at),
+            check=ServerCheck(where, eviction, Deployment.SENTINEL),
         )
     else:
-        link = AsyncLink(
-            connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where, eviction)
-        )
+        link = AsyncLink(connections, clock, dialect=dialect, check=ServerCheck(where, eviction))
     link.seen.eviction = eviction
     return AsyncLinked(link, lambda _: connections.async_subscription(), where)
 
@@ -189,35 +185,33 @@ def linked(
     *,
     dialect: Dialect | None,
     patience: Duration,
-    is_checked: bool = False,
-    owns_client: bool = False,
+    owned_at: str = "",
     eviction: Eviction,
 ) -> Linked:
-    """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
+    """Create the link for a client's deployment. Its servers are checked at the first contact.
 
-    With `owns_client`, a closed link leaves no connection of the client to a Sentinel either. Raises InvalidInput for a
-    patience that is not a number of seconds.
+    With `owned_at`, the address of a client of the store's own, a closed link leaves no connection of the client to a
+    Sentinel either. Raises InvalidInput for a patience that is not a number of seconds.
     """
     patience = checked_seconds(patience, "patience")
     if isinstance(client, redis.RedisCluster):
-        cluster = ClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
+        cluster = ClusterLink(client, clock, dialect=dialect, patience=patience, where=owned_at)
         cluster.seen.eviction = eviction
-        return Linked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
+        return Linked(cluster, cluster.subscription, owned_at or _listed(cluster.map.hosts()))
     pool = client.connection_pool
-    connections, where = connections_of(pool), where_of(pool)
+    connections, where = connections_of(pool), owned_at or where_of(pool)
     if isinstance(pool, SentinelConnectionPool):
-        check = None if is_checked else ServerCheck(where, eviction, Deployment.SENTINEL)
         link: Link = SentinelLink(
             connections,
             clock,
             dialect=dialect,
             patience=patience,
             watchers=pool.sentinel_manager,
-            owns_watchers=owns_client,
-            check=check,
+            owns_watchers=bool(owned_at),
+            check=ServerCheck(where, eviction, Deployment.SENTINEL),
         )
     else:
-        link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where, eviction))
+        link = Link(connections, clock, dialect=dialect, check=ServerCheck(where, eviction))
     link.seen.eviction = eviction
     return Linked(link, lambda _: connections.subscription(), where)
 

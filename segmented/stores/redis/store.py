@@ -9,8 +9,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from weakref import finalize
 
-import redis
-from redis import asyncio as redis_asyncio
 from redis.exceptions import RedisError
 
 from segmented import events
@@ -21,22 +19,22 @@ from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.base import has_taken
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import async_client_of, client_of, close_async_client, close_client, usable_client
-from segmented.stores.redis.connections import check_rights, probing_scripts
 from segmented.stores.redis.edge import (
     CONNECT_TIMEOUT,
     Eviction,
     Translated,
-    check_server,
     guarded,
     is_refusal,
     our_error,
-    reading_info,
 )
 from segmented.stores.redis.linking import PATIENCE, async_linked, checked_seconds, linked
 from segmented.stores.redis.listener import AsyncRedisWakeups, RedisWakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import redis
+    from redis import asyncio as redis_asyncio
 
     from segmented.plans.line import Offer, Place
     from segmented.protocol import Operation
@@ -145,26 +143,21 @@ class AsyncRedisStore(NotPickled):
         allow_eviction: bool = False,
     ) -> None:
         seconds = None if timeout is None else checked_seconds(timeout, "timeout")
+        patience = checked_seconds(patience, "patience")
         address = parse_address(url)
         eviction = Eviction(is_allowed=allow_eviction or address.allows_eviction)
         with guarded(url):
             client = async_client_of(address)
+            self._start(client, clock, dialect, patience, owned_at=address.shown, eviction=eviction)
             try:
                 async with asyncio.timeout(seconds):  # asyncio only
-                    await async_check_masters(client, address.shown, eviction)
-                # threads: if seconds is None:
-                # threads:     check_masters(client, address.shown, eviction)
-                is_checked = True  # asyncio only
-                # threads: is_checked = seconds is None
-                at = address.shown
-                self._start(client, clock, dialect, patience, owned_at=at, is_checked=is_checked, eviction=eviction)
-                # threads: if seconds is not None:
-                # threads:     self._link.check(clock.now() + seconds)
+                    await self._link.check(inf)
+                # threads: self._link.check(inf if seconds is None else clock.now() + seconds)
             except TimeoutError as error:  # asyncio only
-                await close_async_client(client)
+                await self.close()
                 raise TimeoutError(f"it did not answer within {seconds or CONNECT_TIMEOUT:g} s") from error
             except BaseException:
-                await close_async_client(client)
+                await self.close()
                 raise
 
     def _start(
@@ -175,7 +168,6 @@ class AsyncRedisStore(NotPickled):
         patience: Duration,
         *,
         owned_at: str = "",
-        is_checked: bool = False,
         eviction: Eviction,
     ) -> None:
         """Create the link; the store closes a client of its own, for the servers `owned_at`."""
@@ -186,11 +178,10 @@ class AsyncRedisStore(NotPickled):
             self.clock,
             dialect=dialect,
             patience=patience,
-            is_checked=is_checked,
-            owns_client=bool(owned_at),
+            owned_at=owned_at,
             eviction=eviction,
         )
-        self._link, self._where = found.link, owned_at or found.where
+        self._link, self._where = found.link, found.where
         if events.is_on():
             from segmented.stores.observed import AsyncObservedLink  # noqa: PLC0415  # only for those who listen
 
@@ -316,29 +307,6 @@ class AsyncRedisStore(NotPickled):
         return f"AsyncRedisStore({self._where}, {described(self._link.dialect)})"
 
 
-async def async_check_masters(
-    client: redis_asyncio.Redis | redis_asyncio.RedisCluster, where: str, eviction: Eviction
-) -> None:
-    """Raise InvalidInput unless the server, or each master of a cluster, is usable."""
-    if isinstance(client, redis_asyncio.RedisCluster):
-        await client.initialize()  # asyncio only
-        for node in client.get_primaries():
-            at = f"{where} (node {node.name})"
-            with reading_info(at):
-                found: Any = await client.info(target_nodes=node)
-            check_server(at, found, is_cluster=True, eviction=eviction)
-            with probing_scripts(at) as commands:
-                replies = [await client.execute_command(*command, target_nodes=node) for command in commands]
-                check_rights(at, replies[0])
-    else:
-        with reading_info(where):
-            found = await client.info()
-        check_server(where, found, is_cluster=False, eviction=eviction)
-        with probing_scripts(where) as commands:
-            replies = [await client.execute_command(*command) for command in commands]
-            check_rights(where, replies[0])
-
-
 # --- For threads: written by `make sync` from the classes above. ---
 
 
@@ -428,20 +396,16 @@ class RedisStore(NotPickled):
         allow_eviction: bool = False,
     ) -> None:
         seconds = None if timeout is None else checked_seconds(timeout, "timeout")
+        patience = checked_seconds(patience, "patience")
         address = parse_address(url)
         eviction = Eviction(is_allowed=allow_eviction or address.allows_eviction)
         with guarded(url):
             client = client_of(address)
+            self._start(client, clock, dialect, patience, owned_at=address.shown, eviction=eviction)
             try:
-                if seconds is None:
-                    check_masters(client, address.shown, eviction)
-                is_checked = seconds is None
-                at = address.shown
-                self._start(client, clock, dialect, patience, owned_at=at, is_checked=is_checked, eviction=eviction)
-                if seconds is not None:
-                    self._link.check(clock.now() + seconds)
+                self._link.check(inf if seconds is None else clock.now() + seconds)
             except BaseException:
-                close_client(client)
+                self.close()
                 raise
 
     def _start(
@@ -452,7 +416,6 @@ class RedisStore(NotPickled):
         patience: Duration,
         *,
         owned_at: str = "",
-        is_checked: bool = False,
         eviction: Eviction,
     ) -> None:
         """Create the link; the store closes a client of its own, for the servers `owned_at`."""
@@ -463,11 +426,10 @@ class RedisStore(NotPickled):
             self.clock,
             dialect=dialect,
             patience=patience,
-            is_checked=is_checked,
-            owns_client=bool(owned_at),
+            owned_at=owned_at,
             eviction=eviction,
         )
-        self._link, self._where = found.link, owned_at or found.where
+        self._link, self._where = found.link, found.where
         if events.is_on():
             from segmented.stores.observed import ObservedLink  # noqa: PLC0415  # only for those who listen
 
@@ -589,23 +551,3 @@ class RedisStore(NotPickled):
     def __repr__(self) -> str:
         """Return the server's address without secrets, and how it compares and deletes."""
         return f"RedisStore({self._where}, {described(self._link.dialect)})"
-
-
-def check_masters(client: redis.Redis | redis.RedisCluster, where: str, eviction: Eviction) -> None:
-    """Raise InvalidInput unless the server, or each master of a cluster, is usable."""
-    if isinstance(client, redis.RedisCluster):
-        for node in client.get_primaries():
-            at = f"{where} (node {node.name})"
-            with reading_info(at):
-                found: Any = client.info(target_nodes=node)
-            check_server(at, found, is_cluster=True, eviction=eviction)
-            with probing_scripts(at) as commands:
-                replies = [client.execute_command(*command, target_nodes=node) for command in commands]
-                check_rights(at, replies[0])
-    else:
-        with reading_info(where):
-            found = client.info()
-        check_server(where, found, is_cluster=False, eviction=eviction)
-        with probing_scripts(where) as commands:
-            replies = [client.execute_command(*command) for command in commands]
-            check_rights(where, replies[0])

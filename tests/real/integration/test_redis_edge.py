@@ -83,7 +83,7 @@ def test_a_wrong_password_and_none(connect: Callable[[str], None], locked_valkey
 
 def test_a_store_names_its_server_without_the_password(locked_valkey: str) -> None:
     with RedisStore.from_url(f"{locked_valkey}&password={QUOTED}") as store:
-        assert repr(store) == f"RedisStore({locked_valkey}&password=***, not connected yet)"
+        assert repr(store) == f"RedisStore({locked_valkey}&password=***, compare-and-delete by DELIFEQ)"
 
 
 @both_colours
