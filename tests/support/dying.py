@@ -1,7 +1,12 @@
-"""A process that dies at any one step: a store and a database that stop everything when a step counter runs out."""
+"""A process that dies at any one step: a store and a database that stop everything when a step counter runs out.
+
+`Deaths` raises in the test's own process. `was_killed` forks one, which gets a SIGKILL: nothing is cleaned up.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any, TypeVar
@@ -32,7 +37,33 @@ class StepCounter:
     def count(self) -> None:
         self.counted += 1
         if self.counted == self.steps:
-            raise Died
+            self.end()
+
+    def end(self) -> None:
+        """End the process, as far as a test's own can be."""
+        raise Died
+
+
+class KillingCounter(StepCounter):
+    """Kills its own process, as the kernel does when memory is short."""
+
+    def end(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def was_killed(work: Callable[[StepCounter], object], step: int) -> bool:
+    """Do the work in a forked process that is killed at a step; return whether it was, and not done before."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work(KillingCounter(step))
+            code = 0
+        finally:
+            os._exit(code)  # nothing of the test goes on here
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in {0, -signal.SIGKILL}
+    return code != 0
 
 
 class Deaths:
@@ -93,7 +124,10 @@ class DyingStore:
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        return self._store.execute_many(operations, deadline=deadline)
+        self._fuse.count()
+        answers = self._store.execute_many(operations, deadline=deadline)
+        self._fuse.count()
+        return answers
 
     def close(self) -> None:
         """The real one stays open."""

@@ -29,7 +29,6 @@ ChildT = TypeVar("ChildT", bound=Child)
 
 QUEUE: Final = "celery"
 """The broker's list of waiting messages."""
-UNACKED: Final = "unacked"
 UNACKED_INDEX: Final = "unacked_index"
 LOOK_SECONDS: Final = 0.02
 STILL_SECONDS: Final = 1.5

@@ -25,7 +25,6 @@ from bench.strategies.pooled import count_wrong
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import EntryKind, LedgerEntry, Order
 from segmented.stock import LedgerFold
-from tests.conformance.dedup.context import BenchContext, Finding
 from tests.support.bench.records import checker, demo_run
 from tests.support.pools.ledgers import opened
 
@@ -293,10 +292,6 @@ def test_a_part_that_the_checker_rejects_has_no_figures_and_breaks_the_promise()
     assert (promise.value, promise.is_promise, promise.is_within) == (1, True, False)
     assert broken_figure({}).is_within
     assert not FigureResults("workers", (promise,), {}).is_kept
-
-
-def nothing(_: BenchContext) -> Finding:
-    raise NotImplementedError
 
 
 def found(*, held: bool | None) -> dict[str, Any]:

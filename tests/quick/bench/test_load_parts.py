@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -206,13 +205,6 @@ def test_a_void_sale_has_no_rate_and_says_why_and_every_sale_says_what_it_cost()
 def test_times_of_different_machines_accuse_nobody() -> None:
     call_logs = [call_log_of(recorder_of(Sold(0.0))), call_log_of(recorder_of(Refused(7, 1))) | {"clock": "another"}]
     assert list(merged(call_logs).asked) == [float("-inf")] * 2
-
-
-class Parser(ArgumentParser):
-    """Locust's parser has one more argument; its module patches the process."""
-
-    def add_argument(self, *names: Any, **options: Any) -> Any:  # noqa: ANN401  # as its parent
-        return super().add_argument(*names, **{key: one for key, one in options.items() if key != "include_in_web_ui"})
 
 
 def test_more_users_than_a_cell_has_buyers_are_refused() -> None:

@@ -83,12 +83,6 @@ def drawn(outcomes: dict[str, Outcome], number: str) -> Drawn:
     return found
 
 
-def marks(figure: Drawn, kind: str) -> set[str]:
-    """Return the cells whose marker is of a kind."""
-    ids = [line.get_gid() or "" for axes in figure.figure.axes for line in axes.get_lines()]
-    return {one.partition(":")[2].partition(": ")[0] for one in ids if one.partition(":")[0] == kind}
-
-
 def test_every_axis_has_a_label_and_a_log_axis_says_so(outcomes: dict[str, Outcome]) -> None:
     for number in DRAWN:
         one = drawn(outcomes, number)

@@ -1,14 +1,11 @@
 """The command line as a user meets it: its two streams and its exit code, in a real process where one matters."""
 
 import subprocess
-import sysconfig
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import ran as ran_here
-
-COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -54,10 +54,6 @@ def sell(order: Order, quantity: int = 1, *lines: object, channel: str = "web", 
     """Be a function with every kind of argument."""
 
 
-def key(expression: str, *arguments: object, function: Callable[..., object] = sell, **options: object) -> str:
-    return CallKey(expression, function).of(arguments, options)
-
-
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [

@@ -169,16 +169,6 @@ def in_the_line_of_processes() -> PlanDriver:
     return driver
 
 
-def left(driver: PlanDriver, line: Line) -> Any:  # noqa: ANN401  # the next effect, or the outcome
-    """Carry out a Leave."""
-    leave = driver.asked
-    assert isinstance(leave, Leave)
-    try:
-        return driver.answer(line.leave(leave.place, leave.due, in_time=leave.in_time))
-    except StopIteration as stop:
-        return stop.value
-
-
 @pytest.mark.parametrize("error", [SystemExit(), asyncio.CancelledError(), StoreRefused("no")])
 def test_the_last_waiter_of_a_process_that_is_cancelled_takes_it_out_of_the_line(error: BaseException) -> None:
     driver = in_the_line_of_processes()

@@ -28,7 +28,6 @@ from segmented.keys import shard_keys
 from segmented.orders import Gate, audit_both, connect, rebuild
 from segmented.orders.sale import cancel_order, take_order
 from segmented.servers import ValkeyServer
-from tests.support.killed import PRELOADED
 
 SKU: Final = "mug"
 ORDERS_PER_STORE: Final = 50
@@ -152,7 +151,7 @@ def test_no_unit_is_sold_beyond_the_quota_and_no_body_runs_twice_for_any_answer(
 
 def started(seller: Seller) -> ForkServerProcess:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOADED))
+    context.set_forkserver_preload([__name__, "psycopg"])
     process = context.Process(target=be_seller, args=(seller,), daemon=True)
     process.start()
     return process

@@ -1,23 +1,30 @@
-"""A process gets a SIGKILL at each step of a confirm, a rebuild and a thaw: the next process finishes, exactly."""
+"""A process gets a SIGKILL at each step of a confirm or a rebuild: the next process finishes, exactly."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from typing import Final
 
 import pytest
 
-from segmented import Pool, RedisStore, Reserved, protocol as op
+from segmented import Order, Outbox, Pool, RedisStore, Reserved, protocol as op
 from segmented.errors import PoolFrozen, PoolNotFrozen
 from segmented.keys import shard_keys
-from segmented.orders import Gate, audit_both, rebuild
+from segmented.orders import Gate, WorkTerms, audit_both, connect, rebuild, take_envelope
+from segmented.orders.sale import cancel_order, finish_reserved, take_order
+from segmented.plans.drivers import Store
 from segmented.servers import ValkeyServer
-from tests.support.killed import Action, prepared, shop, was_killed
+from tests.support.dying import DyingStore, StepCounter, let_die, was_killed
+from tests.support.pools.engines import gate_on
 from tests.support.pools.forgetting import forgotten, sell
 from tests.support.servers.deployments import Cluster, Sentinels
 
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 STEPS_MAX: Final = 200
+TTL: Final = 600.0
+"""Seconds of a segment's lease, which no test waits for: it ends a dead process's lease itself."""
 STOCK: Final = 1_000
 SEGMENTS: Final = 4
 
@@ -58,6 +65,42 @@ def pool(store: RedisStore, gate: Gate) -> Pool:
     return pool
 
 
+def shop(store: Store, sku: str) -> Pool:
+    """Return the pool."""
+    return Pool(store, sku, ttl=TTL, hold=TTL, outbox=Outbox())
+
+
+def prepared(name: str, pool: Pool, gate: Gate, order_id: str) -> Callable[[], object]:
+    """Do what comes before the action, and return the action itself. Both are safe to repeat."""
+    if name == "rebuild":
+        return lambda: rebuild(pool, gate)
+    if name == "take_order":
+        return lambda: take_order(pool, gate, Order(order_id, 2), timeout=60)
+    if name == "take_envelope":
+        pool.submit(order_id, quantity=2)
+        return lambda: take_envelope(pool, [order_id], gate=gate, terms=WorkTerms(ttl=TTL, work=0.05))
+    reserved = pool.reserve(order_id, quantity=2)
+    if name == "cancel_order":
+        return lambda: cancel_order(pool, gate, Order(order_id, 2))
+    if isinstance(reserved, Reserved):
+        return lambda: finish_reserved(pool, gate, Order(order_id, 2), reserved)
+    return lambda: None  # settled by the run before
+
+
+def dies_at(step: int, name: str, url: str, database: str, pool: Pool, order_id: str = "") -> bool:
+    """Do an action on the pool in a process of its own; return whether it was killed at this step of it."""
+
+    def act(counter: StepCounter) -> None:
+        counter.steps = None
+        with RedisStore.from_url(url) as store, gate_on(connect(database)) as gate:
+            let_die(gate, counter)
+            doing = prepared(name, shop(DyingStore(store, counter), pool.sku), gate, order_id)
+            counter.counted, counter.steps = 0, step
+            doing()
+
+    return was_killed(act, step)
+
+
 @pytest.mark.parametrize(
     ("name", "effect", "steps_min"),
     [
@@ -71,7 +114,7 @@ def test_every_step_of_an_order_may_be_killed_and_the_order_has_one_effect(  # f
 ) -> None:
     for step in range(1, STEPS_MAX):
         order_id = f"{name}-{step}"
-        is_killed = was_killed(Action(name, url, order_database, pool.sku, order_id, step))
+        is_killed = dies_at(step, name, url, order_database, pool, order_id)
         for _ in range(2):  # the next delivery, and one more
             finish(name, pool, gate, order_id)
         check(pool, gate, sold=effect * step)
@@ -103,7 +146,7 @@ def test_every_step_of_a_rebuild_may_be_killed_and_the_next_one_ends_it(
             sell(pool, gate, f"lost-{step}", 2)
         with pytest.raises(PoolFrozen):
             pool.reserve("next")
-        is_killed = was_killed(Action("rebuild", url, order_database, pool.sku, "", step))
+        is_killed = dies_at(step, "rebuild", url, order_database, pool)
         if is_killed:
             with suppress(PoolNotFrozen):  # it had ended
                 rebuild(pool, gate)

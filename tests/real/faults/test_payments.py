@@ -153,12 +153,6 @@ class Market:
         """Wait until every webhook was accepted."""
         wait_until(lambda: not any(payment["undelivered"] for payment in self.books()), seconds=2 * SOON)
 
-    def state_of(self, sku: str, order_id: str) -> str:
-        """Return the letter of an order's state in the pool's own record, or nothing."""
-        with redis.Redis.from_url(self.server, decode_responses=True) as server:
-            record: Any = server.hget(f"seg:{{{sku}:0}}:orders", order_id)
-            return str(record or "")[:1]
-
     def end_holds(self, *orders: tuple[str, str]) -> None:
         """Let the holds of these orders, or of all, end now."""
         with redis.Redis.from_url(self.server) as server:

@@ -144,16 +144,6 @@ def test_resizing_down_up_and_down_under_load_oversells_and_refuses_nothing_wron
     assert pool.audit().is_clean
 
 
-# --- holds that end ---
-
-
-def lapsed(pool: Pool, count: int) -> None:
-    """Reserve so many orders of one unit, whose holds have lapsed when this returns."""
-    answers = pool.reserve_many(Order(f"late{index}", 1) for index in range(count))
-    assert all(isinstance(answer, Reserved) for answer in answers)
-    wait_until(lambda: len(pool.store.execute(op.ListDue(pool.sku, count))) == count)
-
-
 # --- one customer ---
 
 

@@ -1,21 +1,29 @@
-"""A relay that is killed with SIGKILL at any of its steps, and run again: the database has each change once."""
+"""A relay, and a process that tells outcomes, are killed at their steps and run again: no change is lost or doubled."""
 
-import signal
-import subprocess
-import sys
+from collections import Counter
+from itertools import count
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from segmented import Order, Pool, RedisStore
-from segmented.orders import Gate, connect, relay
+from segmented.orders import Gate, connect, relay, relaying
+from segmented.orders.outcomes import tell_outcomes
 from segmented.orders.tables import ledger
 from segmented.servers import ValkeyServer
-from tests.real.faults.relay_process import PAGE, STRIDE
-from tests.support.paths import ROOT
+from tests.support.dying import DyingStore, StepCounter, let_die, was_killed
 from tests.support.pools.engines import engine_of, gate_on
 
-ENTRIES: Final = 12
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+
+STRIDE: Final = 3
+"""Every third step, so that a page has several."""
+PAGE: Final = 3
+"""So that a short ledger has several pages."""
 ROWS: Final = 16
 CHANGES: Final = [
     (1, "opened", None),
@@ -23,14 +31,7 @@ CHANGES: Final = [
     *((12, "reserved", f"batch {number}") for number in range(5)),
 ]
 """The sixteen changes of every pool: sequence number, kind, order."""
-
-
-def relayed(valkey: ValkeyServer, database: str, sku: str, first: int, last: int) -> list[str]:
-    """Relay once for each step of these, each time a pool of its own; returns what the process says."""
-    words = (sys.executable, "-m", "tests.real.faults.relay_process", valkey.url, database, sku, str(first), str(last))
-    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.splitlines()
+ORDERS: Final = 250
 
 
 def sold(store: RedisStore, sku: str) -> Pool:
@@ -44,19 +45,25 @@ def sold(store: RedisStore, sku: str) -> Pool:
     return pool
 
 
-@pytest.mark.timeout(300)
-def test_killed_at_every_step_and_run_again_each_change_is_there_once(valkey: ValkeyServer, sqlite_url: str) -> None:
-    with RedisStore.from_url(valkey.url) as store, gate_on(connect(sqlite_url)) as gate:
+def test_killed_at_every_step_and_run_again_each_change_is_there_once(
+    store: RedisStore, valkey: ValkeyServer, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relaying, "PAGE", PAGE)
+    with gate_on(connect(sqlite_url)) as gate:
         gate.create()
-        kept = list(sold(store, "whole").read_ledger())
-        assert (len({entry.sequence for entry in kept}), len(kept)) == (ENTRIES, ROWS)
-        (said,) = relayed(valkey, sqlite_url, "whole", 0, 0)
-        steps, copied = map(int, said.split())
-        assert copied == ROWS
-        pools = [sold(store, f"killed {step}") for step in range(1, steps + 1, STRIDE)]
-        ended = relayed(valkey, sqlite_url, "killed {}", 1, steps)
-        assert ended == [str(-signal.SIGKILL)] * len(pools)
-        found_after = [check(pool, gate) for pool in pools]
+        found_after, is_killed = list[int](), True
+        for step in count(1, STRIDE):
+            pool = sold(store, f"killed {step}")
+
+            def work(counter: StepCounter, sku: str = pool.sku) -> None:
+                with RedisStore.from_url(valkey.url) as own, gate_on(connect(sqlite_url)) as its:
+                    let_die(its, counter)
+                    relay(Pool(DyingStore(own, counter), sku), its, trim_keep=4)
+
+            is_killed = was_killed(work, step)
+            found_after.append(check(pool, gate))
+            if not is_killed:
+                break
         assert (found_after[0], found_after[-1], sorted(set(found_after))) == (0, ROWS, [0, PAGE, 6, 9, ROWS])
 
 
@@ -82,3 +89,39 @@ def rows(gate: Gate, sku: str) -> list[tuple[int, str, str | None]]:
     with engine_of(gate).connect() as connection:  # reads without the code under test
         found = connection.execute(statement.order_by(ledger.c.sequence, ledger.c.line))
         return [(number, kind, order_id) for number, kind, order_id in found]
+
+
+def test_every_outcome_is_told_whatever_step_the_process_dies_at(
+    store: RedisStore, valkey: ValkeyServer, postgres_database: str, tmp_path: Path
+) -> None:
+    """And little is told again."""
+    ids = [f"o-{number:03}" for number in range(ORDERS)]
+    with Gate(postgres_database) as gate:
+        gate.create()
+        pool = Pool(store, "mug", gate=gate)
+        pool.open(stock=ORDERS, segments=4)
+        pool.reserve_many([Order(order_id) for order_id in ids])
+        pool.confirm_many(ids[:200])
+        pool.cancel_many(ids[200:])
+    told = tmp_path / "told"
+
+    def work(counter: StepCounter) -> None:
+        def tell(order_id: str, state: str, _: str) -> None:
+            with told.open("a") as file:
+                file.write(f"{order_id} {state}\n")
+            if order_id.endswith("7"):
+                counter.count()
+
+        with gate_on(connect(postgres_database)) as its, RedisStore.from_url(valkey.url) as own:
+            let_die(its, counter)
+            relay(Pool(own, "mug", gate=its), its)
+            tell_outcomes(Pool(own, "mug", gate=its), its, tell, goes_on=lambda: True)
+
+    killed = 0
+    while was_killed(work, 2 * killed + 2):
+        killed += 1
+    said = Counter(told.read_text().splitlines())
+    states = {order_id: "confirmed" if order_id < "o-200" else "cancelled" for order_id in ids}
+    assert set(said) == {f"{order_id} {state}" for order_id, state in states.items()}
+    assert killed >= 8
+    assert max(said.values()) <= killed

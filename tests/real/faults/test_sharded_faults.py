@@ -1,8 +1,5 @@
-"""Pools in shards whose masters die, and whose buyers die (-9) with units on the way."""
+"""Pools in shards whose masters die."""
 
-import signal
-import subprocess
-import sys
 import time
 from functools import partial
 from typing import Final
@@ -10,10 +7,9 @@ from zlib import crc32
 
 import pytest
 
-from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.keys import lock_keys, shard_keys
-from segmented.models import Order, PoolState, Reserved, Shard, SoldOut
+from segmented.models import Order, Reserved, Shard, SoldOut
 from segmented.stock import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan, home_of
 from tests.fixtures.stores import Side
@@ -180,33 +176,3 @@ def test_after_a_replica_took_over_everything_is_sold_and_the_books_are_right(pr
     assert report.is_clean
     assert (report.state.available, report.state.reserved, report.away) == (0, STOCK, 0)
     world.close()
-
-
-# --- a buyer dies ---
-
-
-@pytest.mark.parametrize("step", ["ReceiveUnits", "AcknowledgeUnits"])
-def test_the_next_order_brings_in_what_a_killed_buyer_had_under_way(
-    cluster: Cluster, shared_sides: tuple[Side, Side], step: str
-) -> None:
-    ours, theirs = shared_sides
-    sku = ours.name("killed")
-    sharded(ours, sku).open(stock=60, segments=SHARDS, shards=SHARDS)
-    command = [sys.executable, "-m", "tests.real.faults.sharded_buyer", cluster.url, sku, "o1", "26", step]
-    with subprocess.Popen(command) as process:
-        assert process.wait(LONG) == -signal.SIGKILL
-    before = states_of(ours, sku)
-    (away,) = [one for state in before for one in state.transfers if one.kind == "away"]
-    assert away.units >= 5
-    assert sum(state.available for state in before) == (60 - away.units if step == "ReceiveUnits" else 60)
-    assert not any(state.reserved for state in before)
-    answer = sharded(theirs, sku).reserve(Order("all that is left", 60))  # waits until the dead one's lock has lapsed
-    assert isinstance(answer, Reserved)
-    assert sharded(ours, sku).finish_transfers() == 0
-    report = sharded(ours, sku).audit()
-    assert report.is_clean
-    assert (report.away, report.state.available, report.state.reserved) == (0, 0, 60)
-
-
-def states_of(side: Side, sku: str) -> list[PoolState]:
-    return [side.execute(op.ReadPool(shard)) for shard in side.run(directory_plan(sku)).shards]

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +19,6 @@ from tests.support.pools.gated_shop import everything
 from tests.support.pools.gating import each_database
 
 ALICE: Final = "alice@example.org"
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -29,12 +28,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a pool forget without the ten seconds of its notice, and processes read again at once."""
     monkeypatch.setattr(forgetting, "NOTICE_MS", 0)
     monkeypatch.setattr(forgetting, "READ_AGAIN", 0.0)
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

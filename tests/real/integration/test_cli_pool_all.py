@@ -12,8 +12,6 @@ from segmented.stock import ShardedPool
 from tests.support.command_line import ran
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
@@ -21,12 +19,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 def order_database(sqlite_url: str) -> str:
     return sqlite_url
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

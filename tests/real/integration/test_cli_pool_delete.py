@@ -1,7 +1,6 @@
 """`segmented pool delete` as its user sees it."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,12 +10,6 @@ from segmented.servers import ValkeyServer
 from segmented.stock import Carts, Pool
 from segmented.stores.redis import RedisStore
 from tests.support.command_line import on_a_terminal, ran
-
-
-@pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from segmented.keys import fair_keys
-from segmented.locks import AsyncFairLock, AsyncReentrantLock, FairLock, Lease, ReentrantLock
+from segmented.locks import AsyncFairLock, FairLock, Lease
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.protocol.fair import FairTimes
 from tests.fixtures.stores import Side
@@ -31,12 +31,6 @@ def slow_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fair(side: Side, name: str) -> FairLock:
     return side.made(lambda store: FairLock(store, name, ttl=600), lambda store: AsyncFairLock(store, name, ttl=600))
-
-
-def reentrant(side: Side, name: str) -> ReentrantLock:
-    return side.made(
-        lambda store: ReentrantLock(store, name, ttl=600), lambda store: AsyncReentrantLock(store, name, ttl=600)
-    )
 
 
 def start_waiting(side: Side, name: str) -> Future[Lease]:

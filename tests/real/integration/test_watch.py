@@ -40,12 +40,6 @@ LONG_AGO: Final = 1_000_000
 
 
 @pytest.fixture
-def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
-    with RedisStore.from_url(valkey.url) as store:
-        yield store
-
-
-@pytest.fixture
 def pool(store: RedisStore) -> Pool:
     """A pool of 100 units in 4 segments, of which 3 are sold and 2 reserved."""
     pool = Pool(store, SKU, ttl=600.0, hold=600.0)  # a browser takes its time

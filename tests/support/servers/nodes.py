@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self
 
 import redis
 from redis.exceptions import RedisError
@@ -22,8 +22,6 @@ from segmented.errors import InvalidInput
 from segmented.servers.embedded import Command, Stops, Supervised
 from segmented.servers.folders import private_folder
 from segmented.servers.valkey import SOCKET_NAME, answers, configuration
-
-NodeT = TypeVar("NodeT")
 
 KILL: Final = Stops(((signal.SIGKILL, 5.0),))
 """Nothing is kept, and a paused server would not hear anything else."""

@@ -9,9 +9,6 @@ from segmented.models.locks import LockState, Revoked
 from tests.fixtures.stores import Side
 from tests.support.contract.locks.kinds import USES
 
-LONG: Final = 60.0
-SOON: Final = 5.0
-PATIENCE: Final = 15.0
 HOLDER: Final = "0123456789abcdef"
 OTHER: Final = "fedcba9876543210"
 
