@@ -19,7 +19,6 @@ from redis.exceptions import (
     AuthenticationError,
     ClusterDownError,
     ConnectionError as RedisConnectionError,
-    NoPermissionError,
     ReadOnlyError,
     RedisClusterException,
     RedisError,
@@ -178,8 +177,6 @@ def _first_contact(server: str, error: Exception) -> str:
             if "***" not in server:
                 return f"{server} asks for a password, and the URL has none: use one as `segmented server` prints it"
             return f"{server} refused the password or account of the URL"
-        case NoPermissionError():
-            return f"the account of {server} may not run INFO, which is needed to check the server: {error}"
         case ResponseError() if (unknown := UNKNOWN_COMMAND.match(str(error))) is not None:
             cure = ": add protocol=2 to the URL" if unknown[1] == "HELLO" else ", which is needed to check it"
             return f"the server at {server} has no {unknown[1]}{cure}"

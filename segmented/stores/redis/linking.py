@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -42,15 +41,6 @@ PATIENCE: Final = 5.0
 AnswerT = TypeVar("AnswerT")
 
 
-@dataclass(frozen=True, slots=True)
-class AsyncLinked:
-    """The parts that a store for asyncio gets from a client."""
-
-    link: AsyncLink | AsyncClusterLink
-    subscribe: Callable[[Host | None], AsyncPubSub]
-    where: str
-
-
 def async_linked(
     client: redis_asyncio.Redis | redis_asyncio.RedisCluster,
     clock: Clock,
@@ -59,9 +49,10 @@ def async_linked(
     patience: Duration,
     owned_at: str = "",
     eviction: Eviction,
-) -> AsyncLinked:
-    """Create the link for a client's deployment. Its servers are checked at the first contact.
+) -> tuple[AsyncLink | AsyncClusterLink, Callable[[Host | None], AsyncPubSub], str]:
+    """Return the link for a client's deployment, how to subscribe, and the servers' name for errors.
 
+    The servers are checked at the first contact.
     With `owned_at`, the address of a client of the store's own, a closed link leaves no connection of the client to a
     Sentinel either. Raises InvalidInput for a patience that is not a number of seconds.
     """
@@ -71,7 +62,7 @@ def async_linked(
             raise InvalidInput("with asyncio, a store on a cluster needs redis-py 8 or newer, to hear of releases")
         cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, where=owned_at)
         cluster.seen.eviction = eviction
-        return AsyncLinked(cluster, cluster.subscription, owned_at or _listed(cluster.map.hosts()))
+        return cluster, cluster.subscription, owned_at or _listed(cluster.map.hosts())
     pool = client.connection_pool
     connections, where = connections_of(pool), owned_at or where_of(pool)
     if isinstance(pool, AsyncSentinelConnectionPool):
@@ -87,7 +78,7 @@ def async_linked(
     else:
         link = AsyncLink(connections, clock, dialect=dialect, check=ServerCheck(where, eviction))
     link.seen.eviction = eviction
-    return AsyncLinked(link, lambda _: connections.async_subscription(), where)
+    return link, lambda _: connections.async_subscription(), where
 
 
 def where_of(pool: Any) -> str:  # noqa: ANN401  # a pool, sync or async
@@ -170,15 +161,6 @@ class AsyncSentinelLink(AsyncLink):
 # --- For threads: written by `make sync` from the classes above. ---
 
 
-@dataclass(frozen=True, slots=True)
-class Linked:
-    """The parts that a store for threads gets from a client."""
-
-    link: Link | ClusterLink
-    subscribe: Callable[[Host | None], PubSub]
-    where: str
-
-
 def linked(
     client: redis.Redis | redis.RedisCluster,
     clock: Clock,
@@ -187,9 +169,10 @@ def linked(
     patience: Duration,
     owned_at: str = "",
     eviction: Eviction,
-) -> Linked:
-    """Create the link for a client's deployment. Its servers are checked at the first contact.
+) -> tuple[Link | ClusterLink, Callable[[Host | None], PubSub], str]:
+    """Return the link for a client's deployment, how to subscribe, and the servers' name for errors.
 
+    The servers are checked at the first contact.
     With `owned_at`, the address of a client of the store's own, a closed link leaves no connection of the client to a
     Sentinel either. Raises InvalidInput for a patience that is not a number of seconds.
     """
@@ -197,7 +180,7 @@ def linked(
     if isinstance(client, redis.RedisCluster):
         cluster = ClusterLink(client, clock, dialect=dialect, patience=patience, where=owned_at)
         cluster.seen.eviction = eviction
-        return Linked(cluster, cluster.subscription, owned_at or _listed(cluster.map.hosts()))
+        return cluster, cluster.subscription, owned_at or _listed(cluster.map.hosts())
     pool = client.connection_pool
     connections, where = connections_of(pool), owned_at or where_of(pool)
     if isinstance(pool, SentinelConnectionPool):
@@ -213,7 +196,7 @@ def linked(
     else:
         link = Link(connections, clock, dialect=dialect, check=ServerCheck(where, eviction))
     link.seen.eviction = eviction
-    return Linked(link, lambda _: connections.subscription(), where)
+    return link, lambda _: connections.subscription(), where
 
 
 class SentinelLink(Link):

@@ -173,20 +173,15 @@ class AsyncRedisStore(NotPickled):
         """Create the link; the store closes a client of its own, for the servers `owned_at`."""
         self.client = client
         self.clock = checked_clock(clock)
-        found = async_linked(
-            client,
-            self.clock,
-            dialect=dialect,
-            patience=patience,
-            owned_at=owned_at,
-            eviction=eviction,
+        link, subscribe, self._where = async_linked(
+            client, self.clock, dialect=dialect, patience=patience, owned_at=owned_at, eviction=eviction
         )
-        self._link, self._where = found.link, found.where
+        self._link = link
         if events.is_on():
             from segmented.stores.observed import AsyncObservedLink  # noqa: PLC0415  # only for those who listen
 
             self._link = cast("Any", AsyncObservedLink(self._link))
-        self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
+        self.wakeups = AsyncRedisWakeups(subscribe, self.clock, link)
         finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
         self._owns_client = bool(owned_at)
         self.is_closed = False
@@ -421,20 +416,15 @@ class RedisStore(NotPickled):
         """Create the link; the store closes a client of its own, for the servers `owned_at`."""
         self.client = client
         self.clock = checked_clock(clock)
-        found = linked(
-            client,
-            self.clock,
-            dialect=dialect,
-            patience=patience,
-            owned_at=owned_at,
-            eviction=eviction,
+        link, subscribe, self._where = linked(
+            client, self.clock, dialect=dialect, patience=patience, owned_at=owned_at, eviction=eviction
         )
-        self._link, self._where = found.link, found.where
+        self._link = link
         if events.is_on():
             from segmented.stores.observed import ObservedLink  # noqa: PLC0415  # only for those who listen
 
             self._link = cast("Any", ObservedLink(self._link))
-        self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
+        self.wakeups = RedisWakeups(subscribe, self.clock, link)
         finalize(self, self.wakeups.close_soon).atexit = False  # a dropped store leaves nobody listening
         self._owns_client = bool(owned_at)
         self.is_closed = False
