@@ -153,31 +153,17 @@ def fair_keys(name: str) -> FairKeys:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorKeys:
-    """Keys that a lock of any kind may have under a name, for operator functions, which do not know the kind."""
-
-    plain: LockKeys
-    reentrant: ReentrantKeys
-    read_write: ReadWriteKeys
-    fair: FairKeys
-
-    def listed(self) -> list[str]:
-        """Return KEYS of every operator script."""
-        shared, fair = self.read_write, self.fair
-        companions = [shared.readers, shared.writers, shared.opened, self.reentrant.entries]
-        return [*self.plain.listed(), *companions, fair.queue, fair.waiters, fair.present, fair.turn]
-
-
-def operator_keys(name: str) -> OperatorKeys:
-    """Build the keys of the lock `name` of any kind."""
-    return OperatorKeys(lock_keys(name), reentrant_keys(name), read_write_keys(name), fair_keys(name))
+def operator_keys(name: str) -> list[str]:
+    """Build KEYS of the operator scripts, which do not know the kind: those that a lock of any kind may have."""
+    shared, fair = read_write_keys(name), fair_keys(name)
+    companions = [shared.readers, shared.writers, shared.opened, reentrant_keys(name).entries]
+    return [*lock_keys(name).listed(), *companions, fair.queue, fair.waiters, fair.present, fair.turn]
 
 
 def named_operator_keys(key: str) -> list[str]:
     """Build KEYS of the operator scripts for a lock whose main key is `key`: it has no companions of other kinds."""
     keys = named_lock_keys(key).listed()
-    return [*keys, *keys[-1:] * (len(operator_keys(key).listed()) - len(keys))]
+    return [*keys, *keys[-1:] * (len(operator_keys(key)) - len(keys))]
 
 
 def lock_pattern(match: str) -> str:
@@ -396,24 +382,12 @@ def pool_tag(sku: str, place: str) -> str:
     return f"seg:{{{encoded(sku)}:{place}}}"
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryKeys:
-    """Keys of one copy of a pool's directory of shards."""
+def directory_copy(sku: str, copy: int) -> str:
+    """Build the key of a copy, from 0: each is in its own slot, so that most survive the loss of a master.
 
-    directory: str
-    """String: whether the pool is open, and the settings with which it was opened."""
-    beside: tuple[str, ...]
-    """Beside the first copy: keys of a pool of the same sku in one hash slot, none of which may exist."""
-
-    def listed(self) -> list[str]:
-        """Return KEYS of the script."""
-        return [self.directory, *self.beside]
-
-
-def directory_keys(sku: str, copy: int) -> DirectoryKeys:
-    """Build the keys of a copy, from 0: each is in its own slot, so that most survive the loss of a master."""
-    tag = pool_tag(sku, f"copy{copy}" if copy else "0")
-    return DirectoryKeys(directory=directory_key(tag), beside=() if copy else tuple(shard_keys(sku).listed()))
+    It is a string: whether the pool is open, and the settings with which it was opened.
+    """
+    return directory_key(pool_tag(sku, f"copy{copy}" if copy else "0"))
 
 
 class CartKeys(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 from urllib.parse import unquote
 
 from segmented.errors import InvalidInput, PoolArchived
@@ -510,20 +510,7 @@ PoolKey = Literal[
     "ledger",
 ]
 """A key of a pool that has records, by its name in `segmented.keys`."""
-RECORD_KEYS: Final[tuple[PoolKey, ...]] = (
-    "stock",
-    "free",
-    "orders",
-    "holds",
-    "customers",
-    "changes",
-    "transfers",
-    "outbox",
-    "entries",
-    "dead",
-    "carts",
-    "unfinished",
-)
+RECORD_KEYS: Final[tuple[PoolKey, ...]] = tuple(key for key in get_args(PoolKey) if key not in {"meta", "ledger"})
 """The keys whose records are removed by name."""
 REMOVED_AT_ONCE: Final = 1_000
 """Records that one step removes."""

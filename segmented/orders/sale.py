@@ -52,7 +52,7 @@ from segmented.orders.tables import CONFIRMED
 from segmented.orders.verifying import compare_once, freeze_if_behind, is_compared, when_verified
 from segmented.plans import run_sync
 from segmented.stock import Grant
-from segmented.stock.grant_state import GrantState
+from segmented.stock.grant import GrantState
 from segmented.stock.plans import due_plan
 from segmented.stock.settings import checked_expire_limit
 

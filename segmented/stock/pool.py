@@ -18,8 +18,7 @@ from segmented.models.orders import all_as_asked, as_cancelled, as_confirmed, as
 from segmented.plans import Plan, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.audit import AuditReport, audit_plan
-from segmented.stock.grant import Grant
-from segmented.stock.grant_state import GrantState, KeepOn, unanswered_claim
+from segmented.stock.grant import Grant, GrantState, unanswered_claim
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.no_gate import NoGate
 from segmented.stock.order_handle import OrderHandle
@@ -38,13 +37,15 @@ from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import (
     DEFAULT_HOLD,
     DEFAULT_TTL,
+    KeepOn,
     Opening,
     PoolSettings,
     as_order,
     checked_epoch,
+    checked_expire_limit,
     opened_as_asked,
 )
-from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, new_mark, reserve_many_marked
+from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked
 from segmented.stock.thawing import thaw_plan
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Pool:
         self.gate: PoolGate | None = None
         """The gate, whose order database decides the pool's orders; None: the pool decides them itself."""
         self._decision: Callable[[str], Settled | None] | None = None  # the gate's, on unknown orders
-        self.share(settings, new_mark(settings.sku, sold_out_mark, store.clock))
+        self.share(settings, SoldOutMark(sold_out_mark, store.clock, settings.sku))
         self._plain: Pool | None = None
         if gate is not None:
             self._plain = copy(self)
@@ -351,7 +352,7 @@ class Pool:
 
         A gated pool expires nothing on its own (raises PoolGated): ask it with a `gate`.
         """
-        return self._decides.expire_orders(self.plain, self._settings.expire_limit(limit))
+        return self._decides.expire_orders(self.plain, checked_expire_limit(self.sku, limit))
 
     def renew(self, grant: GrantState) -> None:
         """Extend the lease and the hold. Raises LeaseLost when it is too late."""

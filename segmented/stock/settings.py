@@ -36,10 +36,10 @@ from segmented.stock.outbox import UNASKED, Outbox
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from segmented.stock.grant_state import KeepOn
-
 ItemT = TypeVar("ItemT")
 
+KeepOn = type[BaseException] | tuple[type[BaseException], ...]
+"""Errors of a body after which it is unknown whether the order was paid, so that its units stay reserved."""
 DEFAULT_TTL: Final = 10.0
 DEFAULT_HOLD: Final = 600.0
 HOLDER_ID_BYTES_MAX: Final = 2 * ORDER_ID_BYTES_MAX + 1
@@ -207,10 +207,6 @@ class PoolSettings:
             raise InvalidInput(f"{shortened(order_ids)} is a single order id; give the orders to be {state} as a list")
         found = checked_list(order_ids, f"orders to be {state}")
         return op.SettleMany(self.sku, state, tuple(checked_id(order_id, "order id") for order_id in found))
-
-    def expire_limit(self, limit: int) -> int:
-        """Check how many orders one call may expire."""
-        return checked_expire_limit(self.sku, limit)
 
 
 def checked_expire_limit(sku: str, limit: int) -> int:

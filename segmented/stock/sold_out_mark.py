@@ -37,12 +37,16 @@ NOTHING_TAKEN: Final = (SoldOut, Closed, LimitReached)
 class SoldOutMark:
     """One pool's mark, for threads and for asyncio."""
 
-    def __init__(self, lasts: Duration, clock: Clock) -> None:
-        """Create a mark that lasts as long as `lasts`; 0 turns it off."""
+    def __init__(self, lasts: Duration, clock: Clock, sku: str = "") -> None:
+        """Create the mark of pool `sku` that lasts as long as `lasts`; 0 turns it off.
+
+        If a sink is installed, it reports its refusals, which no store sees.
+        """
         seconds = in_seconds(lasts)
         if type(seconds) not in {int, float} or not 0 <= seconds <= SECONDS_MAX:
             raise InvalidInput(f"sold-out mark of {shortened(seconds)} s must be between 0 and {SECONDS_MAX:g} s")
         self.seconds = seconds
+        self._sku, self._is_reported = sku, events.is_on()
         self._clock = clock
         self._guard = Lock()
         self._found: tuple[SoldOut, float] | None = None
@@ -65,6 +69,9 @@ class SoldOutMark:
                     self._found = None
                 elif (1 if partial else order.quantity) > answer.available:
                     self.refused_count += 1
+                    if self._is_reported:
+                        labels = (sku_label(self._sku), "refused", "sold_out")
+                        events.count("segmented.order.answers", 1, labels)
                     return SoldOut(
                         order_id,
                         order.quantity,
@@ -103,28 +110,6 @@ class SoldOutMark:
                 self._found, self._returned_at = None, self._clock.now()
         if self.on_clear is not None:
             self.on_clear()
-
-
-class CountedMark(SoldOutMark):
-    """A mark that reports its refusals, which no store sees, to the sinks of `segmented.events`."""
-
-    sku = ""
-
-    def refusal(self, order: Order, *, partial: bool) -> SoldOut | None:
-        """Return the local refusal of an order, and report it."""
-        refused = super().refusal(order, partial=partial)
-        if refused is not None:
-            events.count("segmented.order.answers", 1, (sku_label(self.sku), "refused", "sold_out"))
-        return refused
-
-
-def new_mark(sku: str, lasts: Duration, clock: Clock) -> SoldOutMark:
-    """Create the mark of a pool, which reports its refusals if a sink is installed."""
-    if not events.is_on():
-        return SoldOutMark(lasts, clock)
-    mark = CountedMark(lasts, clock)
-    mark.sku = sku
-    return mark
 
 
 # --- the plans of the pool, with its mark ---

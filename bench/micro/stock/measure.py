@@ -34,7 +34,7 @@ from bench.micro.stock.rates import OWN, measure_costs, measure_rates, program
 from bench.micro.stock.steps import measure_steps
 from segmented import AsyncGrant, AsyncPool, AsyncRedisStore, protocol as op
 from segmented.clock import ManualClock
-from segmented.keys import directory_keys, shard_keys
+from segmented.keys import directory_copy, shard_keys
 from segmented.models import Cart, SoldOut
 from segmented.servers import ValkeyServer
 from segmented.stock import Carts, Pool, ShardedPool
@@ -103,7 +103,7 @@ def _remove(client: redis.Redis, pool: ShardedPool) -> None:
     keys = [key for shard in pool.shards for key in shard_keys(shard.sku).listed()]
     for shard in pool.shards:
         pool.store.execute(op.DropPool(shard.sku))
-    client.unlink(*keys, *(directory_keys(pool.sku, copy).directory for copy in range(COPIES)))
+    client.unlink(*keys, *(directory_copy(pool.sku, copy) for copy in range(COPIES)))
 
 
 @dataclass(frozen=True, slots=True)

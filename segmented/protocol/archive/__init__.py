@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, unquote
 
 from segmented.errors import InvalidInput, PoolDrifted, StoreRefused
-from segmented.keys import cart_keys, directory_keys, shard_keys
+from segmented.keys import cart_keys, directory_copy, shard_keys
 from segmented.models.ids import plural
 from segmented.models.pools import ENTRIES_AT_ONCE, Archiving, PoolKey, Trimmed
 from segmented.models.shards import Shard
@@ -288,7 +288,7 @@ class ArchiveDirectory(Operation[None]):
     note_ms: int
 
     def call(self) -> Call:
-        key = directory_keys(self.directory.sku, self.copy).directory
+        key = directory_copy(self.directory.sku, self.copy)
         return script_call("archive_directory", [key], self.directory.content, self.note_ms)
 
     def answer(self, reply: Reply) -> None:

@@ -145,7 +145,7 @@ class ListMasters(Operation[tuple[SlotRanges, ...]]):
 
 
 def _keys(operation: ShowLock | RevokeLock) -> list[str]:
-    return named_operator_keys(operation.name) if operation.is_key else operator_keys(operation.name).listed()
+    return named_operator_keys(operation.name) if operation.is_key else operator_keys(operation.name)
 
 
 def _place(operation: ShowLock | RevokeLock) -> str:

@@ -23,7 +23,7 @@ class CheckSequencer(Operation[Standing]):
     token: int
 
     def call(self) -> Call:
-        return script_call("check_sequencer", operator_keys(self.name).listed(), self.token, self.mode)
+        return script_call("check_sequencer", operator_keys(self.name), self.token, self.mode)
 
     def answer(self, reply: Reply) -> Standing:
         match text(reply[0]):

@@ -19,7 +19,7 @@ from typing import Any, Final
 from redis.exceptions import ResponseError
 
 from segmented.errors import PoolDrifted, StoreUnavailable, TransferGated
-from segmented.keys import directory_keys, shard_keys
+from segmented.keys import directory_copy, shard_keys
 from segmented.models import Received, Shard, ShardDirectory, ShardFound, Transfer
 from segmented.models.shards import parse_directory
 from segmented.protocol.base import AnswerT_co, Operation
@@ -51,7 +51,7 @@ class ReadDirectory(Operation[ShardDirectory | None]):
     copy: int
 
     def call(self) -> Call:
-        return plain_call("GET", directory_keys(self.sku, self.copy).directory)
+        return plain_call("GET", directory_copy(self.sku, self.copy))
 
     def answer(self, reply: Reply) -> ShardDirectory | None:
         if reply is None:
@@ -72,7 +72,8 @@ class WriteDirectory(Operation[ShardDirectory | None]):
 
     def call(self) -> Call:
         directory = self.directory
-        keys = directory_keys(directory.sku, self.copy).listed()
+        beside = () if self.copy else shard_keys(directory.sku).listed()  # a pool of the sku in one hash slot
+        keys = [directory_copy(directory.sku, self.copy), *beside]
         return script_call("write_directory", keys, directory.content, "open" if directory.is_open else "opening")
 
     def answer(self, reply: Reply) -> ShardDirectory | None:

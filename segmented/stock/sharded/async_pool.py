@@ -15,9 +15,17 @@ from segmented.plans import async_run_owed, run_async
 from segmented.plans.store_kinds import checked_async, checked_gate
 from segmented.plans.tasks import to_the_end  # asyncio only
 from segmented.stock.async_pool import AsyncPool
-from segmented.stock.grant_state import Granting  # asyncio only
+from segmented.stock.grant import Granting  # asyncio only
 from segmented.stock.plans import available_plan, checked_state
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, Opening, PoolSettings, as_order, opened_as_asked
+from segmented.stock.settings import (
+    DEFAULT_HOLD,
+    DEFAULT_TTL,
+    Opening,
+    PoolSettings,
+    as_order,
+    checked_expire_limit,
+    opened_as_asked,
+)
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
     ShardedRepairReport,
@@ -56,10 +64,10 @@ if TYPE_CHECKING:
     from segmented.models.orders import Sold
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.grant import AsyncGrant
-    from segmented.stock.grant_state import KeepOn
     from segmented.stock.no_gate import AsyncPoolGate
     from segmented.stock.order_handle import AsyncOrderHandle
     from segmented.stock.outbox import Outbox
+    from segmented.stock.settings import KeepOn
 
 
 @hinted
@@ -364,7 +372,7 @@ class AsyncShardedPool:
 
     async def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
         """Give back the units of expired holds, up to `limit` orders, shard by shard."""
-        return await run_async(self._plans.expire(self._settings.expire_limit(limit)), self.store)
+        return await run_async(self._plans.expire(checked_expire_limit(self.sku, limit)), self.store)
 
     async def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
         """Add units during the sale, once for each id. They go to one shard, and from there to others as needed.

@@ -48,7 +48,7 @@ from segmented.stock.sharded.opening import (
     state_plan,
     summed,
 )
-from segmented.stock.sold_out_mark import marked, new_mark, reserve_many_marked
+from segmented.stock.sold_out_mark import SoldOutMark, marked, reserve_many_marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,7 +80,7 @@ class ShardedPlans:
         """Create the plans for the pool of `settings`."""
         checked_id(settings.sku, "sku", bytes_max=SKU_BYTES_MAX)  # a shard cannot be split again
         self.settings = settings
-        self.mark = new_mark(settings.sku, sold_out_mark, clock)
+        self.mark = SoldOutMark(sold_out_mark, clock, settings.sku)
         self._clock = clock
         self._gathering: Gathering | None = None
         self._noted = Noted(clock)

@@ -14,7 +14,15 @@ from segmented.plans import run_owed, run_sync
 from segmented.plans.store_kinds import checked_gate, checked_sync
 from segmented.stock.plans import available_plan, checked_state
 from segmented.stock.pool import Pool
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, Opening, PoolSettings, as_order, opened_as_asked
+from segmented.stock.settings import (
+    DEFAULT_HOLD,
+    DEFAULT_TTL,
+    Opening,
+    PoolSettings,
+    as_order,
+    checked_expire_limit,
+    opened_as_asked,
+)
 from segmented.stock.sharded.audit import (
     ShardedAuditReport,
     ShardedRepairReport,
@@ -53,10 +61,10 @@ if TYPE_CHECKING:
     from segmented.models.orders import Sold
     from segmented.plans.drivers import Store
     from segmented.stock.grant import Grant
-    from segmented.stock.grant_state import KeepOn
     from segmented.stock.no_gate import PoolGate
     from segmented.stock.order_handle import OrderHandle
     from segmented.stock.outbox import Outbox
+    from segmented.stock.settings import KeepOn
 
 
 @hinted
@@ -327,7 +335,7 @@ class ShardedPool:
 
     def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
         """Give back the units of expired holds, up to `limit` orders, shard by shard."""
-        return run_sync(self._plans.expire(self._settings.expire_limit(limit)), self.store)
+        return run_sync(self._plans.expire(checked_expire_limit(self.sku, limit)), self.store)
 
     def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
         """Add units during the sale, once for each id. They go to one shard, and from there to others as needed.

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from segmented.keys import directory_keys, shard_keys
+from segmented.keys import directory_copy, shard_keys
 from segmented.models import Order, Reserved, Settled, Shard, SoldOut
 from segmented.stock import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import COPIES, directory_plan
@@ -73,7 +73,7 @@ def test_all_keys_of_a_shard_are_in_one_slot_and_copies_of_the_directory_in_seve
         (slot,) = {node.ask("CLUSTER", "KEYSLOT", key) for key in keys}
         slots.add(slot)
     assert len(slots) == SHARDS
-    copies = [directory_keys(sku, copy).directory for copy in range(COPIES)]
+    copies = [directory_copy(sku, copy) for copy in range(COPIES)]
     assert len({node.ask("CLUSTER", "KEYSLOT", key) for key in copies}) == COPIES
     assert all(cluster.master_of(key).ask("GET", key).startswith("open ") for key in copies)
 

@@ -17,7 +17,7 @@ from segmented.errors import (
     SegmentedError,
     ShardVanished,
 )
-from segmented.keys import directory_keys, shard_keys
+from segmented.keys import directory_copy, shard_keys
 from segmented.models import AlreadyOpen, Opened, Order, PoolState, Shard
 from segmented.models.pools import Archived
 from segmented.plans import Plan
@@ -158,14 +158,14 @@ def test_without_its_directory_a_pool_sells_on_by_a_copy_and_is_not_opened_again
     sharded(side, sku).open(stock=11, segments=7, shards=3)
     before = directory_of(side, sku)
     for copy in range(COPIES - 1):
-        side.raw().delete(directory_keys(sku, copy).directory)
+        side.raw().delete(directory_copy(sku, copy))
         pool = sharded(side, sku)
         assert taken(pool.reserve(f"o{copy}", quantity=2)) == 2
         with pytest.raises(ShardVanished, match=f"'{sku}' was open and its keys are gone"):
             pool.open(stock=11, segments=7, shards=3)
         assert directory_of(side, sku) == before
         check_all(pool)
-    side.raw().delete(directory_keys(sku, COPIES - 1).directory)
+    side.raw().delete(directory_copy(sku, COPIES - 1))
     with pytest.raises(PoolMissing):
         sharded(side, sku).state()
 
@@ -173,7 +173,7 @@ def test_without_its_directory_a_pool_sells_on_by_a_copy_and_is_not_opened_again
 def test_a_directory_that_cannot_be_read_is_refused_and_left_alone(plain_redis_side: Side) -> None:
     side, sku = plain_redis_side, plain_redis_side.name()
     sharded(side, sku).open(stock=11, segments=7, shards=3)
-    key = directory_keys(sku, 0).directory
+    key = directory_copy(sku, 0)
     for said in ("", "x", "open", "open a", "open a 1 1 1", "ajar a 1 1 1 0", "open a x 1 1 0"):
         side.raw().set(key, said)
         pool = sharded(side, sku)
@@ -188,7 +188,7 @@ def test_an_opening_that_lost_its_directory_is_not_continued_with_other_numbers(
     first = ByHand(side, opening(sku, 11, 7, 3))
     while not (side.raw().exists(shard_keys(Shard(sku, 0, "a")).meta)):
         first.step()
-    side.raw().delete(directory_keys(sku, 0).directory)
+    side.raw().delete(directory_copy(sku, 0))
     with pytest.raises(ShardVanished):
         sharded(side, sku).open(stock=50, segments=10, shards=2)
 
