@@ -59,6 +59,10 @@ CHORES: Final = (
     "segmented.forget",
     "segmented.audit",
 )
+TASK_MODULES: Final = ("segmented.celery.tasks", "segmented.celery.chores")
+LIFETIME: Final = "segmented.celery.lifetime"
+EVERY: Final = 1.0
+"""Seconds between two touches of the health file."""
 
 
 def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
@@ -169,12 +173,6 @@ def schedule(settings: WorkerSettings) -> dict[str, dict[str, Any]]:
         min(settings.audit_every, AUDIT_SECONDS),
     )
     return {task: {"task": task, "schedule": every} for task, every in zip(CHORES, seconds, strict=True) if every > 0}
-
-
-TASK_MODULES: Final = ("segmented.celery.tasks", "segmented.celery.chores")
-LIFETIME: Final = "segmented.celery.lifetime"
-EVERY: Final = 1.0
-"""Seconds between two touches of the health file."""
 
 
 def add_tasks(app: Celery, settings: WorkerSettings | None = None) -> None:

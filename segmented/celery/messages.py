@@ -56,6 +56,15 @@ FIELDS: Final = frozenset({"v", "sku", "orders"})
 TEXT_MAX: Final = 64 * 1024
 """Maximum number of characters of a message to keep; an envelope of a thousand orders has fewer."""
 log = logging.getLogger(__name__)
+BACKLOG_MAX: Final = 50
+"""Queue length from which the sweep adds only one message at a time: waiting messages are not lost, and publishing them
+again would only make the queue longer."""
+SAID_MAX: Final = 10_000
+APPS_MAX: Final = 16
+_said: Final[set[tuple[str, str, str]]] = set()
+AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
+RETRY_MOST: Final = 12
+"""The time until an order is published again doubles, up to this many times the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +163,6 @@ def keep_unknown(name: str = "", message: Any = None, **_: object) -> None:  # n
 def keep_rejected(message: Any = None, exc: BaseException | None = None, **_: object) -> None:  # noqa: ANN401  # kombu's
     """Keep a message that Celery cannot begin."""
     keep_unreadable(text_of_message(message), f"it cannot be decoded: {exc}")
-
-
-BACKLOG_MAX: Final = 50
-"""Queue length from which the sweep adds only one message at a time: waiting messages are not lost, and publishing them
-again would only make the queue longer."""
-SAID_MAX: Final = 10_000
-APPS_MAX: Final = 16
-_said: Final[set[tuple[str, str, str]]] = set()
-AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
-RETRY_MOST: Final = 12
-"""The time until an order is published again doubles, up to this many times the first."""
 
 
 @cache

@@ -82,6 +82,10 @@ LIMITS_IN_VISIBILITY: Final = 2
 
 Seconds = Annotated[float, Field(gt=0, le=SECONDS_MAX, allow_inf_nan=False)]
 Every = Annotated[float, Field(ge=0, le=SECONDS_MAX, allow_inf_nan=False)]
+EXIT_WRONG: Final = 2
+"""The configuration is wrong: a restart cannot help."""
+EXIT_UNREACHABLE: Final = 1
+"""A server did not answer: a later start may succeed."""
 
 
 def _local_url() -> str:
@@ -526,10 +530,6 @@ def sentence_of(error: ValidationError, known: Iterable[str]) -> str:
     return f"{name}{value} it {said[0].lower()}{said[1:]}"
 
 
-EXIT_WRONG: Final = 2
-"""The configuration is wrong: a restart cannot help."""
-EXIT_UNREACHABLE: Final = 1
-"""A server did not answer: a later start may succeed."""
 _in_use: Final[list[WorkerSettings]] = []
 
 

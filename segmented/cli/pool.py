@@ -41,6 +41,11 @@ from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, Opening, PoolSet
 from segmented.stores.redis import RedisStore
 
 EXIT_REFUSED: Final = 1
+pool = typer.Typer(no_args_is_help=True, help="Open, inspect, change and audit stock pools.")
+EXIT_UNFINISHED: Final = 1
+HomeArgument = Annotated[
+    str, typer.Argument(metavar="SKU", help="Home pool of the carts: the first of a cart's skus in sorted order.")
+]
 
 UnitsArgument = Annotated[int, typer.Argument(metavar="UNITS", help="Number of units.")]
 IdOption = Annotated[
@@ -56,6 +61,132 @@ StepOption = Annotated[
         metavar="MODULE:FUNCTION", help="Step that these workers must have, as in SEGMENTED_STEP  [default: any]"
     ),
 ]
+
+
+def open_pool(  # noqa: PLR0913  # an option each
+    context: typer.Context,
+    sku: SkuArgument,
+    *,
+    stock: Annotated[int, typer.Option(metavar="N", help="Units to sell.")],
+    segments: Annotated[int, typer.Option(metavar="K", help="Number of segments that the stock is split into.")],
+    shards: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Number of shards, each in its own hash slot, for the masters of a cluster to share."
+        ),
+    ] = 1,
+    limit_per_customer: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Maximum units per customer; every order must then name its customer."),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROFILE",
+            help="Durability of orders: memory, replicated:N, fsync or database  [default: memory; gated: database]",
+        ),
+    ] = None,
+    queue: QueueOption = None,
+    step: StepOption = None,
+    gated: Annotated[
+        bool, typer.Option("--gated", help="Let the order database given by --database decide every order.")
+    ] = False,
+    database: DatabaseOption = None,
+    create_tables: Annotated[
+        bool, typer.Option("--create-tables", help="Create missing tables in the order database.")
+    ] = False,
+    epoch: Annotated[
+        int, typer.Option(metavar="N", help="Epoch of a pool that is opened again; higher than any before.")
+    ] = 1,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Open a pool once. An open pool is unchanged; exit code 1 if it differs from the one asked for.
+
+    A gated pool gets its rows in the order database first. Run the same command again to finish an interrupted opening.
+    """
+    if not gated and (create_tables or is_said(context, "database")):
+        message = f"{'--create-tables' if create_tables else '--database'} is for a pool that is opened with --gated"
+        raise InvalidInput(message)
+    if gated and database is None:
+        raise InvalidInput(f"--gated needs --database URL: the order database that decides the orders of {sku!r}")
+    options: dict[str, Any] = {"stock": stock, "segments": segments, "epoch": epoch, "profile": profile}
+    options |= {"limit_per_customer": limit_per_customer, "queue": queue, "step": step}
+    opening = Opening(**options, gated=gated, shards=shards)
+    asked = PoolSettings(sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD).open(opening)
+    with RedisStore.from_url(url) as store:
+        try:
+            if gated and database is not None:
+                from segmented.cli.pool_gate import open_both, open_shards  # noqa: PLC0415  # SQLAlchemy, for who needs it
+
+                if shards != 1:
+                    answer = open_shards(ShardedPool(store, sku), database, opening, creates_tables=create_tables)
+                else:
+                    required_in_one_piece(store, sku)  # before the order database gets rows
+                    answer = open_both(Pool(store, sku), database, opening, creates_tables=create_tables)
+            elif shards != 1:
+                answer = ShardedPool(store, sku).open(shards=shards, **options)
+            else:
+                answer = _opened_ungated(Pool(store, sku), **options)
+        except PoolDiffers:
+            answer = AlreadyOpen(find_pool(store, sku).state())
+    _tell_opened(answer, json_file, differences(answer.state, asked, opening))
+
+
+def _opened_ungated(pool: Pool, **options: Any) -> Opened | AlreadyOpen:  # noqa: ANN401  # those of `Pool.open`
+    try:
+        return pool.open(**options)
+    except ChangeGated as error:
+        raise InvalidInput(f"pool {pool.sku!r} is gated: open it with --gated and --database URL") from error
+
+
+def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, differing: list[str]) -> None:
+    """Print the pool. Exits with code 1 if it is `differing` from the one asked for."""
+    state, is_new, is_as_asked = answer.state, not isinstance(answer, AlreadyOpen), not differing
+    write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
+    differs = "" if is_as_asked else f", with {', '.join(differing)}"
+    said = f"opened{differs}" if is_new else f"open already{differs}: nothing is changed"
+    if json_file != STDOUT:
+        if is_as_asked:
+            typer.echo(said)
+        print_table(("", ""), total_rows(state))
+    if not is_as_asked:
+        tell(said)
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def show(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
+    """Show a pool's totals and the free units of its segments, read in one step, or in one step per shard.
+
+    More than 24 segments are shown as ranges; --json has each. `segmented watch` shows a pool while it sells.
+    """
+    with RedisStore.from_url(url) as store:
+        show_once(find_pool(store, sku).state(), json_file)
+
+
+def close(
+    sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, yes: YesOption = False, json_file: JsonOption = None
+) -> None:
+    """Stop taking new orders, permanently. Asks for confirmation; without a terminal, --yes is required.
+
+    Reservations can still be confirmed or cancelled, and still expire.
+    """
+    is_asked = require_somebody("close", yes=yes)
+    with RedisStore.from_url(url) as store:
+        found = find_pool(store, sku)
+        if is_asked and not _is_wanted(found.state()):
+            raise typer.Exit(EXIT_REFUSED)
+        answer = found.close()
+    said = "closed before: nothing is changed" if answer.replay else "closed"
+    _tell(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
+
+
+def _is_wanted(state: PoolState) -> bool:
+    if state.is_closed:
+        return True
+    print_table(("", ""), total_rows(state))
+    units = f"{state.available} {plural(state.available, 'unit')}"
+    return typer.confirm(f"Close {shown(state.sku)} for good, with {units} unsold?")
 
 
 def restock(
@@ -242,13 +373,6 @@ def _tell_change(word: str, answer: Restocked | TooFew | Closed, units: int, jso
         typer.echo(said)
 
 
-pool = typer.Typer(no_args_is_help=True, help="Open, inspect, change and audit stock pools.")
-EXIT_UNFINISHED: Final = 1
-HomeArgument = Annotated[
-    str, typer.Argument(metavar="SKU", help="Home pool of the carts: the first of a cart's skus in sorted order.")
-]
-
-
 def carts(
     sku: HomeArgument,
     *,
@@ -329,132 +453,6 @@ def _as_json(one: UnfinishedCart) -> dict[str, Any]:
         "customer_id": cart.customer_id,
         "lines": [{"sku": sku, "quantity": quantity} for sku, quantity in cart.lines],
     }
-
-
-def open_pool(  # noqa: PLR0913  # an option each
-    context: typer.Context,
-    sku: SkuArgument,
-    *,
-    stock: Annotated[int, typer.Option(metavar="N", help="Units to sell.")],
-    segments: Annotated[int, typer.Option(metavar="K", help="Number of segments that the stock is split into.")],
-    shards: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Number of shards, each in its own hash slot, for the masters of a cluster to share."
-        ),
-    ] = 1,
-    limit_per_customer: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Maximum units per customer; every order must then name its customer."),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PROFILE",
-            help="Durability of orders: memory, replicated:N, fsync or database  [default: memory; gated: database]",
-        ),
-    ] = None,
-    queue: QueueOption = None,
-    step: StepOption = None,
-    gated: Annotated[
-        bool, typer.Option("--gated", help="Let the order database given by --database decide every order.")
-    ] = False,
-    database: DatabaseOption = None,
-    create_tables: Annotated[
-        bool, typer.Option("--create-tables", help="Create missing tables in the order database.")
-    ] = False,
-    epoch: Annotated[
-        int, typer.Option(metavar="N", help="Epoch of a pool that is opened again; higher than any before.")
-    ] = 1,
-    url: UrlOption = DEFAULT_URL,
-    json_file: JsonOption = None,
-) -> None:
-    """Open a pool once. An open pool is unchanged; exit code 1 if it differs from the one asked for.
-
-    A gated pool gets its rows in the order database first. Run the same command again to finish an interrupted opening.
-    """
-    if not gated and (create_tables or is_said(context, "database")):
-        message = f"{'--create-tables' if create_tables else '--database'} is for a pool that is opened with --gated"
-        raise InvalidInput(message)
-    if gated and database is None:
-        raise InvalidInput(f"--gated needs --database URL: the order database that decides the orders of {sku!r}")
-    options: dict[str, Any] = {"stock": stock, "segments": segments, "epoch": epoch, "profile": profile}
-    options |= {"limit_per_customer": limit_per_customer, "queue": queue, "step": step}
-    opening = Opening(**options, gated=gated, shards=shards)
-    asked = PoolSettings(sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD).open(opening)
-    with RedisStore.from_url(url) as store:
-        try:
-            if gated and database is not None:
-                from segmented.cli.pool_gate import open_both, open_shards  # noqa: PLC0415  # SQLAlchemy, for who needs it
-
-                if shards != 1:
-                    answer = open_shards(ShardedPool(store, sku), database, opening, creates_tables=create_tables)
-                else:
-                    required_in_one_piece(store, sku)  # before the order database gets rows
-                    answer = open_both(Pool(store, sku), database, opening, creates_tables=create_tables)
-            elif shards != 1:
-                answer = ShardedPool(store, sku).open(shards=shards, **options)
-            else:
-                answer = _opened_ungated(Pool(store, sku), **options)
-        except PoolDiffers:
-            answer = AlreadyOpen(find_pool(store, sku).state())
-    _tell_opened(answer, json_file, differences(answer.state, asked, opening))
-
-
-def _opened_ungated(pool: Pool, **options: Any) -> Opened | AlreadyOpen:  # noqa: ANN401  # those of `Pool.open`
-    try:
-        return pool.open(**options)
-    except ChangeGated as error:
-        raise InvalidInput(f"pool {pool.sku!r} is gated: open it with --gated and --database URL") from error
-
-
-def _tell_opened(answer: Opened | AlreadyOpen, json_file: Path | None, differing: list[str]) -> None:
-    """Print the pool. Exits with code 1 if it is `differing` from the one asked for."""
-    state, is_new, is_as_asked = answer.state, not isinstance(answer, AlreadyOpen), not differing
-    write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
-    differs = "" if is_as_asked else f", with {', '.join(differing)}"
-    said = f"opened{differs}" if is_new else f"open already{differs}: nothing is changed"
-    if json_file != STDOUT:
-        if is_as_asked:
-            typer.echo(said)
-        print_table(("", ""), total_rows(state))
-    if not is_as_asked:
-        tell(said)
-        raise typer.Exit(EXIT_REFUSED)
-
-
-def show(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
-    """Show a pool's totals and the free units of its segments, read in one step, or in one step per shard.
-
-    More than 24 segments are shown as ranges; --json has each. `segmented watch` shows a pool while it sells.
-    """
-    with RedisStore.from_url(url) as store:
-        show_once(find_pool(store, sku).state(), json_file)
-
-
-def close(
-    sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, yes: YesOption = False, json_file: JsonOption = None
-) -> None:
-    """Stop taking new orders, permanently. Asks for confirmation; without a terminal, --yes is required.
-
-    Reservations can still be confirmed or cancelled, and still expire.
-    """
-    is_asked = require_somebody("close", yes=yes)
-    with RedisStore.from_url(url) as store:
-        found = find_pool(store, sku)
-        if is_asked and not _is_wanted(found.state()):
-            raise typer.Exit(EXIT_REFUSED)
-        answer = found.close()
-    said = "closed before: nothing is changed" if answer.replay else "closed"
-    _tell(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
-
-
-def _is_wanted(state: PoolState) -> bool:
-    if state.is_closed:
-        return True
-    print_table(("", ""), total_rows(state))
-    units = f"{state.available} {plural(state.available, 'unit')}"
-    return typer.confirm(f"Close {shown(state.sku)} for good, with {units} unsold?")
 
 
 GROUPS: Final[dict[str, dict[str, Callable[..., None]]]] = {

@@ -68,6 +68,15 @@ COLUMNS: Final = tuple(field.name for field in fields(LedgerEntry))
 LEFT_OUT: Final = "holder_id"
 """A worker's complete id proves ownership."""
 ORDER_COLUMNS: Final = tuple(field.name for field in fields(OrderRecord) if field.name != LEFT_OUT)
+ShardOption = Annotated[int | None, typer.Option("--shard", metavar="N", help="Number of the shard of a sharded pool.")]
+KeptQueueOption = Annotated[
+    str | None,
+    typer.Option("--queue", metavar="NAME", help="Queue of the workers that take submitted orders  [default: as kept]"),
+]
+KeptStepOption = Annotated[
+    str | None,
+    typer.Option("--step", metavar="MODULE:FUNCTION", help="Step that these workers must have  [default: as kept]"),
+]
 
 
 def audit(
@@ -353,18 +362,6 @@ def write_rows(file: TextIO, form: str, rows: Iterable[dict[str, Any]], columns:
         else:
             file.write(json.dumps(row) + "\n")
     return count
-
-
-ShardOption = Annotated[int | None, typer.Option("--shard", metavar="N", help="Number of the shard of a sharded pool.")]
-
-KeptQueueOption = Annotated[
-    str | None,
-    typer.Option("--queue", metavar="NAME", help="Queue of the workers that take submitted orders  [default: as kept]"),
-]
-KeptStepOption = Annotated[
-    str | None,
-    typer.Option("--step", metavar="MODULE:FUNCTION", help="Step that these workers must have  [default: as kept]"),
-]
 
 
 def rebuild(

@@ -56,6 +56,18 @@ if TYPE_CHECKING:
 else:
     CeleryResult = AsyncResult  # before Celery 5.7 it is no generic class
 
+Decision = Literal["returned", "answered", "dropped", "resent", "taken over"]
+WORDS: Final[dict[Decision, str]] = {
+    "answered": "did not run: it repeats %s, and got its outcome (answered)",
+    "dropped": "did not run: another copy or a later attempt of %s does (dropped)",
+    "resent": "waits for %s, which may be lost and was published again (resent)",
+    "taken over": "runs in place of %s, whose worker did not say how it ended (taken over)",
+}
+_log = logging.getLogger("segmented.dedup")
+CANVAS: Final = ("task_id", "group_id", "chord", "chain", "link", "link_error")
+"""Options that make a caller wait for the outcome under the message's own id."""
+Answer = KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers
+
 
 class OnceResult(CeleryResult):
     """A Celery result handle of the message that has the key. Handles with equal ids are equal."""
@@ -104,8 +116,6 @@ class OnceResult(CeleryResult):
         return self
 
 
-Decision = Literal["returned", "answered", "dropped", "resent", "taken over"]
-
 once_repeated = Signal(name="once_repeated", providing_args=["key", "message_id", "decision"])
 """Sent for each repeat, by the process that decides about it. The sender is the name of the task; `key` is the record's
 key, `message_id` the first message.
@@ -118,14 +128,6 @@ key, `message_id` the first message.
 | `resent` | the first has waited for long, may be lost, and was published again |
 | `taken over` | in a worker: the message runs in place of one whose worker died |
 """
-
-WORDS: Final[dict[Decision, str]] = {
-    "answered": "did not run: it repeats %s, and got its outcome (answered)",
-    "dropped": "did not run: another copy or a later attempt of %s does (dropped)",
-    "resent": "waits for %s, which may be lost and was published again (resent)",
-    "taken over": "runs in place of %s, whose worker did not say how it ended (taken over)",
-}
-_log = logging.getLogger("segmented.dedup")
 
 
 def tell(task: str, key: str, first: str, decision: Decision) -> None:
@@ -140,12 +142,6 @@ def tell_in_worker(task: Task[..., Any], key: str, first: str, decision: Decisio
     if decision in {"answered", "dropped"} and task.app.conf.worker_send_task_events and not task.request.is_eager:
         with suppress(Exception):  # a broker may raise anything; the event is for show
             task.send_event("task-repeated", first=first, decision=decision)
-
-
-CANVAS: Final = ("task_id", "group_id", "chord", "chain", "link", "link_error")
-"""Options that make a caller wait for the outcome under the message's own id."""
-
-Answer = KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers
 
 
 @dataclass(slots=True)  # not frozen, which takes twice as long

@@ -70,6 +70,10 @@ SLOTS: Final[dict[str, tuple[str, float]]] = {
 SEAT_ENDS: Final[dict[str, SeatEnd]] = {"unique": "end", "per": "end", "latest": "start", "serial": "none"}
 AT_ONCE_MAX: Final = 1_000
 WALL: Final = WallClock()
+_log = logging.getLogger("segmented.dedup")
+RULE_KEPT: Final = 366 * DAY
+_spaces: WeakKeyDictionary[Celery, dict[str, tuple[OnceRule, str]]] = WeakKeyDictionary()
+"""The first rule of each key space of an app, and its task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,12 +336,6 @@ def serial(
     With a `key_space`, these are the messages of all tasks that have it.
     """
     return OnceRule(kind="serial", key=key, at_once=at_once, ttl=ttl, remember=remember, key_space=key_space)
-
-
-_log = logging.getLogger("segmented.dedup")
-RULE_KEPT: Final = 366 * DAY
-_spaces: WeakKeyDictionary[Celery, dict[str, tuple[OnceRule, str]]] = WeakKeyDictionary()
-"""The first rule of each key space of an app, and its task."""
 
 
 class OncePlan:

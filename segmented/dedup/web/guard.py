@@ -81,6 +81,12 @@ _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"[ \t]*(?:;.*)?')
 _PLAIN: Final = re.compile(r"[!#-+\--\[\]-~]+")
 """A key that a client sends without quotes: printable, without blanks, commas, quotes and backslashes."""
 _ESCAPED: Final = re.compile(r'\\(["\\])')
+_log: Final = logging.getLogger("segmented.dedup.web")
+P = ParamSpec("P")
+V = TypeVar("V")
+DedupT = TypeVar("DedupT", bound="DedupBase")
+UNSAFE: Final = ("POST", "PUT", "PATCH", "DELETE")
+"""Methods of requests that change something."""
 
 
 def succeeded(status: int) -> bool:
@@ -200,9 +206,6 @@ def _check_texts(what: str, found: object) -> None:
         return
     if isinstance(found, str) or not isinstance(found, Collection) or not all(isinstance(one, str) for one in found):
         raise InvalidInput(f"{what} is a collection of texts, not {found!r:.80}")
-
-
-_log: Final = logging.getLogger("segmented.dedup.web")
 
 
 class Guard:
@@ -440,13 +443,6 @@ class ThreadExchange:
         if not self._is_over and self.run is not None and self._guard is not None:
             self._is_over = True
             ended(self._guard, self.run, self._key, outcome)
-
-
-P = ParamSpec("P")
-V = TypeVar("V")
-DedupT = TypeVar("DedupT", bound="DedupBase")
-UNSAFE: Final = ("POST", "PUT", "PATCH", "DELETE")
-"""Methods of requests that change something."""
 
 
 class Exchange(Protocol):
