@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from segmented.dedup.web.guard import MEBIBYTE, UNSAFE, Collected, Guard, async_begun, async_ended, serving
+from segmented.dedup.web.guard import MEBIBYTE, UNSAFE, Collected, Guard, Middleware, async_begun, async_ended, serving
 from segmented.dedup.web.messages import Answer, Unkept, WebRequest, length_of
 
 if TYPE_CHECKING:
     from segmented.dedup.dedup import AsyncDedup
     from segmented.dedup.run import AsyncRun
-    from segmented.dedup.web.guard import Idempotent, WebOptions
+    from segmented.dedup.web.guard import Idempotent
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -25,7 +25,7 @@ Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class IdempotencyMiddleware:
+class IdempotencyMiddleware(Middleware["App", "AsyncDedup"]):
     """Runs a request with the header `Idempotency-Key` once, and gives repeats its answer; for ASGI applications.
 
     ```python
@@ -39,18 +39,6 @@ class IdempotencyMiddleware:
     The guarantees are those of `AsyncDedup`: if a process died in the middle, a repeat runs the request again once the
     lease has expired. Answers are held back until they are complete, or larger than `answer_max`.
     """
-
-    def __init__(self, app: App, dedup: AsyncDedup, options: WebOptions | None = None) -> None:
-        """Wrap `app`; without options, only routes with `@idempotent`.
-
-        If `scope` asks who the client is, put the middleware behind the authentication.
-        """
-        self._app = app
-        self._dedup = dedup
-        self._guard = None if options is None else Guard(options)
-
-    def __repr__(self) -> str:
-        return f"<IdempotencyMiddleware with {self._dedup!r}>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""

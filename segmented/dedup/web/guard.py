@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from functools import wraps
 from http import HTTPStatus
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 from segmented.dedup.identity import KEY_LENGTH_MAX, canonical, digest
 from segmented.dedup.run import Replay
@@ -84,6 +84,7 @@ _ESCAPED: Final = re.compile(r'\\(["\\])')
 _log: Final = logging.getLogger("segmented.dedup.web")
 P = ParamSpec("P")
 V = TypeVar("V")
+AppT = TypeVar("AppT")
 DedupT = TypeVar("DedupT", bound="DedupBase")
 UNSAFE: Final = ("POST", "PUT", "PATCH", "DELETE")
 """Methods of requests that change something."""
@@ -410,6 +411,21 @@ async def async_ended(guard: Guard, run: AsyncRun, key: str, outcome: Answer | U
             await run.finish(guard.form(outcome))
     except SegmentedError as error:
         guard.not_ended(key, error)
+
+
+class Middleware(Generic[AppT, DedupT]):
+    """An application that is wrapped, and the options of its requests."""
+
+    def __init__(self, app: AppT, dedup: DedupT, options: WebOptions | None = None) -> None:
+        """Wrap `app`; without options, only routes with `@idempotent`.
+
+        If `scope` asks who the client is, put the middleware behind the authentication.
+        """
+        self._app, self._dedup = app, dedup
+        self._guard = None if options is None else Guard(options)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} with {self._dedup!r}>"
 
 
 class ThreadExchange:

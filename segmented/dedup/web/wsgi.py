@@ -11,7 +11,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.dedup.web.guard import UNSAFE, Collected, Guard, ThreadExchange, serving
+from segmented.dedup.web.guard import UNSAFE, Collected, Guard, Middleware, ThreadExchange, serving
 from segmented.dedup.web.messages import Answer, WebRequest, length_of, problem
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from segmented.dedup.dedup import Dedup
-    from segmented.dedup.web.guard import Idempotent, WebOptions
+    from segmented.dedup.web.guard import Idempotent
     from segmented.dedup.web.messages import Unkept
 
 UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")
 CHUNK: Final = 65_536
 
 
-class WsgiIdempotencyMiddleware:
+class WsgiIdempotencyMiddleware(Middleware["WSGIApplication", "Dedup"]):
     """Runs a request with the header `Idempotency-Key` once, and gives repeats its answer; for WSGI applications.
 
     ```python
@@ -35,18 +35,6 @@ class WsgiIdempotencyMiddleware:
 
     Otherwise as `IdempotencyMiddleware`.
     """
-
-    def __init__(self, app: WSGIApplication, dedup: Dedup, options: WebOptions | None = None) -> None:
-        """Wrap `app`; without options, only routes with `@idempotent`.
-
-        If `scope` asks who the client is, put the middleware behind the authentication.
-        """
-        self._app = app
-        self._dedup = dedup
-        self._guard = None if options is None else Guard(options)
-
-    def __repr__(self) -> str:
-        return f"<WsgiIdempotencyMiddleware with {self._dedup!r}>"
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
