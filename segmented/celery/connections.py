@@ -72,10 +72,6 @@ class Connections:
         self.store.close()
         self.gate.close()
 
-    def abandon(self) -> None:
-        """Abandon the connections after a fork: the sockets are the parent's, and nothing may be sent on them."""
-        self.engine.dispose(close=False)
-
 
 _guard = Guard()
 _made: list[Connections] = []
@@ -102,7 +98,7 @@ def open_connections(*, pool_size: int) -> Connections:
     with _guard.lock:
         if _made and _made[0].process_id != THIS.process_id:
             _abandoned.append(_made.pop())
-            _abandoned[-1].abandon()
+            _abandoned[-1].engine.dispose(close=False)  # its sockets are the parent's: nothing may be sent on them
         if not _made:
             _made.append(Connections(settings(), pool_size=pool_size))
         return _made[0]
@@ -134,17 +130,12 @@ def open_when_there(
         pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
 
-def disconnect() -> None:
-    """Close this process's connections, if it opened any."""
+@worker_process_shutdown.connect
+@worker_shutdown.connect
+def disconnect(**_: object) -> None:
+    """Close this process's connections, if it opened any: a pool's child at its own end, another worker at its end."""
     with _guard.lock:
         while _made:
             made = _made.pop()
             if made.process_id == THIS.process_id:
                 made.close()
-
-
-@worker_process_shutdown.connect
-@worker_shutdown.connect
-def close_connections(**_: object) -> None:
-    """Close the process's connections: a pool's child at its own end, any other worker at the worker's end."""
-    disconnect()

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from celery.signals import worker_process_shutdown, worker_shutdown
+
 from segmented.dedup.terms import checked_namespace
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.locks.durations import milliseconds
@@ -121,8 +123,10 @@ def _opened(url: str, timeout: float) -> RedisStore:
         raise StoreRefused(f"the records at {shown} cannot be used: {error}") from error
 
 
-def close_stores() -> None:
-    """Close the connections that this process opened."""
+@worker_process_shutdown.connect
+@worker_shutdown.connect
+def close_stores(**_: object) -> None:
+    """Close the connections that this process opened, at the end of a worker or of its pool's child."""
     with _guard.lock:
         while _stores:
             _stores.popitem()[1].close()

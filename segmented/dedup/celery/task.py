@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from billiard.einfo import ExceptionWithTraceback  # type: ignore[attr-defined]  # its stubs do not know of it
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import Task
-from celery.signals import task_revoked, worker_process_shutdown, worker_ready, worker_shutdown
+from celery.signals import task_revoked, worker_ready
 from celery.utils import uuid
 from celery.worker.request import Request
 from celery.worker.state import revoked
@@ -21,7 +21,6 @@ from segmented.dedup.celery.execution import ANSWERED, Execution
 from segmented.dedup.celery.message import due_in_ms, header_of
 from segmented.dedup.celery.publication import OnceResult, Publication
 from segmented.dedup.celery.rule import OncePlan, body_of, checked_rule
-from segmented.dedup.celery.settings import close_stores
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.events.traces import CURRENT, HEADER
 from segmented.process import Guard
@@ -306,13 +305,6 @@ def compare_rules(sender: Any = None, **_: object) -> None:  # noqa: ANN401  # t
             except SegmentedError as error:  # the records cannot be reached, and every task says so itself
                 _log.warning("once.rule_unread", extra={"task": task.name, "error": str(error)})
                 return
-
-
-@worker_process_shutdown.connect
-@worker_shutdown.connect
-def close(**_: object) -> None:
-    """Close the connections that this process opened."""
-    close_stores()
 
 
 class OnceRequest(Request):
