@@ -1,7 +1,5 @@
 """Single flights whose replies get lost, through a proxy before the real server."""
 
-import logging
-
 import pytest
 
 from segmented.errors import StoreUnavailable
@@ -11,7 +9,7 @@ from tests.fixtures.stores import Side
 from tests.support.contract.caches.flights import Flight, Loader
 from tests.support.proxy import Proxy
 
-LOOK, WRITE = (load_script(name).sha.encode() for name in ("read_or_acquire", "write_cached"))
+LOOK = load_script("read_or_acquire").sha.encode()
 
 
 def kept_and_locked(side: Side, key: str) -> tuple[bool, bool]:
@@ -34,14 +32,3 @@ def test_a_question_that_never_got_a_reply_raises_and_leaves_no_lock(far_side: S
     proxy.swallow_replies(0, to=LOOK)
     assert loader.calls == 0
     assert kept_and_locked(far_side, key) == (False, False)
-
-
-def test_a_value_whose_keeping_was_not_answered_is_given_and_the_lock_is_free(
-    far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
-) -> None:
-    flight, key, loader = Flight(far_side), far_side.name(), Loader()
-    proxy.swallow_replies(100, to=WRITE)
-    with caplog.at_level(logging.WARNING, logger="segmented.locks"):
-        assert flight.get(key, loader) == "loaded"
-    assert [record.message for record in caplog.records] == ["flight.not_kept"]
-    assert kept_and_locked(far_side, key) == (True, False)  # the server had kept it before the reply was lost

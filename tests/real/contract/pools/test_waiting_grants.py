@@ -4,8 +4,7 @@ from typing import cast
 
 import pytest
 
-from segmented import protocol as op
-from segmented.models import Closed, Decided, Refusal, SoldOut
+from segmented.models import Closed, Refusal, SoldOut
 from segmented.stock import Grant, Pool
 from tests.fixtures.stores import Side, another_process
 from tests.support.contract.parking import has_come_to_rest, lines_of, wait_until
@@ -66,18 +65,6 @@ def test_a_grant_that_waits_is_woken_when_the_pool_gets_more_segments(lasting: P
     assert cast("Grant", waiter.result(SOON)).segment == 2
 
 
-def test_one_freed_segment_tells_everyone_in_line_that_the_pool_is_sold_out(pool: Pool, waiting_side: Side) -> None:
-    held = [granted(pool, "a", quantity=4), granted(pool, "b", quantity=1)]
-    waiters = [waiting_side.start(lambda name=name: pool.grant(name, quantity=3, timeout=PATIENCE)) for name in "cde"]  # type: ignore[misc]  # a default argument
-    wait_until(lambda: has_come_to_rest(waiting_side.store, 3))
-    held[0].confirm()
-    wait_until(lambda: sum(waiter.done() for waiter in waiters) == 1)
-    pool.confirm(next(order_id for order_id in "cde" if waiting_side.execute(op.ReadOrders(pool.sku, (order_id,)))[0]))
-    answers = [waiter.result(SOON) for waiter in waiters]
-    assert sum(isinstance(answer, SoldOut) for answer in answers) == 2
-    assert totals(pool) == (0, 1, 7)
-
-
 def test_a_closed_pools_waiter_is_told_when_its_turn_comes(pool: Pool, waiting_side: Side) -> None:
     held = [granted(pool, order_id) for order_id in "ab"]
     waiter = waiting_side.start(lambda: pool.grant("c", timeout=PATIENCE))
@@ -85,27 +72,6 @@ def test_a_closed_pools_waiter_is_told_when_its_turn_comes(pool: Pool, waiting_s
     pool.close()
     held[0].confirm()
     assert waiter.result(SOON) == Closed("c")
-
-
-def test_a_dead_holders_segment_is_found_when_its_lease_ends(waiting_side: Side) -> None:
-    pool = waiting_side.pool(waiting_side.name(), ttl=0.05, hold=600)
-    pool.open(stock=8, segments=1)
-    granted(pool, "dead")
-    for answer in [waiting_side.start(lambda name=name: pool.grant(name, timeout=PATIENCE)) for name in "abc"]:  # type: ignore[misc]  # a default argument
-        answer.result(SOON)
-    assert totals(pool) == (4, 4, 0)
-
-
-def test_a_second_delivery_that_waits_does_not_keep_others_from_free_segments(pool: Pool, waiting_side: Side) -> None:
-    first = granted(pool, "a")
-    second = waiting_side.start(lambda: pool.grant("a", timeout=PATIENCE))
-    wait_until(lambda: len(lines_of(waiting_side.store)) == 1)
-    for order_id in "bcd":
-        granted(pool, order_id, timeout=PATIENCE).confirm()
-    assert not second.done()
-    first.confirm()
-    assert isinstance(second.result(SOON), Decided)
-    assert lines_of(waiting_side.store) == {}
 
 
 def test_a_hundred_orders_of_one_process_share_two_segments_and_all_are_sold(waiting_side: Side) -> None:
