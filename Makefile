@@ -13,6 +13,9 @@ demo: $(STAMP) ## the main job, measured
 test: $(STAMP) ## style, types, layers, and every test that no clock, no load and no other process decides
 	@$(MAKE) --no-print-directory --jobs=2 lint quick
 
+# Each of hundreds of processes would compile again what it imports, pytest and its plugins among them.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST := -m pytest --no-header --quiet --dist=loadfile --no-loadscope-reorder --numprocesses=$(WORKERS)
 
 quick: $(STAMP)

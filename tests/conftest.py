@@ -9,7 +9,9 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from segmented.testing import plugin
 from tests import fixtures
 from tests.support.file_order import side_by_side
 from tests.support.flavour import Flavour
-from tests.support.paths import TESTS, quick_folder
+from tests.support.paths import ROOT, TESTS, quick_folder
 from tests.support.rings import COMMANDS, IN_TURN, RINGS, outermost, ring_of, ring_of_side, side_of_turn
 from tests.support.sim.seeds import VARIABLE, seed_of_run
 from tests.support.warm import start_warm
@@ -77,17 +79,32 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect without collecting garbage, of which there is none, and set all the tests aside when they are there.
 
     They are half a million objects, and a full collection in the midst of a test would look at each of them.
     """
     gc.disable()
     try:
+        import_from_own_place(session.config)
         return (yield)
     finally:
         gc.enable()
         gc.freeze()
+
+
+def import_from_own_place(config: pytest.Config) -> None:
+    """Import the test files, each worker of several from another one on.
+
+    All workers begin at once, and from one place on, each would compile every file of a new clone: half of its start.
+    """
+    if (worker := getattr(config, "workerinput", None)) is None:
+        return
+    files = sorted(file for folder in config.args for file in Path(folder).resolve().rglob("test_*.py"))
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for file in (*files[first:], *files[:first]):
+        with suppress(Exception, pytest.skip.Exception):  # its collection says what is wrong
+            import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
