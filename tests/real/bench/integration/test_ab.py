@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 from bench.ab import CELLS, AbSizes, build_here, build_of, measure_ab
 from bench.results import display_on
 from segmented.errors import InvalidInput
+from tests.support.paths import ROOT
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
@@ -43,8 +45,7 @@ def _server_is_there() -> None:
 
 def changed(folder: Path, module: str, more: str) -> Path:
     """A folder with the library, and something at the end of one of its modules."""
-    folder.mkdir()
-    build_here(folder)
+    shutil.copytree(ROOT / "segmented", folder / "segmented", ignore=shutil.ignore_patterns("__pycache__"))
     file = folder / "segmented" / module
     file.write_text(file.read_text() + more)
     return folder

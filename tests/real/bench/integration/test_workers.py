@@ -49,6 +49,7 @@ def test_one_lock_is_compared_with_segments_through_celery_and_leaves_nothing(
     arms, singles = (Arm(1, 50), Arm(20, 50), Arm(1, 50, commits=True)), SINGLES[:2]
     monkeypatch.setattr("bench.micro.workers.lanes.LANES", arms)
     monkeypatch.setattr("bench.micro.workers.lanes.SINGLES", singles)
+    monkeypatch.setattr("bench.micro.workers.lanes.WARM_UP", 16)
     sizes = LaneSizes(rounds=1, seconds=0.05, empty=20, lone=1, singles=20)
     results = measure_lanes(private_valkey.url, None, display_on(Console(quiet=True)), sizes)
     written = results.as_json()
