@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from bench.analysis.compare import Verdict
     from bench.results import Display, Progress
 
-
 PACKAGE: Final = "segmented"
 IMPORT_SECONDS: Final = 60.0
 GIT_SECONDS: Final = 60.0

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-
 LEAVE_SECONDS: Final = 5.0
 
 

@@ -214,10 +214,7 @@ def cell_of(strategy: str, segments: int, hold: float) -> Cell:
         raise InvalidInput(f"--strategy {strategy}: unknown strategy; known are: {', '.join(STRATEGIES)}")
     has_segments = STRATEGIES[strategy].has_segments
     return Cell(
-        strategy=strategy,
-        segments=segments if has_segments else 1,
-        section="sleep" if hold else "none",
-        hold_ms=hold,
+        strategy=strategy, segments=segments if has_segments else 1, section="sleep" if hold else "none", hold_ms=hold
     )
 
 
@@ -299,13 +296,7 @@ def counts(
     _exit(_part("bench.micro.counts", "count")(Console(), writes=write))
 
 
-def draw(
-    folder: Path,
-    console: Console,
-    *,
-    to: Path | None = None,
-    core_hour: float | None = None,
-) -> None:
+def draw(folder: Path, console: Console, *, to: Path | None = None, core_hour: float | None = None) -> None:
     """Draw a session's report: figures, page, table if the lint allows one, and how to repeat it."""
     with display_on(console).strategy("report") as progress:
         if to is None:
@@ -441,14 +432,12 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     ),
 }
 
-
 ROUNDS_MAX: Final = 1_000
 RoundsOption = Annotated[
     int | None, typer.Option(help="Rounds per ratio; the demo has none.", metavar="N", min=1, max=ROUNDS_MAX)
 ]
 ReportOption = Annotated[
-    Path | None,
-    typer.Option(help="New folder for the results, their page, and a Markdown table.", metavar="DIR"),
+    Path | None, typer.Option(help="New folder for the results, their page, and a Markdown table.", metavar="DIR")
 ]
 
 
@@ -528,15 +517,11 @@ def _group() -> None:
 
 bench.command()(granularity)
 
-
 bench.command()(orders)
-
 
 bench.command()(ab)
 
-
 add_fixed(bench)
-
 
 for tool in (report, compare, lint, counts):
     bench.command()(tool)

@@ -42,7 +42,6 @@ TALK_SECONDS: Final = 10.0
 PASSWORD: Final = secrets.token_hex(24)
 """Of this process's servers with ports, and of their replicas, Sentinels and clients."""
 
-
 SLOTS: Final = 16_384
 FORM_SECONDS: Final = 20.0
 PAUSE_SECONDS: Final = 0.01

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from bench.conditions import Servers
     from bench.results import Display, Progress
 
-
 ENDS_SECONDS: Final = 10.0
 
 
@@ -456,13 +455,7 @@ def demo(
 ) -> None:
     """Compare segment locks with no lock, one lock, and a lock-free script."""
     options = DemoOptions(
-        hold_ms=hold,
-        buyers=buyers,
-        segments=segments,
-        seconds=seconds,
-        url=url,
-        database=database,
-        is_verbose=verbose,
+        hold_ms=hold, buyers=buyers, segments=segments, seconds=seconds, url=url, database=database, is_verbose=verbose
     )
     check_writable(json)
     console = console_beside(json)

@@ -36,7 +36,6 @@ from segmented.stores.redis import RedisStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
 STARTS_SECONDS: Final = 60.0
 ANSWERS_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.05

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from bench.engine.cell import Cell
     from bench.engine.record import ResultFile
 
-
 STAND_INS: Final[dict[str, tuple[str, ...]]] = {
     "segment-locks": ("global-lock",),
     "global-lock": ("segment-locks",),

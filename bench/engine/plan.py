@@ -428,8 +428,6 @@ def _merged(cells: Iterable[PlannedCell]) -> list[PlannedCell]:
             continue
         longest = max(known, one, key=lambda each: each.seconds)
         found[one.key] = replace(
-            longest,
-            sweeps=tuple(dict.fromkeys((*known.sweeps, *one.sweeps))),
-            arms=max(known.arms, one.arms, key=len),
+            longest, sweeps=tuple(dict.fromkeys((*known.sweeps, *one.sweeps))), arms=max(known.arms, one.arms, key=len)
         )
     return list(found.values())

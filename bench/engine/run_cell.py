@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from bench.engine.measurement import Measurement
     from bench.strategies.base import Strategy
 
-
 EXIT_ORPHANED = 3
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from bench.engine.cell import Cell
     from bench.strategies.base import Answer, Strategy
 
-
 CANCELLED_EVERY: Final = 2
 """One of this many orders is cancelled."""
 FAILURES_SAID: Final = 3

@@ -44,10 +44,7 @@ def stock_of(
     return max(sizing.STOCK_MIN, cell.skus, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
 
 
-SERIES: Final = (
-    *("offered", "sold", "sold_out", "failed", "p50_ms", "max_ms"),
-    *("segment_sold", "left_at", "left"),
-)
+SERIES: Final = (*("offered", "sold", "sold_out", "failed", "p50_ms", "max_ms"), *("segment_sold", "left_at", "left"))
 START_SECONDS: Final = 1.1
 """Planned seconds of a run beside its sale: server start, fork, audit, end."""
 

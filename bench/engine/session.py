@@ -177,10 +177,7 @@ class _Session:
         finally:
             self._unload()
             end = EndLine(
-                finished_at=_now(),
-                runs_planned=self.grid.runs_planned,
-                runs_done=len(self.done),
-                stopped_by=stopped_by,
+                finished_at=_now(), runs_planned=self.grid.runs_planned, runs_done=len(self.done), stopped_by=stopped_by
             )
             self.folder.append(end)
 

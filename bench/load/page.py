@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from segmented.models import OrderRecord
     from segmented.stock import AuditReport, Pool, ShardedAuditReport, ShardedPool
 
-
 LOOPBACK: Final = "127.0.0.1"
 FIELDS: Final = frozenset({"user_count", "spawn_rate", "host", "run_time", "user_classes", "shape_class", "profile"})
 """Fields of Locust's own page."""

@@ -132,11 +132,7 @@ class Counter:
         if len(seconds):
             self.tally.histograms[name].add(histogram_of(seconds))
 
-    def _count_segments(
-        self,
-        segments: NDArray[np.int32],
-        sold: NDArray[np.int32],
-    ) -> None:
+    def _count_segments(self, segments: NDArray[np.int32], sold: NDArray[np.int32]) -> None:
         counted = self.tally.by_segment
         for segment, orders in zip(segments.tolist(), sold.tolist(), strict=True):
             counted.extend([0] * (segment + 1 - len(counted)))

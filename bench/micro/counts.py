@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from bench.strategies.base import Strategy
 
-
 GATED: Final = ("commands", "round_trips", "attempts", "bytes")
 """Fields that must be equal in every run; times are only shown."""
 NOT_COUNTED: Final = frozenset({"cmdstat_info", "cmdstat_config|resetstat"})

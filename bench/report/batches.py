@@ -36,14 +36,7 @@ def batches(facts: Facts) -> Outcome:
         look = facts.looks[strategy]
         plot(rates, spots, look, x=_batch, label=strategy)
         told = [spot for spot in spots if _p99(spot) is not None]
-        plot(
-            latency,
-            told,
-            look,
-            x=_batch,
-            y=Measure(lambda spot: _p99(spot) or 0.0, _p99_span, P99),
-            label=strategy,
-        )
+        plot(latency, told, look, x=_batch, y=Measure(lambda spot: _p99(spot) or 0.0, _p99_span, P99), label=strategy)
     if family.cell.section == "sleep" and family.cell.hold_ms:
         lanes = min(family.cell.segments, family.cell.buyers)
         ideal = [one * lanes * 1_000 / family.cell.hold_ms for one in ticks]

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from bench.engine.cell import Cell
     from bench.engine.record import ResultFile
 
-
 Axis = Literal["segments", "hold_ms", "batch", "rtt_ms"]
 Answer = Literal["always", "never", "from", "mixed", "unknown"]
 OUR_STRATEGIES: Final = ("segment-locks", "segment-batches")

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from bench.report.facts import Family, Outcome, Spot
     from bench.results import Progress
 
-
 NO_PAIR: Final = (
     "This session compares no segments with one lock: that takes two cells of one sku in a closed loop, one with one "
     "lock and one with more segments, equal otherwise and both with a rate."

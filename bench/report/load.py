@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from bench.report.facts import Facts, Family, Outcome, Spot, Which
     from bench.report.style import Dashes, Look
 
-
 SEGMENT_PANELS_MAX: Final = 4
 IDEAL_ROOM: Final = 1.3
 """Upper limit of y as a multiple of the highest point."""

@@ -25,7 +25,6 @@ LEGEND: Final = (
     "Hollow: generator, server or machine saturated. Cross: void runs, which have no value. Bars: 95 % over runs."
 )
 
-
 BAR_OPACITY: Final = 0.35
 """A bar is this opaque within its edge, so that the interval is seen on it."""
 
@@ -42,15 +41,7 @@ class Measure:
 RATE: Final = Measure(lambda spot: spot.mean, lambda spot: spot.interval, "orders/s")
 
 
-def plot(
-    axes: Axes,
-    spots: Sequence[Spot],
-    look: Look,
-    *,
-    x: Value,
-    label: str,
-    y: Measure = RATE,
-) -> None:
+def plot(axes: Axes, spots: Sequence[Spot], look: Look, *, x: Value, label: str, y: Measure = RATE) -> None:
     """Draw the points of one strategy, void ones as crosses at the bottom."""
     told = [spot for spot in spots if not spot.is_void]
     at = [x(spot) for spot in told]
@@ -60,13 +51,7 @@ def plot(
     for spot, place, value in zip(told, at, values, strict=True):
         found = y.bounds(spot)
         axes.errorbar(
-            [place],
-            [value],
-            yerr=reach(value, found),
-            fmt="none",
-            ecolor=look.colour,
-            elinewidth=1.1,
-            capsize=2.5,
+            [place], [value], yerr=reach(value, found), fmt="none", ecolor=look.colour, elinewidth=1.1, capsize=2.5
         )
         said = f"{with_ends(value, found)} {y.unit}"
         point(axes, (place, value), spot, said, colour=look.colour, marker=look.marker)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from bench.engine.record import Run
     from bench.report.facts import Facts, Family, Outcome, Spot
 
-
 STRATEGIES_NAME: Final = "s-strategies"
 STRATEGIES_TITLE: Final = "Every strategy side by side"
 PANELS_MAX: Final = 2

@@ -202,7 +202,6 @@ _FIND: Final = select(sql_orders.c.order_id).where(
 )
 _STORE: Final = insert_or_not(sql_orders).on_conflict_do_nothing().returning(sql_orders.c.order_id)
 
-
 TAKE_FROM_ROW: Final = (
     update(sql_rows)
     .where(

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from bench.results import Display, Progress
 
-
 BURST: Final = 200
 ROUNDS: Final = 30
 RESAMPLES: Final = 2_000
@@ -84,12 +83,7 @@ class Subject:
 
 
 def measure_uncontended(
-    url: str,
-    pythons: Mapping[str, Path],
-    progress: Progress,
-    *,
-    rounds: int = ROUNDS,
-    seed: int = 1,
+    url: str, pythons: Mapping[str, Path], progress: Progress, *, rounds: int = ROUNDS, seed: int = 1
 ) -> list[Figure]:
     """Measure every subject with an environment; `pythons` has the interpreters of the competitors."""
     names = [name for name in CYCLES if name not in PEERS or PEERS[name] in pythons]

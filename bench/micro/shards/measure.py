@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
     from segmented.protocol import Operation
 
-
 AnswerT = TypeVar("AnswerT")
 
 SEGMENTS: Final = 4

@@ -20,16 +20,7 @@ from redis.utils import HIREDIS_AVAILABLE
 from bench.conditions import server_conditions
 from bench.figures import Figure, FigureResults, of_rounds
 from bench.micro.counts import Counter
-from bench.micro.stock import (
-    STOCK,
-    BenchContext,
-    ScriptCounter,
-    Sizes,
-    event_loops,
-    open_pool,
-    pinned,
-    server_of,
-)
+from bench.micro.stock import STOCK, BenchContext, ScriptCounter, Sizes, event_loops, open_pool, pinned, server_of
 from bench.micro.stock.rates import OWN, measure_costs, measure_rates, program
 from bench.micro.stock.steps import measure_steps
 from segmented import AsyncGrant, AsyncPool, AsyncRedisStore, protocol as op
@@ -50,7 +41,6 @@ if TYPE_CHECKING:
     from bench.results import Display
     from segmented.models import LedgerEntry
     from segmented.plans.drivers import Store
-
 
 SHARDS: Final = 6
 TRANSFERS_MAX: Final = 0.05

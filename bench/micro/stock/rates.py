@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from bench.micro.stock import BenchContext
 
-
 SCRIPT: Final = (
     "local n = tonumber(redis.call('GET', KEYS[1])) "
     "if n >= tonumber(ARGV[1]) then redis.call('DECRBY', KEYS[1], ARGV[1]) return 1 end return 0"

@@ -102,10 +102,7 @@ SINGLES: Final = tuple(Single(segments) for segments in (1, 4, 16))
 LANES: Final = tuple(
     Arm(segments, hold, commits) for hold in HOLDS_MS for commits in (False, True) for segments in SEGMENT_COUNTS
 )
-ASKED: Final = {
-    f"{Arm(20, 50).name} / one lock": RATIO_MIN,
-    Arm(20, 20).name: SHARE_MIN,
-}
+ASKED: Final = {f"{Arm(20, 50).name} / one lock": RATIO_MIN, Arm(20, 20).name: SHARE_MIN}
 """Bounds that were asked, by name: a ratio, and a share of the bound."""
 
 
