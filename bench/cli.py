@@ -28,9 +28,9 @@ from bench.engine.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_pla
 from bench.engine.record import read_results
 from bench.engine.session import SessionOptions, SessionView, kept_in, run_session, show_results
 from bench.load.measure import NAME as LOCUST, Sizes as LocustSizes, measure_locust
-from bench.micro.dedup.measure import NAME as DEDUP, Sizes as DedupSizes, measure_dedup
+from bench.micro.dedup import NAME as DEDUP, Sizes as DedupSizes, measure_dedup
 from bench.micro.locks.measure import NAME as LOCKS, measure_locks
-from bench.micro.shards.measure import NAME as SHARDS, ShardSizes, measure_masters
+from bench.micro.shards import NAME as SHARDS, ShardSizes, measure_masters
 from bench.micro.stock import Sizes as StockSizes
 from bench.micro.stock.measure import NAME as STOCK, measure_stock
 from bench.micro.workers import Sizes as WorkerSizes

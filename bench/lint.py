@@ -25,10 +25,9 @@ from bench.engine.checker import broken_promises, summed
 from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, PLAN, RESULTS, calls_of
 from bench.engine.meters import saturated
 from bench.engine.percentiles import DIGITS, LOWEST_US, decoded, described
-from bench.engine.plan import grid_of, read_plan
+from bench.engine.plan import grid_of, read_plan, stock_of, turns_of, wanted
 from bench.engine.record import read_results
 from bench.engine.sale import choice_of, opened_of
-from bench.engine.schedule import stock_of, turns_of, wanted
 from bench.engine.servers import committed
 from bench.engine.summary import LATE_SHARE, noted_of, too_short_of, unsold
 from bench.results import say, show_rows
@@ -44,9 +43,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-    from bench.engine.plan import Grid, LoadedPlan
+    from bench.engine.plan import Grid, LoadedPlan, Turn
     from bench.engine.record import Percentiles, ResultFile, Run
-    from bench.engine.schedule import Turn
 
     Numbers = NDArray[np.float64]
     Check = Generator[str, None, str]

@@ -3,23 +3,28 @@
 It states what is expected and what would refute it, which cells are measured and how often, what makes a run void, and
 when to stop. Each error in a plan is one sentence with file and key, before anything is started.
 
-Its sweeps are expanded to cells. Each cell is measured once a round, however many sweeps share it.
+Its sweeps are expanded to cells. Each cell is measured once a round, however many sweeps share it. A round has every
+cell in an order drawn from the seed. The time is estimated by the plan at first, then by the session's own runs.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import product
+from math import ceil
 from pathlib import Path
+from statistics import fmean
 from string import Template
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from bench.engine.cell import RATE_MAX, Cell, Expectation, Frozen
+from bench import sizing
+from bench.engine.cell import RATE_MAX, Cell, Expectation, Frozen, units_asked
 from bench.engine.sale import refuse_case
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
@@ -27,7 +32,7 @@ from segmented.files import open_plain
 from segmented.models.ids import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 PLAN_FILE: Final = Path(__file__).parents[1] / "plan.toml"
 """The published profile."""
@@ -431,3 +436,127 @@ def _merged(cells: Iterable[PlannedCell]) -> list[PlannedCell]:
             longest, sweeps=tuple(dict.fromkeys((*known.sweeps, *one.sweeps))), arms=max(known.arms, one.arms, key=len)
         )
     return list(found.values())
+
+
+# --- the order of the runs ---
+
+SPIKE_STOCK_SHARE: Final = 0.6
+"""Share of a spike's demand that is in stock, so that the sale sells out."""
+
+
+def stock_of(
+    planned: PlannedCell, cell: Cell, seed: int, *, calibrated: Mapping[str, float], paces: Sequence[float]
+) -> int:
+    """Return the units of a run. `calibrated`: rates by cell; `paces`: orders per second of the cell's earlier runs."""
+    if cell.stock is not None:
+        return cell.stock
+    if cell.loop == "closed":
+        rate = sizing.rate_to_expect(calibrated[cell.cell_id], paces)
+        return max(sizing.STOCK_MIN, cell.skus, ceil(rate * planned.seconds)) * cell.quantity
+    asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=seed)
+    return max(sizing.STOCK_MIN, cell.skus, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
+
+
+START_SECONDS: Final = 1.1
+"""Planned seconds of a run beside its sale: server start, fork, audit, end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A planned run. Its number is its position in the session, so the same plan gives the same turns."""
+
+    number: int
+    round: int
+    planned: PlannedCell
+    arm: Arm
+    seed: int
+
+
+def turns_of(grid: Grid) -> list[Turn]:
+    """Return all planned runs in order.
+
+    Arms alternate, A B in one round and B A in the next (ABBA), so that a drift of the machine favours neither. The
+    runs between the two are random, like the whole order.
+    """
+    draw = random.Random(grid.seed)
+    turns: list[Turn] = []
+    for number in range(1, grid.rounds + 1):
+        places = [(planned, place) for planned in grid.cells for place in range(len(planned.arms))]
+        draw.shuffle(places)
+        met: dict[str, int] = {}
+        for planned, _ in places:
+            arms = planned.arms if number % 2 else planned.arms[::-1]
+            arm = arms[met.get(planned.key, 0)]
+            met[planned.key] = met.get(planned.key, 0) + 1
+            turns.append(Turn(len(turns) + 1, number, planned, arm, draw.randrange(2**31)))
+    return turns
+
+
+def planned_seconds(grid: Grid) -> float:
+    """Return the planned seconds on an otherwise idle machine."""
+    runs = sum(len(one.arms) * (one.seconds + START_SECONDS) for one in grid.cells)
+    calibrations = grid.calibrations(set().union(*(wanted(one) for one in grid.cells)))
+    return grid.rounds * runs + calibrations * (grid.calibration + START_SECONDS)
+
+
+@dataclass(slots=True)
+class Estimate:
+    """Estimates the time left from this session's own runs only."""
+
+    calibration: float
+    """Seconds of a calibration's sale."""
+    extra: list[float] = field(default_factory=list)
+    """Seconds of each run and calibration beyond its sale's planned seconds."""
+    by_cell: dict[str, list[float]] = field(default_factory=dict)
+
+    def took(self, planned: PlannedCell, seconds: float) -> None:
+        """Record the time of a run."""
+        self.by_cell.setdefault(planned.key, []).append(seconds)
+        self.extra.append(seconds - planned.seconds)
+
+    def calibrated(self, seconds: float) -> None:
+        """Record the time of a calibration."""
+        self.extra.append(seconds - self.calibration)
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether anything has been measured."""
+        return bool(self.extra)
+
+    def run(self, planned: PlannedCell) -> float:
+        """Return the estimated seconds of a run: by the cell's earlier runs, else by other cells' overhead."""
+        own = self.by_cell.get(planned.key)
+        if own:
+            return fmean(own)
+        return planned.seconds + (fmean(self.extra) if self.extra else START_SECONDS)
+
+    def turn(self, planned: PlannedCell, *, calibrations: int) -> float:
+        """Return the same plus the calibrations that the run needs first."""
+        each = self.calibration + (fmean(self.extra) if self.extra else START_SECONDS)
+        return self.run(planned) + calibrations * each
+
+    def left(self, turns: Iterable[Turn], calibrated: Iterable[str]) -> float:
+        """Return the estimated seconds left."""
+        known = set(calibrated)
+        seconds = 0.0
+        for turn in turns:
+            needed = wanted(turn.planned) - known
+            seconds += self.turn(turn.planned, calibrations=len(needed))
+            known |= needed
+        return seconds
+
+
+def wanted(planned: PlannedCell) -> set[str]:
+    """Return the ids of cells to calibrate before a run of this cell."""
+    if planned.capacity is not None:
+        return {planned.capacity.cell_id}
+    is_told = planned.cell.loop == "open" or planned.cell.stock is not None
+    return set() if is_told else {planned.cell.cell_id}
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration as text."""
+    if seconds < 90:  # noqa: PLR2004  # longer durations are shown in minutes
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004  # two hours

@@ -23,10 +23,10 @@ from rich.markup import escape
 from bench.children import close_process, kill_group, start_child, tell_child
 from bench.engine.cell import CALIBRATION_STOCK, RunAssignment
 from bench.engine.folder import ResultsFolder
-from bench.engine.plan import grid_of
+from bench.engine.plan import Estimate, grid_of, spoken, stock_of, turns_of, wanted
 from bench.engine.record import EndLine, Run, SessionLine
-from bench.engine.schedule import Estimate, lost_run, spoken, stock_of, turns_of, wanted
 from bench.engine.servers import SessionServers, commit_of, environment_of
+from bench.engine.summary import lost_run
 from bench.results import say, show_rows
 from bench.strategies.own import OWN
 from segmented.errors import InvalidInput, SegmentedError
@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from bench.engine.cell import Cell
-    from bench.engine.plan import Grid, LoadedPlan, PlannedCell
+    from bench.engine.plan import Grid, LoadedPlan, PlannedCell, Turn
     from bench.engine.record import ResultFile
-    from bench.engine.schedule import Turn
     from bench.results import Progress
 
 MODULE: Final = "bench.engine.run_cell"

@@ -6,16 +6,17 @@ To count beside its guarantees a run needs enough length, or a generator that wa
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from bench.conditions import machine_core_count
-from bench.engine.checker import broken_promises, check, summed
+from bench.engine.checker import COUNTED, broken_promises, check, summed
 from bench.engine.meters import saturated
 from bench.engine.percentiles import CAP_MS, p99_ms, percentiles_of
-from bench.engine.record import Counts, Fairness, Run, Series, Times
+from bench.engine.record import Checker, Counts, Cpu, Fairness, Run, Series, Times, Work
 from bench.engine.sale import FAILED_MAX, case_of
+from bench.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from bench.engine.cell import Cell, RunAssignment
     from bench.engine.measurement import Measurement
-    from bench.engine.record import Checker
+    from bench.engine.plan import Turn
     from bench.engine.sale import CaseState, Recorder, Sale
     from bench.strategies.base import Verdict
 
@@ -315,3 +316,43 @@ def noted_of(shed: int, planned: int, buyers: int) -> tuple[str, ...]:
         f"{buyers} buyers busy, were never sent, and count as failures"
     )
     return (note,)
+
+
+# --- a run that failed ---
+
+SERIES: Final = (*("offered", "sold", "sold_out", "failed", "p50_ms", "max_ms"), *("segment_sold", "left_at", "left"))
+UNKNOWN: Final = ("orders_per_s", "fairness", "history", "history_sha256")
+NOTHING: Final = ("sold_out_per_s", "failed_per_s", "window_s", "drain_s", "lanes", "recorder_share")
+
+
+def lost_run(turn: Turn, cell: Cell, error: Exception, *, started_at: str) -> Run:
+    """Return the record of a run that failed, or whose process did: nothing was measured, and why. It is void."""
+    nothing, is_open = percentiles_of(np.zeros(0)), cell.loop == "open"
+    books: dict[str, Any] = dict.fromkeys(COUNTED, 0) | {"stock": cell.stock or 0}
+    empty: dict[str, Any] = {name: [] for name in SERIES}
+    rest: dict[str, Any] = dict.fromkeys(UNKNOWN) | dict.fromkeys(NOTHING, 0)
+    response = nothing if is_open else None
+    return Run(
+        run=turn.number,
+        round=turn.round,
+        cell=cell,
+        cell_id=cell.cell_id,
+        arm=turn.arm,
+        sweeps=turn.planned.sweeps,
+        seed=turn.seed,
+        started_at=started_at,
+        void=(f"the run ended without a record: {error}",),
+        is_control=STRATEGIES[cell.strategy].is_control,
+        warm_up_s=turn.planned.warm_up,
+        saturated=(),
+        counts=Counts(planned=0, sent=0, sold=0, sold_out=0, failed=0, shed=0, first_failure=str(error)),
+        checker=Checker(**books, sold_in_sql=None, audit="none"),
+        times=Times(service=nothing, response=response, wait=nothing, hold=nothing, lateness=response),
+        work=Work(commands=0, round_trips=0, attempts=0, server_us=0, bytes=0),
+        cpu=Cpu(generator=0, redis=0, database=None, machine=0, others=0, steal=0),
+        series=Series(bin_s=BIN_SECONDS, window=(0.0, 0.0), **empty),
+        guarantees={},
+        server={},
+        offered_percent=turn.planned.percent,
+        **rest,
+    )

@@ -22,7 +22,7 @@ from bench import sizing
 from bench.children import kill_group
 from bench.conditions import conditions, running
 from bench.figures import SEGMENT_COUNTS, Arm, Figure, FigureResults, arm_figures, cost_figures
-from bench.load.coordinator import DATABASE, URL
+from bench.load.plan import DATABASE, URL
 from bench.load.results import ONE_LOCK
 from segmented.errors import SegmentedError
 

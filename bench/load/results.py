@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bench.engine.cell import Cell
     from bench.engine.record import Percentiles
-    from bench.load.coordinator import Result, SaleCoordinator
+    from bench.load.plan import Result, SaleCoordinator
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from bench.engine.cell import schedule_of
 from bench.engine.measurement import Dispatcher
 from bench.engine.sale import Sale
-from bench.load.coordinator import SaleCoordinator, Servers
 from bench.load.page import guard_page
-from bench.load.plan import ORDERS_A_SHARE, Plan, add_options, add_own, cell_of, connect_strategy
+from bench.load.plan import (
+    ORDERS_A_SHARE,
+    Plan,
+    SaleCoordinator,
+    Servers,
+    add_options,
+    add_own,
+    cell_of,
+    connect_strategy,
+)
 from bench.load.results import add_tabs, as_text, tables, write
 from bench.load.tally import Counter, DelayMeter, Tally, Window, call_log_of
 from bench.results import check_writable
@@ -40,8 +48,7 @@ if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
     from locust.env import Environment
 
-    from bench.load.coordinator import Result
-    from bench.load.plan import ConnectedStrategy
+    from bench.load.plan import ConnectedStrategy, Result
 
     Fire = Callable[[str, float, Exception | None], None]
     """Called for each call with its name, milliseconds, and failure."""

@@ -1,17 +1,47 @@
-"""The comparisons of cells, and the noise floor; F15: ratios with their intervals."""
+"""Comparisons of cells. F12: batches; F13: durability; F15: ratios with their intervals, and the noise floor."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from matplotlib.patches import Patch
+
 from bench.analysis.intervals import number, paired_ratio
 from bench.analysis.measured import cells_of, noise_floor
-from bench.report.facts import LOCK_FREE, ONE_LOCK, OURS, Drawn, NotDrawn, Spot, ends, said, shared, with_ends
-from bench.report.points import whisker
-from bench.report.style import BLACK, BLUE, GREY, HOLLOW, LIGHT, POINT, legend_below, log_axis, new_figure
+from bench.report.facts import (
+    LOCK_FREE,
+    ONE_LOCK,
+    OURS,
+    Drawn,
+    NotDrawn,
+    Spot,
+    counted,
+    ends,
+    families,
+    said,
+    section,
+    shared,
+    with_ends,
+)
+from bench.report.points import BAR_OPACITY, LEGEND, Measure, across_bar, gid, model_line, plot, void_gid, whisker
+from bench.report.style import (
+    BLACK,
+    BLUE,
+    GREY,
+    HOLLOW,
+    LIGHT,
+    PAPER,
+    POINT,
+    from_zero,
+    legend_below,
+    log_axis,
+    new_figure,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from bench.report.facts import Facts, Outcome
 
 NAME: Final = "f15-ratios"
@@ -142,3 +172,136 @@ def ratios(facts: Facts) -> Outcome:
         f"twice a round. {floor.said} Hollow: one of the two saturated something."
     )
     return Drawn("F15", NAME, TITLE, caption, figure)
+
+
+# --- batches and commits ---
+
+TITLE_12: Final = "Batch size: rate and latency"
+TITLE_13: Final = "The price of a commit"
+P99: Final = "ms at p99, lowest and highest run"
+
+
+def batches(facts: Facts) -> Outcome:
+    """F12: orders per second and the p99 of the service time, by orders per batch."""
+    name = "f12-batches"
+    found = families(facts.select(loop="closed"), "batch")
+    if not found:
+        return NotDrawn("F12", name, TITLE_12, "no closed sweep over three sizes of a batch")
+    family = found[0]
+    figure = new_figure(f"F12  {TITLE_12} (closed loop)", height=3.6)
+    rates, latency = figure.subplots(1, 2)
+    ticks = family.values
+    for strategy, spots in family.by_strategy().items():
+        if len(spots) == 1 and strategy != OURS:
+            continue
+        look = facts.looks[strategy]
+        plot(rates, spots, look, x=_batch, label=strategy)
+        told = [spot for spot in spots if _p99(spot) is not None]
+        plot(latency, told, look, x=_batch, y=Measure(lambda spot: _p99(spot) or 0.0, _p99_span, P99), label=strategy)
+    if family.cell.section == "sleep" and family.cell.hold_ms:
+        lanes = min(family.cell.segments, family.cell.buyers)
+        ideal = [one * lanes * 1_000 / family.cell.hold_ms for one in ticks]
+        model_line(rates, ticks, ideal, "ideal B min(K, N)/hold", style=":")
+    for axes in (rates, latency):
+        log_axis(axes, "x", "orders in a batch B", base=2, ticks=ticks)
+    log_axis(rates, "y", "orders/s")
+    from_zero(latency, "p99 from sending to the answer, ms")
+    legend_below(figure, [rates], ncols=4)
+    caption = (
+        f"Closed loop, {said(family.cell, without=('batch',))}: each buyer sends the next batch once the last is "
+        "answered. "
+        f"{counted(family.spots)}. Left: orders, not batches. Right: an order's time is that of its batch; the time to "
+        "gather a batch is not in it, since a closed loop has its orders at hand. The p99 is that of all runs' "
+        f"histograms added up; its bars are the lowest and the highest run. {LEGEND}"
+    )
+    return Drawn("F12", name, TITLE_12, caption, figure)
+
+
+def _batch(spot: Spot) -> float:
+    return float(spot.cell.batch)
+
+
+def _p99(spot: Spot) -> float | None:
+    """Return the p99 of all runs together, not a mean of theirs; None with too few samples."""
+    found = spot.percentiles("service")
+    return None if found is None else found.p99
+
+
+def _p99_span(spot: Spot) -> tuple[float, float] | None:
+    """Return the lowest and the highest run's p99; None unless every run has enough samples."""
+    each = [run.times.service.p99 for run in spot.whole]
+    known = [one for one in each if one is not None]
+    return (min(known), max(known)) if known and len(known) == len(each) else None
+
+
+def durability(facts: Facts) -> Outcome:
+    """F13: the same strategy with and without a commit in the order database."""
+    name = "f13-durability"
+    closed = facts.select(loop="closed")
+    pairs = []
+    for spot in closed:
+        if spot.cell.section == "commit":
+            wanted = shared(spot.cell, ("section",))
+            same = [
+                one
+                for one in closed
+                if one.cell.strategy == spot.cell.strategy and one.cell.section in {"none", "sleep"}
+            ]
+            pairs += [(one, spot) for one in same if shared(one.cell, ("section",)) == wanted]
+    if not pairs:
+        return NotDrawn("F13", name, TITLE_13, "no strategy was run both with a commit and, all else equal, without")
+    figure = new_figure(f"F13  {TITLE_13} (closed loop)", height=1.8 + 0.42 * len(pairs))
+    rate, latency = figure.subplots(1, 2, sharey=True)
+    labels = []
+    for place, pair in enumerate(pairs):
+        labels.append(f"{pair[0].cell.strategy}, K={pair[0].cell.segments}")
+        for shift, spot, hatch in zip((-0.2, 0.2), pair, (None, "////"), strict=True):
+            at = place + shift
+            _bar(facts, rate, at, spot, hatch=hatch, value=spot.mean, bounds=spot.interval, unit="orders/s")
+            _bar(facts, latency, at, spot, hatch=hatch, value=_p99(spot), bounds=_p99_span(spot), unit=P99)
+    rate.set_yticks(range(len(labels)), labels)
+    rate.invert_yaxis()
+    rate.set_xlabel("orders/s")
+    latency.set_xlabel("p99 from sending to the answer, ms")
+    for axes in (rate, latency):
+        axes.set_xlim(left=0)
+        axes.grid(visible=False, axis="y")
+    kinds = [
+        Patch(facecolor=(GREY, BAR_OPACITY), edgecolor=GREY, label="in memory only"),
+        Patch(facecolor=PAPER, edgecolor=GREY, hatch="////", label="committed"),
+    ]
+    figure.legend(handles=kinds, loc="outside lower center", ncols=2)
+    settings = sorted({f"{key} {value}" for _, spot in pairs for key, value in spot.runs[0].server.items()})
+    caption = (
+        f"Closed loop, {pairs[0][0].cell.buyers} buyers; {counted(one for pair in pairs for one in pair)}. Plain: in "
+        "memory "
+        f"only ({section(pairs[0][0].cell)}). Hatched: every order committed in the order database before it is "
+        f"acknowledged. Server: {'; '.join(settings)}. What is lost when the power fails was not measured here: no "
+        "fault was injected. Bars: rates 95 % over runs; p99 of all runs' histograms added up, from the lowest to the "
+        "highest run, and none below 1,000 samples. Void cells have no bar. Both axes begin at 0."
+    )
+    return Drawn("F13", name, TITLE_13, caption, figure)
+
+
+def _bar(
+    facts: Facts,
+    axes: Axes,
+    place: float,
+    spot: Spot,
+    *,
+    hatch: str | None,
+    value: float | None,
+    bounds: tuple[float, float] | None,
+    unit: str,
+) -> None:
+    colour = facts.looks[spot.cell.strategy].colour
+    if spot.is_void:
+        (mark,) = axes.plot(
+            [0.01], [place], transform=axes.get_yaxis_transform(), marker="x", color=colour, linestyle="none"
+        )
+        mark.set_gid(void_gid(spot))
+        return
+    if value is None:
+        return
+    named = gid(spot, f"{with_ends(value, bounds)} {unit}")
+    across_bar(axes, (value, place), bounds, named, colour=colour, height=0.36, hatch=hatch)

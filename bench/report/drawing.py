@@ -23,8 +23,7 @@ from bench.analysis.model_error import model_error
 from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, HISTORIES, PLAN, refuse_links
 from bench.engine.record import read_results
 from bench.lint import check, may_publish
-from bench.report.batches import batches, durability
-from bench.report.comparisons import noise, ratios
+from bench.report.comparisons import batches, durability, noise, ratios
 from bench.report.crossover import crossover
 from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK, Drawn, Facts, NotDrawn, ends, section
 from bench.report.load import latency_by_load, spectrum, throughput, throughput_by_buyers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.strategies.celery_path import CeleryBatched, CeleryOne
 from bench.strategies.counted import SegmentsRandom, SegmentsTryNext
 from bench.strategies.library_lock import (
     GlobalPottery,
@@ -13,10 +12,9 @@ from bench.strategies.library_lock import (
     GlobalRedisPyBest,
     StripedRedisPy,
 )
-from bench.strategies.one_script import OneScript, RedisFunction
 from bench.strategies.pg_rows import PgAdvisory, PgHotRow, PgRows, PgSkipLocked
-from bench.strategies.pooled import GlobalLock, LockFree, SegmentBatches, SegmentLocks
-from bench.strategies.unlocked import DecrCompensate, NoLock, WatchMulti, WatchMultiShort
+from bench.strategies.pooled import CeleryBatched, CeleryOne, GlobalLock, LockFree, SegmentBatches, SegmentLocks
+from bench.strategies.unlocked import DecrCompensate, NoLock, OneScript, RedisFunction, WatchMulti, WatchMultiShort
 
 if TYPE_CHECKING:
     from bench.strategies.base import Strategy

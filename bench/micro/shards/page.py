@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.micro.shards.measure import MODELLED, name_of
+from bench.micro.shards import MODELLED, name_of
 from bench.report.style import as_svg, from_zero, house_style, log_axis, new_figure, ramp
 from segmented.errors import InvalidInput
 

@@ -1,7 +1,7 @@
 """The parts of the deduplication benchmark that need no server."""
 
 from bench.figures import Figure
-from bench.micro.dedup.measure import Burst, figures_of
+from bench.micro.dedup import Burst, figures_of
 
 
 def burst(worked: float, *, trips: float = 0.0, published: float = 100.0, published_trips: float = 0.0) -> Burst:

@@ -10,8 +10,7 @@ import pytest
 
 from bench.engine.percentiles import percentiles_of
 from bench.engine.sale import Recorder
-from bench.load.coordinator import Result, Servers
-from bench.load.plan import Plan, cell_of
+from bench.load.plan import Plan, Result, Servers, cell_of
 from bench.load.results import as_json, as_text, sale_rows
 from bench.load.tally import Counter, Tally, Window, call_log_of, merged, too_late
 from bench.strategies.base import Refused, Sold

@@ -26,9 +26,8 @@ from bench.analysis.model_error import any_free_lane, ceiling, random_lane
 from bench.engine.cell import Cell, Spike, spike
 from bench.engine.checker import broken_promises, check, summed
 from bench.engine.percentiles import at_ms, histogram_of
-from bench.engine.plan import grid_of
+from bench.engine.plan import Estimate, grid_of, turns_of, wanted
 from bench.engine.sale import Recorder, choice_of, split
-from bench.engine.schedule import Estimate, turns_of, wanted
 from bench.figures import Arm, Figure, arm_figures
 from bench.micro.workers.lanes import holds
 from bench.sections import LONG, SHORT, Kind, Section

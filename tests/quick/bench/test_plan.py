@@ -9,8 +9,7 @@ import pytest
 from bench.conditions import Servers
 from bench.demo import STORIES, DemoOptions, Results, cell_of, lone_assignment
 from bench.engine.cell import Cell, RunAssignment
-from bench.engine.plan import PLAN_FILE, grid_of, read_plan
-from bench.engine.schedule import planned_seconds
+from bench.engine.plan import PLAN_FILE, grid_of, planned_seconds, read_plan
 from bench.results import write
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput

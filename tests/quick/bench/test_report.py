@@ -16,7 +16,7 @@ from bench.commands import check_folder, write_report
 from bench.engine.cell import Cell
 from bench.engine.record import Cpu, Run, as_line
 from bench.figures import Figure, FigureResults
-from bench.micro.shards.measure import (
+from bench.micro.shards import (
     LANE,
     LONE,
     Part,

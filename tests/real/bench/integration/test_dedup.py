@@ -9,8 +9,7 @@ import pytest
 import redis
 from rich.console import Console
 
-from bench.micro.dedup.measure import KINDS, Sizes, measure_dedup, running_worker
-from bench.micro.dedup.tasks import RECORDS, at_database
+from bench.micro.dedup import KINDS, RECORDS, Sizes, at_database, measure_dedup, running_worker
 from bench.results import display_on
 from segmented.errors import InvalidInput
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from bench.engine.plan import Grid
-    from bench.engine.schedule import Turn
+    from bench.engine.plan import Grid, Turn
     from segmented.servers import ValkeyServer
 
     Progress = Callable[[str, int, int], None]

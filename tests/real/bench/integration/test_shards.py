@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from bench.clusters import running_masters
-from bench.micro.shards import measure
-from bench.micro.shards.measure import Cell, sell
+from bench.micro.shards import Cell, measure, sell
 from bench.results import display_on
 from tests.support.rings import require_module
 

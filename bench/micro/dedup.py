@@ -1,6 +1,10 @@
 """The whole benchmark `dedup`, on one server: bursts of trivial tasks in a worker, and its measurements of records.
 
-The driver of the worker starts it, sends it bursts of tasks, reads how long they took, and counts round trips.
+The tasks are plain or have `Once`, and markers of the begin and end of a burst are beside them. `python -m
+bench.micro.dedup URL` is a `celery worker` of one process with these tasks, which ends when its standard input ends, so
+that it never outlives its parent. The driver starts it, sends it bursts, reads how long they took, and counts round
+trips.
+
 Records by number: keys and ids are as long as those of real tasks. The server's time for a claim among few and among
 many live keys, in alternating batches on one server. Memory per record in each of its states: the server's used memory
 before and after, with index and overhead.
@@ -9,36 +13,32 @@ before and after, with index and overhead.
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import statistics
+import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import redis
+from celery import Celery
 
 from bench.children import close_process, start_child
 from bench.conditions import OtherLoad, server_conditions
 from bench.figures import Figure, FigureResults, of_rounds
-from bench.micro.dedup.tasks import (
-    BROKER,
-    EXACTLY_ONCE,
-    GO,
-    NAMESPACE,
-    ONCE,
-    PLAIN,
-    PLAIN_EFFECT,
-    SAID,
-    WAIT_SECONDS,
-    at_database,
-    make_app,
-)
 from bench.micro.stock import ScriptCounter, emptied, pinned
 from segmented import RedisStore
+from segmented.celery.settings import kombu_url
+from segmented.dedup import StoreEffect
+from segmented.dedup.celery import Once, serial, unique
 from segmented.errors import SegmentedError
 from segmented.keys import once_keys
 from segmented.models.dedup import RecordName, RunBegun
@@ -49,13 +49,103 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from celery import Celery
-
     from bench.results import Display, Progress
+    from segmented.dedup.celery import OnceRule
     from segmented.protocol import Operation
 
     Bursts = Mapping[str, Sequence["Burst"]]
 
+BROKER: Final = 0
+RECORDS: Final = 1
+"""Databases of the worker part: broker and records are separate, as the settings of `Once` require."""
+NAMESPACE: Final = "bench"
+QUEUE: Final = "bench"
+SAID: Final = "bench:said"
+"""List of messages from the worker."""
+GO: Final = "bench:go"
+"""List of messages to the worker."""
+WAIT_SECONDS: Final = 60
+INCREMENT: Final = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
+COUNTS: Final = "bench:counts"
+
+PLAIN: Final = "plain"
+PLAIN_EFFECT: Final = "plain, one script"
+EXACTLY_ONCE: Final = "unique, with an effect"
+ONCE: Final = ("unique", "serial")
+"""Rules of the tasks that do nothing."""
+OPTIONS = ("--pool=solo", "--loglevel=WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat")
+
+
+def at_database(url: str, number: int) -> str:
+    """Return the URL of another database of the server."""
+    parts = urlsplit(url)
+    query = [(key, value) for key, value in parse_qsl(parts.query) if key != "db"]
+    if parts.scheme == "unix":
+        return f"unix://{parts.netloc}{parts.path}?{urlencode([*query, ('db', number)])}"
+    return urlunsplit((parts.scheme, parts.netloc, f"/{number}", urlencode(query), ""))
+
+
+def make_app(url: str) -> Celery:
+    """Create the app for the publisher or the worker."""
+    app = Celery("bench-dedup", broker=kombu_url(at_database(url, BROKER)), set_as_current=False)
+    app.conf.update(
+        task_default_queue=QUEUE,
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_ignore_result=True,
+        broker_connection_retry_on_startup=True,
+        once_url=at_database(url, RECORDS),
+        once_namespace=NAMESPACE,
+    )
+    _add_marks(app, url)
+    _add_trivial(app, url)
+    return app
+
+
+def _add_marks(app: Celery, url: str) -> None:
+    """Add the tasks before and after a burst; the first holds the worker until everything is published."""
+    began: list[float] = []
+    client = redis.Redis.from_url(at_database(url, BROKER))
+
+    def hold() -> None:
+        client.lpush(SAID, "held")
+        deadline = time.monotonic() + WAIT_SECONDS
+        while client.blpop([GO], 1) is None and time.monotonic() < deadline:
+            pass  # one second at a time: the client's socket timeout ends longer waits
+        began[:] = [time.perf_counter(), time.process_time()]
+
+    def mark() -> None:
+        ended = [time.perf_counter(), time.process_time()]
+        client.lpush(SAID, json.dumps([after - before for before, after in zip(began, ended, strict=True)]))
+
+    app.task(name="hold", shared=False)(hold)
+    app.task(name="mark", shared=False)(mark)
+
+
+def _add_trivial(app: Celery, url: str) -> None:
+    increment = redis.Redis.from_url(at_database(url, RECORDS)).register_script(INCREMENT)
+
+    def nothing(item: str) -> None:
+        """Do nothing."""
+
+    def by_script(item: str) -> Any:  # noqa: ANN401  # what the script returns
+        return increment(keys=[f"{COUNTS}:{item}"], args=[1])
+
+    def by_effect(item: str) -> StoreEffect:
+        return StoreEffect(INCREMENT, keys=[f"{COUNTS}:{item}"], arguments=[1])
+
+    bodies: dict[str, tuple[OnceRule, Callable[[str], object]]] = {
+        "unique": (unique("{item}"), nothing),
+        "serial": (serial("{item}"), nothing),
+        EXACTLY_ONCE: (unique("{item}", keep="1d"), by_effect),
+    }
+    for name, (rule, body) in bodies.items():
+        app.task(name=name, shared=False, base=Once, once=rule)(body)
+    app.task(name=PLAIN, shared=False)(nothing)
+    app.task(name=PLAIN_EFFECT, shared=False)(by_script)
+
+
+# --- the driver of the worker, and the records ---
 
 MEMORY: Final = 2
 FEW: Final = 3
@@ -182,7 +272,7 @@ def running_worker(url: str) -> Iterator[WorkerDriver]:
     """Start a worker, yield its driver, and end the worker."""
     app = make_app(url)
     with tempfile.TemporaryFile() as errors:
-        worker = start_child(("-m", "bench.micro.dedup.tasks", url), errors=errors, output=errors)
+        worker = start_child(("-m", "bench.micro.dedup", url), errors=errors, output=errors)
         driver = WorkerDriver(url, app, worker)
         try:
             yield driver
@@ -457,3 +547,21 @@ def _figure(state: str, size: float, count: int) -> Figure:
 
 def _used(client: redis.Redis) -> int:
     return int(client.info("memory")["used_memory"])
+
+
+# --- the worker ---
+
+
+def main(url: str) -> None:
+    """Run the worker until standard input ends."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    make_app(url).worker_main(["worker", *OPTIONS])
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
