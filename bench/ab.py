@@ -19,7 +19,7 @@ import subprocess
 import sys
 import zipfile
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import ceil
 from pathlib import Path
 from statistics import geometric_mean
@@ -78,7 +78,10 @@ def build_here(folder: Path) -> Build:
 
 def build_of(spec: str, folder: Path) -> Build:
     """Return the library of a commit, or of a folder that has `segmented`. Raises InvalidInput if it cannot be used."""
-    if _is_folder(spec):
+    is_folder = False
+    with suppress(OSError, ValueError):  # too long for a name, or with a NUL
+        is_folder = (Path(spec) / PACKAGE / "__init__.py").is_file()
+    if is_folder:
         said = f"the folder {spec}"
         return _checked(Build(said, _copied(Path(spec) / PACKAGE, folder, said)))
     if not (CHECKOUT / ".git").exists():
@@ -93,13 +96,6 @@ def build_of(spec: str, folder: Path) -> Build:
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         archive.extractall(folder)
     return _checked(Build(f"commit {commit[:12]}", folder))
-
-
-def _is_folder(spec: str) -> bool:
-    try:
-        return (Path(spec) / PACKAGE / "__init__.py").is_file()
-    except (OSError, ValueError):  # too long for a name, or with a NUL
-        return False
 
 
 def _copied(package: Path, folder: Path, said: str) -> Path:
@@ -315,40 +311,33 @@ def _planned(cell: Cell, sizes: AbSizes) -> PlannedCell:
     return PlannedCell(cell=cell, sweeps=(NAME,), seconds=sizes.seconds, warm_up=WARM_UP_SHARE * sizes.seconds)
 
 
+@dataclass(slots=True)
 class _Cell:
-    def __init__(
-        self,
-        planned: PlannedCell,
-        sizes: AbSizes,
-        servers: SessionServers,
-        loaders: dict[Name, MeasuringProcess],
-        progress: Progress,
-        chance: random.Random,
-    ) -> None:
-        self._planned = planned
-        self._sizes = sizes
-        self._servers = servers
-        self._loaders = loaders
-        self._progress = progress
-        self._chance = chance
-        self._paces: dict[Name, list[float]] = {name: [] for name in BUILD_NAMES}
-        self._void: list[str] = []
-        self._broken: list[str] = []
+    planned: PlannedCell
+    sizes: AbSizes
+    servers: SessionServers
+    loaders: dict[Name, MeasuringProcess]
+    progress: Progress
+    chance: random.Random
+    rates: dict[Name, float] = field(default_factory=dict)
+    paces: dict[Name, list[float]] = field(default_factory=lambda: {name: [] for name in BUILD_NAMES})
+    void: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
 
     def record(self, *, cells: int) -> CellRecord:
-        self._progress("calibration", 0, 1)
-        self._rates = {name: float(self._run(name, stock=None, seed=0)["orders_per_s"]) for name in BUILD_NAMES}
+        self.progress("calibration", 0, 1)
+        self.rates = {name: float(self._run(name, stock=None, seed=0)["orders_per_s"]) for name in BUILD_NAMES}
         found: list[Round] = []
-        for number in range(self._sizes.rounds):
-            self._progress("rounds", number, self._sizes.rounds)
+        for number in range(self.sizes.rounds):
+            self.progress("rounds", number, self.sizes.rounds)
             if (one := self._round(number)) is not None:
                 found.append(one)
-        compared = compare(found, cells=cells) if found and not self._broken else None
-        return CellRecord(self._planned.cell, tuple(found), compared, tuple(self._void), tuple(self._broken))
+        compared = compare(found, cells=cells) if found and not self.broken else None
+        return CellRecord(self.planned.cell, tuple(found), compared, tuple(self.void), tuple(self.broken))
 
     def _round(self, number: int) -> Round | None:
         """Run a round; return nothing if one of its runs has no rate."""
-        first, second = self._chance.choice([BUILD_NAMES, BUILD_NAMES[::-1]])
+        first, second = self.chance.choice([BUILD_NAMES, BUILD_NAMES[::-1]])
         rates: dict[Name, list[float]] = {name: [] for name in BUILD_NAMES}
         for name in (first, second, second, first):
             rates[name] += self._rate(name, number)
@@ -359,39 +348,33 @@ class _Cell:
 
     def _rate(self, name: Name, number: int) -> list[float]:
         """Run a build once; return its rate, or nothing for a void run."""
-        rate = sizing.rate_to_expect(self._rates[name], self._paces[name])
-        stock = max(sizing.STOCK_MIN, ceil(rate * self._planned.seconds)) * self._planned.cell.quantity
+        rate = sizing.rate_to_expect(self.rates[name], self.paces[name])
+        stock = max(sizing.STOCK_MIN, ceil(rate * self.planned.seconds)) * self.planned.cell.quantity
         run = Run.model_validate(self._run(name, stock=stock, seed=number))
-        self._broken += [f"{name} broke a promise in round {number + 1}: {what}" for what in broken_promises(run)]
-        self._paces[name] += [run.pace] if run.pace else []
+        self.broken += [f"{name} broke a promise in round {number + 1}: {what}" for what in broken_promises(run)]
+        self.paces[name] += [run.pace] if run.pace else []
         if run.orders_per_s is None:
-            self._void.append(f"round {number + 1} is left out, since a run of {name} is void: {'; '.join(run.void)}")
+            self.void.append(f"round {number + 1} is left out, since a run of {name} is void: {'; '.join(run.void)}")
             return []
         return [run.orders_per_s]
 
     def _run(self, name: Name, *, stock: int | None, seed: int) -> dict[str, Any]:
         """Run the cell on a fresh server; without a stock, only to learn its rate."""
-        planned, is_calibration = self._planned, stock is None
-        with self._servers.for_run(planned, planned.cell) as run_servers:
+        planned, is_calibration = self.planned, stock is None
+        with self.servers.for_run(planned, planned.cell) as run_servers:
             assignment = RunAssignment(
                 cell=planned.cell,
                 is_calibration=is_calibration,
                 arm=name,
                 sweeps=planned.sweeps,
                 seed=seed,
-                url=run_servers.url,
-                meter_url=run_servers.meter_url,
-                database=run_servers.database,
+                **run_servers.given,
                 stock=CALIBRATION_STOCK if stock is None else stock,
                 seconds=planned.seconds,
                 warm_up=planned.warm_up,
-                cores=self._servers.generator_cores,
             )
-            found = self._loaders[name].run(assignment, _nobody, subject=f"{planned.cell.cell_id} of {name}")
+            subject = f"{planned.cell.cell_id} of {name}"
+            found = self.loaders[name].run(assignment, lambda *_: None, subject=subject)
         if is_calibration and not found["orders_per_s"]:
             raise SegmentedError(f"{planned.cell.cell_id}: {name} sold nothing in {planned.seconds:g} s")
         return found
-
-
-def _nobody(_: str, __: int, ___: int) -> None:
-    pass

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -24,7 +24,7 @@ from bench.commands import PAGE, DatabaseOption, JsonOption, UrlOption, check_fo
 from bench.demo import NAME as DEMO, DemoOptions, measure_demo
 from bench.engine.cell import Cell
 from bench.engine.folder import RESULTS
-from bench.engine.plan import PLAN_FILE, LoadedPlan, nearest, own_plan, read_plan
+from bench.engine.plan import PLAN_FILE, nearest, own_plan, read_plan
 from bench.engine.record import read_results
 from bench.engine.session import SessionOptions, SessionView, kept_in, run_session, show_results
 from bench.load.measure import NAME as LOCUST, Sizes as LocustSizes, measure_locust
@@ -102,7 +102,9 @@ def granularity(
     for name in sweep or ():
         if name not in names:
             raise InvalidInput(f"--sweep {name}: {loaded.file} has no such sweep{nearest(name, names)}")
-    _measure_plan(loaded, tuple(sweep or ()), quick=quick, report=report, json=json, addresses=(url, database))
+    only = tuple(sweep or ())
+    options = SessionOptions(loaded, report or _new_folder(), is_quick=quick, only=only, url=url, database=database)
+    _measure_plan(options, json)
 
 
 def orders(
@@ -118,36 +120,25 @@ def orders(
     loaded = read_plan(plan or PLAN_FILE)
     if not loaded.plan.orders:
         raise InvalidInput(f"{loaded.file}: orders: the plan names no sweeps for this benchmark")
-    _measure_plan(loaded, tuple(loaded.plan.orders), quick=quick, report=report, json=json, addresses=(url, database))
+    only = tuple(loaded.plan.orders)
+    options = SessionOptions(loaded, report or _new_folder(), is_quick=quick, only=only, url=url, database=database)
+    _measure_plan(options, json)
 
 
-def _measure_plan(
-    loaded: LoadedPlan,
-    only: tuple[str, ...],
-    *,
-    quick: bool,
-    report: Path | None,
-    json: Path | None,
-    addresses: tuple[str | None, str | None],
-) -> None:
+def _new_folder() -> Path:
+    return FOLDER / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
+
+
+def _measure_plan(options: SessionOptions, json: Path | None) -> None:
     check_writable(json)
-    folder = report or FOLDER / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
-    console = console_beside(json)
-    view = SessionView(console)
-    options = SessionOptions(
-        loaded=loaded, folder=folder, is_quick=quick, only=only, url=addresses[0], database=addresses[1]
-    )
-    with exits_by_signal(lambda: _kept_in(folder)):
-        file = run_session(options, view)
+    folder, console = options.folder, console_beside(json)
+    file = folder / RESULTS
+    with exits_by_signal(lambda: kept_in(folder, len(read_results(file).runs) if file.is_file() else 0)):
+        run_session(options, SessionView(console))
     found = read_results(file)
     show_results(found, console)
     if json is not None:
-        whole = {
-            "session": found.session.model_dump(mode="json", by_alias=True),
-            "runs": [run.model_dump(mode="json", by_alias=True) for run in found.runs],
-            "end": found.end and found.end.model_dump(mode="json", by_alias=True),
-        }
-        write_whole(json, json_module.dumps(whole, indent=2) + "\n")
+        write_whole(json, json_module.dumps(found.model_dump(mode="json", by_alias=True), indent=2) + "\n")
     if found.runs:
         draw(folder, console)
     kept = [(run, names) for run in found.runs if (names := broken_promises(run))]
@@ -155,11 +146,6 @@ def _measure_plan(
         typer.echo(f"{run.cell_id} (run {run.run}) broke what it promises: {', '.join(names)}", err=True)
     if kept:
         raise typer.Exit(1)
-
-
-def _kept_in(folder: Path) -> str:
-    file = folder / RESULTS
-    return kept_in(folder, len(read_results(file).runs) if file.is_file() else 0)
 
 
 # --- two builds ---
@@ -344,12 +330,7 @@ QUICK_LOCUST: Final = LocustSizes(rounds=2, seconds=1.5, warm_up=0.5, lone_secon
 QUICK_SHARDS: Final = ShardSizes(rounds=1, masters=(1, 2, 4), stock_each=400, seconds=0.5)
 
 
-class _Sizes(Protocol):
-    @property
-    def rounds(self) -> int: ...
-
-
-SizesT = TypeVar("SizesT", bound=_Sizes)
+SizesT = TypeVar("SizesT", StockSizes, DedupSizes, WorkerSizes, LaneSizes, LocustSizes, ShardSizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,9 +350,8 @@ class Scale:
 
     def of(self, whole: SizesT, quick: SizesT) -> SizesT:
         """Return the sizes: the quick ones if they are wanted, with this number of rounds if one is given."""
-        sizes: Any = quick if self.quick else whole
-        found: SizesT = replace(sizes, rounds=self.rounds or sizes.rounds)
-        return found
+        sizes = quick if self.quick else whole
+        return replace(sizes, rounds=self.rounds or sizes.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,12 +419,6 @@ RoundsOption = Annotated[
 ReportOption = Annotated[
     Path | None, typer.Option(help="New folder for the results, their page, and a Markdown table.", metavar="DIR")
 ]
-
-
-def add_fixed(application: typer.Typer) -> None:
-    """Add a command for each benchmark of the registry."""
-    for name, benchmark in BENCHMARKS.items():
-        application.command(name, help=f"Measure: {benchmark.summary}.")(_fixed(name))
 
 
 def _fixed(name: str) -> Callable[..., None]:
@@ -515,13 +489,9 @@ def _group() -> None:
     """Exist so that typer keeps the commands a group."""
 
 
-bench.command()(granularity)
-
-bench.command()(orders)
-
-bench.command()(ab)
-
-add_fixed(bench)
-
+for measures in (granularity, orders, ab):
+    bench.command()(measures)
+for name, benchmark in BENCHMARKS.items():
+    bench.command(name, help=f"Measure: {benchmark.summary}.")(_fixed(name))
 for tool in (report, compare, lint, counts):
     bench.command()(tool)

@@ -13,7 +13,7 @@ import platform
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -181,6 +181,8 @@ class CpuReading:
     redis: float
     database: float | None
     machine: float
+    steal: float
+    """Time that the hypervisor gave to others."""
 
     @property
     def others(self) -> float:
@@ -190,16 +192,12 @@ class CpuReading:
     def since(self, before: CpuReading) -> CpuReading:
         """Return the cores used between two readings; `at` becomes the seconds between them."""
         seconds = self.at - before.at
-        database = None
-        if self.database is not None and before.database is not None:
-            database = (self.database - before.database) / seconds
-        return CpuReading(
-            at=seconds,
-            generator=(self.generator - before.generator) / seconds,
-            redis=(self.redis - before.redis) / seconds,
-            database=database,
-            machine=(self.machine - before.machine) / seconds,
-        )
+        used: dict[str, Any] = {
+            name: None if was is None or now is None else (now - was) / seconds
+            for name, now in asdict(self).items()
+            for was in (getattr(before, name),)
+        }
+        return CpuReading(**used | {"at": seconds})
 
 
 UNUSED: Final = ("idle", "iowait", "steal", "guest", "guest_nice")
@@ -223,6 +221,7 @@ class CpuMeter:
             redis=float(server["used_cpu_user"]) + float(server["used_cpu_sys"]),
             database=None if self._postmaster is None else _tree_seconds(self._postmaster),
             machine=busy_seconds(),
+            steal=float(getattr(psutil.cpu_times(), "steal", 0.0)),
         )
 
 

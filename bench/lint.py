@@ -26,10 +26,10 @@ from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, PLAN, RESULTS, calls_
 from bench.engine.meters import saturated
 from bench.engine.percentiles import DIGITS, LOWEST_US, decoded, described
 from bench.engine.plan import grid_of, read_plan, stock_of, turns_of, wanted
-from bench.engine.record import read_results
+from bench.engine.record import Percentiles, read_results
 from bench.engine.sale import choice_of, opened_of
 from bench.engine.servers import committed
-from bench.engine.summary import LATE_SHARE, noted_of, too_short_of, unsold
+from bench.engine.summary import LATE_SHARE, noted, too_short, unsold
 from bench.results import say, show_rows
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from bench.engine.plan import Grid, LoadedPlan, Turn
-    from bench.engine.record import Percentiles, ResultFile, Run
+    from bench.engine.record import ResultFile, Run
 
     Numbers = NDArray[np.float64]
     Check = Generator[str, None, str]
@@ -62,8 +62,6 @@ SHARE: Final = 0.003
 """Share by which a time of a history, in microseconds, may differ from a histogram of three digits."""
 RANGE_US: Final = 60_000_000
 """A histogram must reach at least a minute, in microseconds."""
-STATED: Final = ("n", "p50", "p90", "p99", "p999", "p9999", "max", "mean", "cv")
-"""Figures of a histogram; a percentile with too few samples beyond it is null."""
 TIMES: Final = ("service", "response", "wait", "hold", "lateness")
 SAID_BEFORE: Final = ("hypotheses", "exclusions", "stop")
 """Required parts of a plan beside its sweeps."""
@@ -194,13 +192,11 @@ def _planned(subject: Subject) -> Check:
     if [run.run for run in subject.results.runs] != [turn.number for turn in turns]:
         yield f"{len(turns)} runs are planned; these are not the {len(subject.results.runs)} of the file, in order"
     pairs = list(zip(subject.results.runs, turns, strict=True))
-    yield from _none(
-        [run for run, turn in pairs if not _is_of(run, turn, rates)],
-        "another cell, round, arm, seed, sweep, load or warm-up than planned",
-    )
-    yield from _none(
-        _of_another_size(pairs, rates), "stock or arrivals do not follow from seed, calibration and earlier runs"
-    )
+    if others := [run for run, turn in pairs if not _is_of(run, turn, rates)]:
+        yield f"another cell, round, arm, seed, sweep, load or warm-up than planned: {_named(map(_label, others))}"
+    if others := _of_another_size(pairs, rates):
+        what = "stock or arrivals do not follow from seed, calibration and earlier runs"
+        yield f"{what}: {_named(map(_label, others))}"
     yield from _in_time(subject)
     return f"{len(pairs)} runs are those of the plan; its commit is older than they are"
 
@@ -223,16 +219,12 @@ def _of_another_size(pairs: list[tuple[Run, Turn]], rates: dict[str, float]) -> 
             stock = stock_of(turn.planned, run.cell, turn.seed, calibrated=rates, paces=paces[run.cell_id])
             opened = opened_of(run.cell, stock)
             is_stocked = run.checker.stock == (stock if run.cell.case == "restock" else opened)
-            if not (is_stocked and _is_shared_out(run, opened)) or run.counts.planned != _arrivals(run, turn):
+            shares = choice_of(run.cell, run.seed).shares(opened, run.cell.quantity) if run.cell.skus > 1 else ()
+            is_shared = tuple(one.stock for one in run.skus) == shares  # what the first orders of the seed ask for
+            if not (is_stocked and is_shared) or run.counts.planned != _arrivals(run, turn):
                 found.append(run)
         paces[run.cell_id] += [run.pace] if run.pace else []
     return found
-
-
-def _is_shared_out(run: Run, opened: int) -> bool:
-    """Return whether each sku had the units that the first orders of the seed ask for."""
-    shares = choice_of(run.cell, run.seed).shares(opened, run.cell.quantity) if run.cell.skus > 1 else ()
-    return tuple(one.stock for one in run.skus) == shares
 
 
 def _arrivals(run: Run, turn: Turn) -> int:
@@ -253,9 +245,10 @@ def _in_time(subject: Subject) -> Iterator[str]:
         for (run, at), (_, after) in pairwise(times)
         if (after - at).total_seconds() < run.warm_up_s + run.window_s + run.drain_s
     ]
-    yield from _none(
-        [*([times[0][0]] if times[0][1] < began else []), *late], "began before the session, or lasted into the next"
-    )
+    if times[0][1] < began:
+        late.insert(0, times[0][0])
+    if late:
+        yield f"began before the session, or lasted into the next: {_named(map(_label, late))}"
     for name, commit in (("plan", session.plan_commit), ("code", session.condition("code.commit"))):
         if not COMMIT.fullmatch(str(commit)):
             yield f"no commit of the {name}: {commit}"
@@ -294,7 +287,7 @@ def _wrong(run: Run) -> Iterator[str]:
     begin, end = series.window
     if abs(begin - run.warm_up_s) > TOLERANCE_S or abs(end - begin - run.window_s) > TOLERANCE_S:
         yield "the window of the series is not the one that was measured"
-    if run.notes != (noted_of(counts.shed, counts.planned, run.cell.buyers) if is_open else ()):
+    if run.notes != (noted(counts.shed, counts.planned, run.cell.buyers) if is_open else ()):
         yield "the notes do not follow from the shed orders"
     yield from _rate(run)
     if run.fairness is not None:
@@ -349,7 +342,9 @@ def _not_whole(told: Percentiles) -> str:
     if found.highest_trackable_value < RANGE_US:
         return "ends below a minute"
     again = described(found)
-    wrong = [name for name in STATED if getattr(again, name) != getattr(told, name)]
+    wrong = [
+        name for name in Percentiles.model_fields if name != "encoded" and getattr(again, name) != getattr(told, name)
+    ]
     return f"gives another {', '.join(wrong)} than is stated" if wrong else ""
 
 
@@ -503,7 +498,7 @@ def _reasons(run: Run, seconds: float, *, is_open: bool) -> Iterator[str]:
     bins = [sold for place, sold in enumerate(run.series.sold, 1) if begin <= place * bin_s <= end + 1]
     needed = {
         *broken_promises(found, first, failed=0 if is_open else counts.failed),
-        *(() if is_open else too_short_of(run.cell, run.window_s, seconds)),
+        *(() if is_open else too_short(run.cell, run.window_s, seconds)),
         *unsold(sum(run.fairness.by_buyer if run.fairness else bins)),
     }
     is_late = any(LATE.match(one) for one in run.void)
@@ -590,11 +585,6 @@ CHECKS: Final[dict[str, tuple[str, Callable[[Subject], Check]]]] = {
     "floor": ("repeated, and the noise is known", _floor),
     "conditions": ("the same on all sides, and stated", _conditions),
 }
-
-
-def _none(runs: list[Run], what: str) -> Iterator[str]:
-    if runs:
-        yield f"{what}: {_named(map(_label, runs))}"
 
 
 def _label(run: Run) -> str:

@@ -9,15 +9,7 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress as RichProgress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+import rich.progress as bar
 from rich.table import Table
 
 from segmented import files
@@ -51,19 +43,13 @@ class BarDisplay:
     @contextmanager
     def strategy(self, name: str) -> Iterator[Progress]:
         """Follow one strategy."""
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with RichProgress(*columns, console=self._console, transient=True) as bars:
-            bar = bars.add_task(f"{name}: starting", total=1)
+        columns = (bar.SpinnerColumn(), bar.TextColumn("{task.description}"), bar.BarColumn(), bar.MofNCompleteColumn())
+        times = (bar.TimeElapsedColumn(), bar.TimeRemainingColumn())
+        with bar.Progress(*columns, *times, console=self._console, transient=True) as bars:
+            task = bars.add_task(f"{name}: starting", total=1)
 
             def progress(phase: str, done: int, total: int) -> None:
-                bars.update(bar, description=f"{name}: {phase}", completed=done, total=total)
+                bars.update(task, description=f"{name}: {phase}", completed=done, total=total)
 
             yield progress
 

@@ -4,22 +4,21 @@ The rate of an open loop is its load, so it is not compared.
 
 The sessions ran at different times, so nothing is paired, and the intervals do not include changes between them other
 than the code; known differences are listed first. The intervals of all compared cells are 95 % together. A difference
-counts if the interval of the ratio excludes 1 and the
-ratio is beyond the noise floor of its cell, the larger one of both files. If neither file has an A/A row, a difference
-below `UNKNOWN_NOISE` is not judged, since it may be noise.
+counts if the interval of the ratio excludes 1 and the ratio is beyond the noise floor of its cell, the larger one of
+both files. If neither file has an A/A row, a difference below `UNKNOWN_NOISE` is not judged, since it may be noise.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from bench.analysis.intervals import unpaired_ratio
 from bench.analysis.measured import broken_promises, cells_of, noise_floor
 from bench.results import say, show_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
@@ -62,13 +61,13 @@ class Row:
 class Comparison:
     """The comparison of B with A."""
 
-    floors: Mapping[str, float]
+    noise_floors: dict[str, float]
     """The noise floor as a share, by slow step; empty if neither file has an A/A row with an interval."""
     not_whole: dict[str, str]
     """Missing parts of each session, `A` and `B`."""
     differences: tuple[str, ...]
     """Other differences between the sessions, one sentence each."""
-    rows: tuple[Row, ...]
+    cells: tuple[Row, ...]
     only_in_a: tuple[str, ...]
     only_in_b: tuple[str, ...]
     broken_in_a: dict[str, str]
@@ -78,21 +77,11 @@ class Comparison:
     @property
     def is_worse(self) -> bool:
         """Return whether B broke a guarantee, or a cell is slower; the command's exit code is 1 then."""
-        return bool(self.broken_in_b) or any(row.verdict == "slower" for row in self.rows)
+        return bool(self.broken_in_b) or any(row.verdict == "slower" for row in self.cells)
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of the `--json` file."""
-        return {
-            "benchmark": "compare",
-            "noise_floors": dict(self.floors),
-            "not_whole": self.not_whole,
-            "differences": list(self.differences),
-            "cells": [asdict(row) for row in self.rows],
-            "only_in_a": list(self.only_in_a),
-            "only_in_b": list(self.only_in_b),
-            "broken_in_a": self.broken_in_a,
-            "broken_in_b": self.broken_in_b,
-        }
+        return {"benchmark": "compare", **asdict(self)}
 
     def show(self, console: Console) -> None:
         """Print differences, table and totals; in a pipe one line per cell."""
@@ -103,7 +92,7 @@ class Comparison:
         say(console, self.noise())
         rows = [
             (row.cell_id, *row.cells(), f"{row.verdict}{' (saturated)' * row.is_saturated}", row.why)
-            for row in self.rows
+            for row in self.cells
         ]
         show_rows(console, HEAD, rows, "{}: {} {} {}: {} ({})".format)
         for name, cells in (("A", self.only_in_a), ("B", self.only_in_b)):
@@ -116,15 +105,15 @@ class Comparison:
 
     def totals(self) -> str:
         """Return how many cells got which verdict, as a sentence."""
-        counts = {verdict: sum(row.verdict == verdict for row in self.rows) for verdict in _VERDICTS}
+        counts = {verdict: sum(row.verdict == verdict for row in self.cells) for verdict in get_args(Verdict)}
         said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-        return f"{len(self.rows)} closed-loop cells in both: {said or 'nothing to compare'}."
+        return f"{len(self.cells)} closed-loop cells in both: {said or 'nothing to compare'}."
 
     def noise(self) -> str:
         """Return which differences are noise, as a sentence."""
-        if not self.floors:
+        if not self.noise_floors:
             return f"There is no A/A row for the noise: differences below {UNKNOWN_NOISE:.0%} are not judged."
-        said = ", ".join(f"{floor:.1%} with the slow step {step}" for step, floor in self.floors.items())
+        said = ", ".join(f"{floor:.1%} with the slow step {step}" for step, floor in self.noise_floors.items())
         return f"Noise floor, by the A/A row: {said}; for other cells the largest. Ignore smaller differences."
 
 
@@ -137,10 +126,10 @@ def compare(before: ResultFile, after: ResultFile) -> Comparison:
     first, second = _closed(before), _closed(after)
     both = [one for one in first if one in second]
     return Comparison(
-        floors=floors,
+        noise_floors=floors,
         not_whole={name: why for name, one in (("A", before), ("B", after)) if (why := one.why_not_whole)},
         differences=tuple(differences(before.session, after.session)),
-        rows=tuple(_row(first[one], second[one], _floor(noises, first[one].cell), len(both)) for one in both),
+        cells=tuple(_row(first[one], second[one], _floor(noises, first[one].cell), len(both)) for one in both),
         only_in_a=tuple(one for one in first if one not in second),
         only_in_b=tuple(one for one in second if one not in first),
         broken_in_a=_broken(before),
@@ -160,7 +149,8 @@ def _row(before: Measured, after: Measured, floor: float | None, family: int) ->
     ratio = unpaired_ratio(after.rates, before.rates, family=family)
     if ratio is None:
         void = " and ".join(name for name, one in (("A", before), ("B", after)) if not one.rates)
-        verdict, why = _NO_RATE, f"every run of {void} is void"
+        verdict: Verdict = "no throughput"
+        why = f"every run of {void} is void"
     else:
         verdict, why = verdict_of(ratio, floor)
     is_saturated = bool(before.saturated or after.saturated)
@@ -189,14 +179,10 @@ def _broken(results: ResultFile) -> dict[str, str]:
     return {cell_id: "; ".join(runs) for cell_id, runs in found.items()}
 
 
-_NO_RATE: Final[Verdict] = "no throughput"
-_VERDICTS: Final[tuple[Verdict, ...]] = ("faster", "slower", "no difference", "not judged", "no throughput")
-
-
 def differences(before: SessionLine, after: SessionLine) -> Iterator[str]:
     """Yield the differences, A first, each as a sentence without its full stop."""
     if before.is_quick != after.is_quick:
-        yield f"profile: {_profile(before)}, {_profile(after)}"
+        yield "profile: quick, published" if before.is_quick else "profile: published, quick"
     if before.plan_sha256 != after.plan_sha256:
         yield f"plan: {before.plan_sha256[:12]}, {after.plan_sha256[:12]}"
     yield from _differing(before.environment, after.environment)
@@ -213,10 +199,6 @@ def _differing(first: dict[str, Any], second: dict[str, Any], prefix: str = "") 
             yield f"{name}: B alone has it"
         elif one != other:
             yield f"{name}: {_short(one)}, {_short(other)}"
-
-
-def _profile(session: SessionLine) -> str:
-    return "quick" if session.is_quick else "published"
 
 
 def _short(value: object) -> str:

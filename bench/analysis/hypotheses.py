@@ -50,12 +50,6 @@ class Judged:
     """The figures and their bounds, or why there are none."""
 
 
-def family_of(plan: dict[str, Any]) -> int:
-    """Return how many expectations of a plan are decided by an interval: those of a rate."""
-    expected = [one for written in plan.get("hypotheses") or () for one in written.get("expect") or ()]
-    return max(1, [one.get("figure", "rate") for one in expected].count("rate"))
-
-
 def judge(results: ResultFile) -> tuple[Judged, ...]:
     """Judge every hypothesis of the session's plan, in the plan's order."""
     written: list[dict[str, Any]] = results.session.plan.get("hypotheses") or []
@@ -142,7 +136,9 @@ def _figure(results: ResultFile, expected: Expectation, sweep: str) -> Estimate 
 
 
 def _rate(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | str:
-    family = family_of(results.session.plan)
+    hypotheses = results.session.plan.get("hypotheses") or ()
+    expected_of_all = [one for written in hypotheses for one in written.get("expect") or ()]
+    family = max(1, [one.get("figure", "rate") for one in expected_of_all].count("rate"))
     above = _cell(results, expected.of, sweep)
     if isinstance(above, str):
         return above
@@ -192,7 +188,9 @@ def _one(results: ResultFile, part: Part, sweep: str) -> Measured | str:
     """Return the one cell with these values, or how many there are."""
     found = _cells(results, part, sweep)
     if len(found) > 1:
-        found = [one for one in found if _is_plain(one.cell, part)] or found
+        others = [name for name in PLAIN if name not in part]
+        usual = {name: Cell.model_fields[name].default for name in others}
+        found = [one for one in found if all(getattr(one.cell, name) == usual[name] for name in others)] or found
     return found[0] if len(found) == 1 else f"{len(found) or 'no'} cells have {_said(part)}"
 
 
@@ -206,11 +204,6 @@ def _cells(results: ResultFile, part: Part, sweep: str) -> list[Measured]:
 
 def _value(found: Measured, name: str) -> object:
     return found.first.offered_percent if name == PERCENT else getattr(found.cell, name)
-
-
-def _is_plain(cell: Cell, part: Part) -> bool:
-    """Return whether all fields that the part does not name have their default values."""
-    return all(getattr(cell, name) == Cell.model_fields[name].default for name in PLAIN if name not in part)
 
 
 def _exactly(value: float, n: int) -> Estimate:

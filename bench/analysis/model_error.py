@@ -89,7 +89,8 @@ def calibrate(cell: Cell, cells: Iterable[Measured]) -> Calibration | NoCalibrat
     """Return S and Z of a cell. Saturated cells are used only if there are no others, which is noted."""
     alike = [one for one in cells if one.cell.loop == "closed" and SETTING(one.cell) == SETTING(cell)]
     for strategy in (cell.strategy, *STAND_INS.get(cell.strategy, ())):
-        one_lane = _steady([one for one in alike if one.cell.strategy == strategy and one.lanes == 1])
+        one_lane = [one for one in alike if one.cell.strategy == strategy and one.lanes == 1]
+        one_lane = [one for one in one_lane if not one.saturated] or one_lane
         hold = _mean(one_lane, "hold")
         if hold is None:
             continue
@@ -110,10 +111,6 @@ def calibrate(cell: Cell, cells: Iterable[Measured]) -> Calibration | NoCalibrat
     return NoCalibration(
         f"no cell of one lane has this critical section ({cell.critical_section()}), so S is not known"
     )
-
-
-def _steady(cells: list[Measured]) -> list[Measured]:
-    return [one for one in cells if not one.saturated] or cells
 
 
 def _mean(cells: Iterable[Measured], what: str) -> float | None:

@@ -110,13 +110,7 @@ class Cell(Frozen):
     @property
     def cell_id(self) -> str:
         """Return a readable name of the cell: the same for the same values."""
-        parts = [
-            self.strategy,
-            f"K={self.segments}",
-            f"N={self.buyers}",
-            f"B={self.batch}",
-            str(self.critical_section()),
-        ]
+        parts = [f"{self.strategy} K={self.segments} N={self.buyers} B={self.batch} {self.critical_section()}"]
         if self.rtt_ms or self.proxied:
             parts.append(f"rtt={self.rtt_ms:g}ms")
         if self.offered_per_s is not None:
@@ -271,12 +265,6 @@ def _scattered(generator: np.random.Generator, rate: float, seconds: float) -> N
     return found[found < seconds]  # the product may round up to the end itself
 
 
-def profile_of(cell: Cell, *, warm_up: float, seconds: float) -> Spike:
-    """Return the spike of a cell: the base is a tenth of its height, and it rises a fifth into the measured seconds."""
-    height = cell.offered_per_s or 0.0
-    return Spike(height * BASE_SHARE, height, warm_up + RISE_SHARE * seconds, DECLINE_SHARE * seconds)
-
-
 def schedule_of(cell: Cell, *, warm_up: float, seconds: float, seed: int) -> NDArray[np.float64]:
     """Return the intended times of an open cell's calls, from its warm-up to the end of the measured seconds.
 
@@ -284,11 +272,12 @@ def schedule_of(cell: Cell, *, warm_up: float, seconds: float, seed: int) -> NDA
     """
     if cell.offered_per_s is None:
         raise InvalidInput(f"{cell.cell_id} is a closed loop, which has no schedule")
+    height = cell.offered_per_s / cell.batch
     if cell.arrivals == "poisson":
-        return poisson(cell.offered_per_s / cell.batch, warm_up + seconds, seed=seed)
-    per_order = profile_of(cell, warm_up=warm_up, seconds=seconds)
-    per_call = Spike(per_order.base / cell.batch, per_order.height / cell.batch, per_order.at, per_order.decline)
-    return spike(per_call, warm_up + seconds, seed=seed)
+        return poisson(height, warm_up + seconds, seed=seed)
+    base = cell.offered_per_s * BASE_SHARE / cell.batch
+    profile = Spike(base, height, warm_up + RISE_SHARE * seconds, DECLINE_SHARE * seconds)
+    return spike(profile, warm_up + seconds, seed=seed)
 
 
 def units_asked(cell: Cell, *, warm_up: float, seconds: float, seed: int) -> int:

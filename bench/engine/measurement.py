@@ -31,8 +31,9 @@ from locust import User, task
 from locust.env import Environment
 from locust.exception import StopUser
 
+from bench.conditions import CpuMeter
 from bench.engine.cell import schedule_of
-from bench.engine.meters import Meter, WorkMeter, cores_between
+from bench.engine.meters import WorkMeter, cores_between
 from bench.engine.sale import FAILED_MAX, is_whole, whole_sale
 from bench.sections import Alarm
 from segmented.errors import SegmentedError
@@ -107,7 +108,7 @@ class SegmentSampler:
 
 def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Measurement:
     """Sell out with buyers that order again at once."""
-    meter = Meter(client, sale.strategy.context.engine)
+    meter = CpuMeter(client, sale.strategy.context.engine)
     work = WorkMeter(client, sale.recorder)
     generator = LoadGenerator(sale, assignment.cell.buyers, drain=assignment.drain)
     readings = SegmentSampler(sale, assignment.seconds / READINGS)
@@ -277,7 +278,7 @@ def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progres
     """Run the schedule. The plan decides whether the stock lasts."""
     cell, warm_up, seconds = assignment.cell, assignment.warm_up, assignment.seconds
     schedule = schedule_of(cell, warm_up=warm_up, seconds=seconds, seed=assignment.seed).tolist()
-    meter = Meter(client, sale.strategy.context.engine)
+    meter = CpuMeter(client, sale.strategy.context.engine)
     work = WorkMeter(client, sale.recorder)
     dispatcher = Dispatcher(sale, schedule, under_way_max=cell.buyers)
     dispatcher.start()

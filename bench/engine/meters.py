@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import psutil
-
-from bench.conditions import CpuMeter
 from bench.engine.record import Cpu, Work
 
 if TYPE_CHECKING:
     import redis
-    from sqlalchemy import Engine
 
     from bench.conditions import CpuReading
     from bench.engine.sale import Recorder
@@ -105,29 +101,13 @@ def read_server(client: redis.Redis) -> ServerReading:
     )
 
 
-class Meter:
-    """Reads cores used, and time stolen by the hypervisor."""
-
-    def __init__(self, client: redis.Redis, engine: Engine | None) -> None:
-        """Find the processes."""
-        self._cpu = CpuMeter(client, engine)
-
-    def read(self) -> tuple[CpuReading, float]:
-        """Return CPU seconds, and seconds stolen."""
-        return self._cpu.read(), float(getattr(psutil.cpu_times(), "steal", 0.0))
-
-
-def cores_between(before: tuple[CpuReading, float], after: tuple[CpuReading, float]) -> Cpu:
+def cores_between(before: CpuReading, after: CpuReading) -> Cpu:
     """Return the cores used between two readings."""
-    used = after[0].since(before[0])
-    return Cpu(
-        generator=round(used.generator, 3),
-        redis=round(used.redis, 3),
-        database=None if used.database is None else round(used.database, 3),
-        machine=round(used.machine, 3),
-        others=round(used.others, 3),
-        steal=round((after[1] - before[1]) / used.at, 3),
-    )
+    used = after.since(before)
+    rounded: dict[str, Any] = {
+        name: None if (cores := getattr(used, name)) is None else round(cores, 3) for name in Cpu.model_fields
+    }
+    return Cpu(**rounded)
 
 
 def saturated(cpu: Cpu, *, cores: int, server_cores: int | None = None, is_delayed: bool = False) -> tuple[str, ...]:

@@ -192,7 +192,7 @@ def _loaded(file: Path, text: str) -> LoadedPlan:
     try:
         plan = Plan.model_validate(found)
     except ValidationError as error:
-        raise InvalidInput(f"{file}: {_first(error, found)}") from error
+        raise InvalidInput(f"{file}: {_dotted(error, found).removeprefix('.').removeprefix(': ')}") from error
     return LoadedPlan(plan=plan, text=text, sha256=hashlib.sha256(text.encode()).hexdigest(), file=file)
 
 
@@ -240,12 +240,8 @@ def _once(where: str, names: list[str]) -> None:
             raise ValueError(f"{where}: {name!r} is there twice")
 
 
-def _first(error: ValidationError, raw: Part) -> str:
-    """Return the first error of a plan, with names of its parts instead of indexes."""
-    return _dotted(error, raw).removeprefix(".").removeprefix(": ")
-
-
 def _dotted(error: ValidationError, raw: Part) -> str:
+    """Return the first error of a plan, with names of its parts instead of indexes."""
     errors = error.errors()
     # A misspelt key is also a missing key: the error about what was written is more helpful.
     found = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
@@ -390,7 +386,8 @@ def _laid_out(loaded: LoadedPlan, sweep: Sweep, capacities: dict[str, Cell], *, 
     if is_quick:
         seconds, warm_up = plan.quick.seconds, plan.quick.warm_up
     found = []
-    for values in product(*(_parts(name, axis) for name, axis in axes.items())):
+    each = ([one if isinstance(one, dict) else {name: one} for one in axis] for name, axis in axes.items())
+    for values in product(*each):
         part: dict[str, Any] = dict(sweep.base)
         for one in values:
             part |= one
@@ -416,11 +413,6 @@ def _first_cell(where: str, part: dict[str, Any], *, is_share: bool) -> Cell:
         message = f"{where}.load: shares of a capacity are for an open loop without an offered_per_s of its own"
         raise InvalidInput(message)
     return checked_cell(where, {**part, "offered_per_s": 1.0})
-
-
-def _parts(name: str, values: list[Any]) -> list[dict[str, Any]]:
-    """Return the fields that each value of an axis sets."""
-    return [value if isinstance(value, dict) else {name: value} for value in values]
 
 
 def _merged(cells: Iterable[PlannedCell]) -> list[PlannedCell]:

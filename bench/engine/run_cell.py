@@ -163,6 +163,7 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
             return {"orders_per_s": _rate(sale, measurement), "hold_ms": _mean_hold_ms(sale)}
         say("verdict", _told(0, 1))
         verdicts = [one.judge(part.judged) for one, part in zip(strategies, sale.parts(), strict=True)]
+        is_open, window_s = cell.loop == "open", measurement.window_s
         record = summarise(
             assignment,
             sale,
@@ -171,8 +172,8 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
             started_at=started_at,
             history=_keep(assignment, sale, measurement),
             server=_server(meter),
-            more_void=voided(sale, measurement) if cell.loop == "open" else too_short(assignment, measurement),
-            notes=noted(sale, measurement) if cell.loop == "open" else (),
+            more_void=voided(sale, measurement) if is_open else too_short(cell, window_s, assignment.seconds),
+            notes=noted(measurement.shed, measurement.planned, cell.buyers) if is_open else (),
         )
         _clear(strategies)
         return record.model_dump(mode="json", by_alias=True)

@@ -23,6 +23,7 @@ import time
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -66,31 +67,24 @@ class CaseState:
         sold = [order for order, answer in zip(orders, answers, strict=True) if isinstance(answer, Sold)]
         self._sold += sum(order.quantity for order in sold)
         if self.cell.case == "cancel-storm":
-            for order in sold:
-                if is_cancelled(order.order_id, self.seed):
-                    self._cancel(order)
+            for order in (one for one in sold if is_cancelled(one.order_id, self.seed)):
+                what = f"order {order.order_id} was not cancelled"
+                units = self._taken_in(partial(self.strategy.cancel, order), order.quantity, what)
+                self.cancelled += units  # other buyers run while a unit comes in
         elif self.later and not self._is_restocking and 2 * self._sold >= self.opened:
             self._is_restocking = True  # before anything that lets another buyer run
-            self._restock(self.later)
+            what = f"{'1 unit' if self.later == 1 else f'{self.later} units'} did not come in"
+            self.restocked = self._taken_in(partial(self.strategy.restock, self.later), self.later, what)
 
-    def _cancel(self, order: Order) -> None:
+    def _taken_in(self, act: Callable[[], None], units: int, what: str) -> int:
+        """Return the units that came in: all of them, or none."""
         try:
-            self.strategy.cancel(order)
+            act()
         except Exception as error:  # noqa: BLE001  # whatever it was, it voids the run
-            self.failures.append(f"order {order.order_id} was not cancelled: {type(error).__name__}: {error}")
-            return
-        self.came_in.append((time.monotonic(), order.quantity))
-        self.cancelled += order.quantity
-
-    def _restock(self, units: int) -> None:
-        try:
-            self.strategy.restock(units)
-        except Exception as error:  # noqa: BLE001  # whatever it was, it voids the run
-            what = "1 unit" if units == 1 else f"{units} units"
-            self.failures.append(f"{what} did not come in: {type(error).__name__}: {error}")
-            return
+            self.failures.append(f"{what}: {type(error).__name__}: {error}")
+            return 0
         self.came_in.append((time.monotonic(), units))
-        self.restocked += units
+        return units
 
     def broken(self) -> tuple[str, ...]:
         """Return what the case failed to do, one sentence each; any of them voids the run."""

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -193,6 +193,13 @@ class RunServers:
     """URL through the proxy, if the cell has one."""
     meter_url: str
     database: str | None
+    cores: tuple[int, ...]
+    """Cores where the generator may run; empty: any."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """All of it, as an assignment names it."""
+        return asdict(self)
 
     def is_alive(self) -> bool:
         """Return whether the servers still answer."""
@@ -265,8 +272,13 @@ class SessionServers:
     @contextmanager
     def for_run(self, planned: PlannedCell, cell: Cell) -> Iterator[RunServers]:
         """Start the servers of one run, and stop them after it."""
-        with self._redis() as url, self._delayed(url, cell) as seen:
-            yield RunServers(seen, url, self._database if planned.needs_database else None)
+        database = self._database if planned.needs_database else None
+        with self._redis() as url, ExitStack() as stack:
+            seen = url
+            if cell.rtt_ms or cell.proxied:
+                cores = self.cores[-1:] if self.is_pinned else ()
+                seen = stack.enter_context(delayed(url, cell.rtt_ms, cores=cores))
+            yield RunServers(seen, url, database, self.generator_cores)
 
     @contextmanager
     def _redis(self) -> Iterator[str]:
@@ -276,14 +288,6 @@ class SessionServers:
         with ValkeyServer.start() as server:
             self._pin(server.pid)
             yield server.url
-
-    @contextmanager
-    def _delayed(self, url: str, cell: Cell) -> Iterator[str]:
-        if not (cell.rtt_ms or cell.proxied):
-            yield url
-            return
-        with delayed(url, cell.rtt_ms, cores=self.cores[-1:] if self.is_pinned else ()) as seen:
-            yield seen
 
     def _pin(self, pid: int) -> None:
         """Pin a server with its present threads and processes to its core; later ones inherit that."""

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +34,7 @@ from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from types import FrameType
 
@@ -61,12 +61,13 @@ class Ended(Exception):
         self.number = number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SessionOptions:
     """The measurements to make, the servers to use, and the folder for the results."""
 
     loaded: LoadedPlan
     folder: Path
+    _: KW_ONLY
     is_quick: bool = False
     only: tuple[str, ...] = ()
     """Sweeps to run; empty: all sweeps of the plan."""
@@ -231,20 +232,17 @@ class _Session:
                 cell=cell,
                 is_calibration=True,
                 seed=turn.seed,
-                url=run_servers.url,
-                meter_url=run_servers.meter_url,
-                database=run_servers.database,
+                **run_servers.given,
                 stock=cell.stock or CALIBRATION_STOCK,
                 own=OWN.get(cell.strategy),
                 seconds=self.grid.calibration,
                 warm_up=min(planned.warm_up, self.grid.calibration / 4),
-                cores=self.servers.generator_cores,
             )
-
-            def calibrating(phase: str, done: int, total: int) -> None:
-                progress(f"calibration, {phase}", done, total)
-
-            found = self._read_record(assignment, calibrating, run_servers.is_alive)
+            found = self._read_record(
+                assignment,
+                lambda phase, done, total: progress(f"calibration, {phase}", done, total),
+                run_servers.is_alive,
+            )
         return float(found["orders_per_s"])
 
     def _measured(self, turn: Turn, progress: Progress) -> Run:
@@ -258,13 +256,10 @@ class _Session:
                 arm=turn.arm,
                 sweeps=planned.sweeps,
                 seed=turn.seed,
-                url=run_servers.url,
-                meter_url=run_servers.meter_url,
-                database=run_servers.database,
+                **run_servers.given,
                 stock=stock_of(planned, cell, turn.seed, calibrated=self.folder.rates, paces=self._paces(cell)),
                 seconds=planned.seconds,
                 warm_up=planned.warm_up,
-                cores=self.servers.generator_cores,
                 history=self.folder.history(turn.number),
                 own=OWN.get(cell.strategy),
             )
@@ -385,11 +380,8 @@ def show_results(found: ResultFile, console: Console) -> None:
     say(console, "Orders that hold stock, a second; each cell over its runs:")
     heads = ("cell", "runs", "void", "least", "median", "most")
     show_rows(console, heads, rows, "{}: {} runs, {} void; least {}, median {}, most {}".format)
-    say(console, *(f"Void {count} x: {reason}" for reason, count in _reasons(found.runs)))
-
-
-def _reasons(runs: Sequence[Run]) -> list[tuple[str, int]]:
-    return list(Counter(f"{run.cell_id}: {run.void[0]}" for run in runs if run.void).items())
+    reasons = Counter(f"{run.cell_id}: {run.void[0]}" for run in found.runs if run.void)
+    say(console, *(f"Void {count} x: {reason}" for reason, count in reasons.items()))
 
 
 # --- the process that measures: gets assignments, and answers with records ---
@@ -432,7 +424,9 @@ class MeasuringProcess:
         begin = max(begin, self._complained - LAST_WORDS_MAX)
         errors = os.pread(self._errors.fileno(), LAST_WORDS_MAX, begin).decode(errors="replace")
         last_words = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
-        ended = f"not done in {seconds:g} s" if code is None else _ended(code)
+        ended = f"not done in {seconds:g} s"
+        if code is not None:
+            ended = f"ended with code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
         raise SegmentedError(
             f"measuring {subject or assignment.cell.cell_id} ended early: {' '.join(last_words) or ended}"
         )
@@ -466,7 +460,3 @@ def _read_record(child: subprocess.Popen[str], progress: Progress) -> tuple[dict
     if failure is not None:
         raise failure
     return record, code
-
-
-def _ended(code: int) -> str:
-    return f"ended with code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

@@ -95,6 +95,7 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
     sold = int(columns.sold[inside].sum())
     void += case.broken() + more_void + unsold(sold)
     server_cores = SERVER_CORES if assignment.cores else None
+    noting_s = recorder.timed_s * (float(inside.mean()) if len(inside) else 0.0)
     promise = asdict(strategy.guarantees)
     if cell.critical_section().commits:
         promise["durable"] = "commit"
@@ -128,7 +129,7 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
         cpu=measured.cpu,
         series=series_of(columns, measured, segments=strategy.segments, batch=cell.batch),
         fairness=None if cell.loop == "open" else fairness_of(columns, inside, buyers=cell.buyers),
-        recorder_share=_recorder_share(recorder, inside, measured),
+        recorder_share=round(noting_s / max(1e-9, measured.cpu.generator * measured.window_s), 4),
         history=history[0],
         history_sha256=history[1],
         guarantees=promise,
@@ -154,15 +155,6 @@ def books_of(sale: Sale, verdicts: Sequence[Verdict], case: CaseState) -> list[C
     ]
 
 
-def _recorder_share(recorder: Recorder, inside: NDArray[np.bool_], measured: Measurement) -> float:
-    return round(recorder.timed_s * _share(inside) / max(1e-9, measured.cpu.generator * measured.window_s), 4)
-
-
-def _share(inside: NDArray[np.bool_]) -> float:
-    """Return the share of calls inside the window."""
-    return float(inside.mean()) if len(inside) else 0.0
-
-
 def counts_of(sale: Sale, measured: Measurement, *, failed: int, cancelled: int) -> Counts:
     """Return the counts of orders by outcome."""
     recorder = sale.recorder
@@ -183,15 +175,11 @@ def times_in_window(columns: Columns, measured: Measurement, cell: Cell) -> Time
 
     Those of an open loop that were shed would otherwise be missing from the longest response times.
     """
-    begin, end = measured.window_begin, measured.window_end
-    if cell.loop == "closed":
-        return times_of(columns, (columns.done >= begin) & (columns.done <= end), is_open=False)
+    begin, end, is_open = measured.window_begin, measured.window_end, cell.loop == "open"
+    inside = (columns.done >= begin) & (columns.done <= end)
+    if is_open:
+        inside = (columns.intended >= begin) & (columns.intended < end)
     shed = cell.batch * sum(begin <= at < end for at in measured.shed_at)
-    return times_of(columns, (columns.intended >= begin) & (columns.intended < end), is_open=True, shed=shed)
-
-
-def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool, shed: int = 0) -> Times:
-    """Return the histograms of some calls. `shed`: orders without a call."""
     found = columns.durations(inside)
     return Times(
         service=percentiles_of(found["service"]),
@@ -268,13 +256,8 @@ def unsold(sold: int) -> tuple[str, ...]:
     return () if sold else ("no order was sold in the measured window",)
 
 
-def too_short(assignment: RunAssignment, measurement: Measurement) -> tuple[str, ...]:
+def too_short(cell: Cell, window_s: float, seconds: float) -> tuple[str, ...]:
     """Return why a closed run is void: it was calibrated while the machine was slow, and sold out too soon."""
-    return too_short_of(assignment.cell, measurement.window_s, assignment.seconds)
-
-
-def too_short_of(cell: Cell, window_s: float, seconds: float) -> tuple[str, ...]:
-    """Return the same from the figures."""
     least = LEAST_SHARE * seconds
     if cell.stock is not None or window_s >= least:
         return ()
@@ -302,13 +285,8 @@ def voided(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
     return tuple(found)
 
 
-def noted(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
+def noted(shed: int, planned: int, buyers: int) -> tuple[str, ...]:
     """Return notes on an open run that is not void: whether the load was beyond saturation."""
-    return noted_of(measurement.shed, measurement.planned, sale.cell.buyers)
-
-
-def noted_of(shed: int, planned: int, buyers: int) -> tuple[str, ...]:
-    """Return the same from the figures."""
     if shed <= SHED_SHARE * planned:
         return ()
     note = (

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -32,9 +32,9 @@ import redis
 from celery import Celery
 
 from bench.children import close_process, start_child
-from bench.conditions import OtherLoad, server_conditions
+from bench.conditions import OtherLoad
 from bench.figures import Figure, FigureResults, of_rounds
-from bench.micro.stock import ScriptCounter, emptied, pinned
+from bench.micro.stock import ScriptCounter, emptied, measured_server, quiet
 from segmented import RedisStore
 from segmented.celery.settings import kombu_url
 from segmented.dedup import StoreEffect
@@ -43,7 +43,6 @@ from segmented.errors import SegmentedError
 from segmented.keys import once_keys
 from segmented.models.dedup import RecordName, RunBegun
 from segmented.protocol import BeginRun, ClaimKey, FinishRun
-from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
     import subprocess
@@ -302,7 +301,7 @@ ROUNDS_MIN: Final = 3
 def measure_trivial(context: BenchContext) -> list[Figure]:
     """Run bursts of every kind alternately, a few hundred tasks each."""
     sizes = context.sizes
-    shuffle = random.Random(1).shuffle
+    chance = random.Random(1)
     found: dict[str, list[Burst]] = {kind: [] for kind in KINDS}
     with running_worker(context.url) as driver:
         for kind in KINDS:
@@ -313,9 +312,7 @@ def measure_trivial(context: BenchContext) -> list[Figure]:
             if number >= ROUNDS_MIN and time.monotonic() > until:
                 break
             context.progress("trivial tasks", number, sizes.rounds)
-            order = list(KINDS)
-            shuffle(order)
-            for kind in order:
+            for kind in chance.sample(KINDS, len(KINDS)):
                 found[kind].append(driver.burst(kind, [f"{number}-{index}" for index in range(sizes.tasks)]))
         cores = other_load.cores()
     rounds = {"rounds": len(found[PLAIN])}
@@ -386,20 +383,11 @@ LESS: Final = 5
 
 def measure_dedup(url: str | None, display: Display, sizes: Sizes | None = None) -> FigureResults:
     """Measure on an embedded server, unless another is named: it must be empty, and is emptied at the end."""
-    with ExitStack() as stack:
-        pid = None
-        if url is None:
-            server = stack.enter_context(ValkeyServer.start())
-            url, pid = server.url, server.pid
-        stack.enter_context(emptied(url))
-        whole = server_conditions(url, "celery")  # before this process is pinned to some of the cores
-        placement = stack.enter_context(pinned(pid))
-        found = {**whole, "placement": placement}
-        with display.strategy(NAME) as progress:
-            context = BenchContext(url, sizes or Sizes(), progress)
-            figures = (*measure_trivial(context), *measure_memory(context), *measure_claims(context))
-    remark = f"Broker and records are databases of one server; {placement}; one worker process (solo), results ignored."
-    return FigureResults(NAME, figures, found, (remark,))
+    with measured_server(url, "celery") as (own, found), emptied(own), display.strategy(NAME) as progress:
+        context = BenchContext(own, sizes or Sizes(), progress)
+        figures = (*measure_trivial(context), *measure_memory(context), *measure_claims(context))
+    one_server = f"Broker and records are databases of one server; {found['placement']}"
+    return FigureResults(NAME, figures, found, (f"{one_server}; one worker process (solo), results ignored.",))
 
 
 def claiming(name: str, index: int) -> ClaimKey:
@@ -465,21 +453,17 @@ def measure_claims(context: BenchContext) -> list[Figure]:
             sides = [(few, small), (many, large)]
             for count, side in sides if number % 2 else reversed(sides):
                 found[count].append(_claimed(*side, batch))
-    ratio = _quiet(found[many]) / _quiet(found[few])
+    ratio = quiet(found[many]) / quiet(found[few])
     return [
         Figure(f"a claim: server time, {many:,} live keys / {few:,}", ratio, "", at_most=RATIO_MAX),
-        *(
-            Figure(
-                f"a claim: server time, at {count:,} live keys",
-                _quiet(times),
-                "us",
-                min(times),
-                max(times),
-                detail={"interval": "least and most of the batches"},
-            )
-            for count, times in found.items()
-        ),
+        *(_claim_figure(f"a claim: server time, at {count:,} live keys", times) for count, times in found.items()),
     ]
+
+
+def _claim_figure(name: str, times: list[float]) -> Figure:
+    return Figure(
+        name, quiet(times), "us", min(times), max(times), detail={"interval": "least and most of the batches"}
+    )
 
 
 def _claimed_in_time(context: BenchContext, store: RedisStore, count: int, until: float) -> int:
@@ -501,11 +485,6 @@ def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:
         pipe.zrem(keys.claims, claim.record.key)
     pipe.execute()
     return used / max(1, calls)
-
-
-def _quiet(found: list[float]) -> float:
-    """Return the lower quartile: the server's clock includes time when another process had its core."""
-    return statistics.quantiles(found, n=4)[0] if len(found) > 1 else found[0]
 
 
 def measure_memory(context: BenchContext) -> list[Figure]:

@@ -166,10 +166,8 @@ def ratios(facts: Facts) -> Outcome:
         legend_below(figure, [axes])
     caption = (
         "Each row: orders/s of the first divided by those of the second, all else equal: the geometric mean over "
-        "rounds, "
-        "with its 95 % interval (Student's t); at the right the two absolute rates and the rounds. Diamonds: the same "
-        "code run "
-        f"twice a round. {floor.said} Hollow: one of the two saturated something."
+        "rounds, with its 95 % interval (Student's t); at the right the two absolute rates and the rounds. Diamonds: "
+        f"the same code run twice a round. {floor.said} Hollow: one of the two saturated something."
     )
     return Drawn("F15", NAME, TITLE, caption, figure)
 
@@ -195,9 +193,10 @@ def batches(facts: Facts) -> Outcome:
         if len(spots) == 1 and strategy != OURS:
             continue
         look = facts.looks[strategy]
-        plot(rates, spots, look, x=_batch, label=strategy)
+        plot(rates, spots, look, x=lambda spot: spot.cell.batch, label=strategy)
         told = [spot for spot in spots if _p99(spot) is not None]
-        plot(latency, told, look, x=_batch, y=Measure(lambda spot: _p99(spot) or 0.0, _p99_span, P99), label=strategy)
+        y = Measure(lambda spot: _p99(spot) or 0.0, _p99_span, P99)
+        plot(latency, told, look, x=lambda spot: spot.cell.batch, y=y, label=strategy)
     if family.cell.section == "sleep" and family.cell.hold_ms:
         lanes = min(family.cell.segments, family.cell.buyers)
         ideal = [one * lanes * 1_000 / family.cell.hold_ms for one in ticks]
@@ -209,16 +208,11 @@ def batches(facts: Facts) -> Outcome:
     legend_below(figure, [rates], ncols=4)
     caption = (
         f"Closed loop, {said(family.cell, without=('batch',))}: each buyer sends the next batch once the last is "
-        "answered. "
-        f"{counted(family.spots)}. Left: orders, not batches. Right: an order's time is that of its batch; the time to "
-        "gather a batch is not in it, since a closed loop has its orders at hand. The p99 is that of all runs' "
-        f"histograms added up; its bars are the lowest and the highest run. {LEGEND}"
+        f"answered. {counted(family.spots)}. Left: orders, not batches. Right: an order's time is that of its batch; "
+        "the time to gather a batch is not in it, since a closed loop has its orders at hand. The p99 is that of all "
+        f"runs' histograms added up; its bars are the lowest and the highest run. {LEGEND}"
     )
     return Drawn("F12", name, TITLE_12, caption, figure)
-
-
-def _batch(spot: Spot) -> float:
-    return float(spot.cell.batch)
 
 
 def _p99(spot: Spot) -> float | None:
@@ -274,8 +268,7 @@ def durability(facts: Facts) -> Outcome:
     settings = sorted({f"{key} {value}" for _, spot in pairs for key, value in spot.runs[0].server.items()})
     caption = (
         f"Closed loop, {pairs[0][0].cell.buyers} buyers; {counted(one for pair in pairs for one in pair)}. Plain: in "
-        "memory "
-        f"only ({section(pairs[0][0].cell)}). Hatched: every order committed in the order database before it is "
+        f"memory only ({section(pairs[0][0].cell)}). Hatched: every order committed in the order database before it is "
         f"acknowledged. Server: {'; '.join(settings)}. What is lost when the power fails was not measured here: no "
         "fault was injected. Bars: rates 95 % over runs; p99 of all runs' histograms added up, from the lowest to the "
         "highest run, and none below 1,000 samples. Void cells have no bar. Both axes begin at 0."

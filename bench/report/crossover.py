@@ -287,11 +287,10 @@ def _caption(facts: Facts, panels: list[tuple[Axis, str, Family, Table | None]])
     answers = [one.sentence for axis, _, _, _ in panels for one in crossovers(facts.results, axis, rivals=WITHOUT_LOCK)]
     fields = "Each field: orders/s of ours with K segments by the best rate without a lock; empty fields were not run. "
     return (
-        f"Closed loop. {counted(spots)}. {fields if any(one[3] for one in panels) else ''}Hatched: without a lock "
-        "more is "
-        f"sold. Where {OURS} sells more: {' '.join(answers) or 'nothing can be compared.'} A strategy without a lock "
-        "does "
-        f"the slow step outside of any, or has none, and so promises less about it: see the guarantees. {LEGEND}"
+        f"Closed loop. {counted(spots)}. {fields if any(one[3] for one in panels) else ''}Hatched: without a lock more "
+        f"is sold. Where {OURS} sells more: {' '.join(answers) or 'nothing can be compared.'} A strategy without a "
+        "lock does the slow step outside of any, or has none, and so promises less about it: see the guarantees. "
+        f"{LEGEND}"
     )
 
 
@@ -357,13 +356,11 @@ def _break_even(axes: Axes, ratios: Numbers) -> None:
         beside = ((row, column + 1), ((column + 1, column + 1), (row, row + 1)))
         above = ((row + 1, column), ((column, column + 1), (row + 1, row + 1)))
         for other, border in (beside, above):
-            if other[0] < ratios.shape[0] and other[1] < ratios.shape[1] and _turns(ratio, ratios[other]):
+            if other[0] >= ratios.shape[0] or other[1] >= ratios.shape[1]:
+                continue
+            if np.isfinite(ratio) and np.isfinite(ratios[other]) and (ratio < 1) != (ratios[other] < 1):
                 (line,) = axes.plot(*border, color=BLACK, linewidth=2.4, solid_capstyle="round")
                 line.set_gid(BREAK_EVEN)
-
-
-def _turns(one: float, other: float) -> bool:
-    return bool(np.isfinite(one) and np.isfinite(other) and (one < 1) != (other < 1))
 
 
 def _lines(facts: Facts, axes: Axes, family: Family, axis: str, label: str) -> None:
@@ -371,7 +368,10 @@ def _lines(facts: Facts, axes: Axes, family: Family, axis: str, label: str) -> N
     values = [float(one) for one in family.values]
     best = best_without_lock(family, axis)
     for strategy in SHOWN:
-        spots = _one_k(family.of(strategy))
+        by_k: dict[int, list[Spot]] = {}
+        for spot in family.of(strategy):
+            by_k.setdefault(spot.cell.segments, []).append(spot)
+        spots = max(by_k.values(), key=lambda group: (len(group), group[0].cell.segments), default=[])
         if not spots:
             continue
         name = f"{strategy}, K={spots[0].cell.segments}"
@@ -390,10 +390,3 @@ def _lines(facts: Facts, axes: Axes, family: Family, axis: str, label: str) -> N
     axes.set_xlim(-0.5, len(values) - 0.5)
     axes.set_xlabel(label)
     log_axis(axes, "y", "orders/s")
-
-
-def _one_k(spots: list[Spot]) -> list[Spot]:
-    groups: dict[int, list[Spot]] = {}
-    for spot in spots:
-        groups.setdefault(spot.cell.segments, []).append(spot)
-    return max(groups.values(), key=lambda group: (len(group), group[0].cell.segments), default=[])

@@ -22,7 +22,7 @@ from bench.analysis.measured import noise_floor
 from bench.analysis.model_error import model_error
 from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, HISTORIES, PLAN, refuse_links
 from bench.engine.record import read_results
-from bench.lint import check, may_publish
+from bench.lint import check
 from bench.report.comparisons import batches, durability, noise, ratios
 from bench.report.crossover import crossover
 from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK, Drawn, Facts, NotDrawn, ends, section
@@ -231,7 +231,8 @@ def redraw(folder: Path, progress: Progress, *, core_hour: float | None = None) 
     if not results.runs:
         raise InvalidInput(f"{folder / RESULTS} has no finished run, so there is nothing to draw")
     findings = check(results, folder)
-    why_no_table = _refusal(findings)
+    broken = "; ".join(f"{one.check} ({one.evidence})" for one in findings if not one.holds)
+    why_no_table = f"the lint finds broken: {broken}." if broken else None
     facts = Facts(results, core_hour=core_hour)
     try:
         outcomes, svgs = _figures(facts, folder / FIGURE_FOLDER, progress)
@@ -244,7 +245,9 @@ def redraw(folder: Path, progress: Progress, *, core_hour: float | None = None) 
                 _write(folder / name, written(facts))
             else:
                 (folder / name).unlink(missing_ok=True)
-        _write(folder / SUMS, _sums(folder))
+        files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != SUMS)
+        sums = ((hashlib.sha256(file.read_bytes()).hexdigest(), file.relative_to(folder).as_posix()) for file in files)
+        _write(folder / SUMS, "".join(f"{digest}  {name}\n" for digest, name in sums))
     except OSError as error:
         raise InvalidInput(f"{folder} cannot be written: {error.strerror}") from error
     progress("report", 1, 1)
@@ -322,19 +325,6 @@ def _figures(facts: Facts, folder: Path, progress: Progress) -> tuple[list[Outco
     return outcomes, svgs
 
 
-def _refusal(findings: Sequence[Finding]) -> str | None:
-    if may_publish(findings):
-        return None
-    broken = [f"{one.check} ({one.evidence})" for one in findings if not one.holds]
-    return f"the lint finds broken: {'; '.join(broken)}."
-
-
 def _write(file: Path, text: str) -> None:
     """Write text with the characters of a results file that would control a terminal as escapes."""
     write_instead(file, visible(text).encode())
-
-
-def _sums(folder: Path) -> str:
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != SUMS)
-    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder).as_posix()}" for file in files]
-    return "\n".join(sums) + "\n"

@@ -83,7 +83,7 @@ def _segment_panel(facts: Facts, axes: Axes, family: Family) -> str:
         if len(spots) == 1 and strategy not in ACROSS:
             continue
         look = facts.looks[strategy]
-        plot(axes, spots, look, x=_segments, label=strategy)
+        plot(axes, spots, look, x=lambda spot: spot.cell.segments, label=strategy)
         if strategy in ACROSS and len(spots) == 1 and not spots[0].is_void:
             across = axes.axhline(spots[0].mean, color=look.colour, linestyle=look.line, linewidth=0.8, zorder=1.2)
             across.set_gid(f"across:{strategy}")
@@ -96,10 +96,6 @@ def _segment_panel(facts: Facts, axes: Axes, family: Family) -> str:
     from_zero(axes, "orders/s")
     axes.set_ylim(0, IDEAL_ROOM * top)
     return f"{where}: {source}"
-
-
-def _segments(spot: Spot) -> float:
-    return float(spot.cell.segments)
 
 
 STYLES: Final[dict[Model, str]] = {"any free lane": "--", "random lane": "-."}
@@ -322,7 +318,8 @@ def spectrum(facts: Facts) -> Outcome:
     """F5: an open cell per strategy, at its highest load that was not void."""
     name = "f05-percentiles"
     best: dict[str, Spot] = {}
-    for spot in sorted(facts.select(loop="open"), key=lambda one: (one.cell.arrivals == "poisson", _offered(one))):
+    opened = sorted(facts.select(loop="open"), key=lambda one: one.cell.offered_per_s or 0.0)
+    for spot in sorted(opened, key=lambda one: one.cell.arrivals == "poisson"):
         if not spot.is_void and spot.histogram("response") is not None:
             best[spot.cell.strategy] = spot
     if not best:
@@ -346,15 +343,10 @@ def spectrum(facts: Facts) -> Outcome:
     caption = (
         f"Open loop ({cell.arrivals} arrivals), {said(cell, without=('segments', 'offered_per_s'))}: for each strategy "
         "the highest load whose runs count. Solid: from the intended time to the answer, what a user feels. Dashed: "
-        "from "
-        "sending to the answer. Orders that failed are in both. Histograms of all runs of a cell are added up, never "
-        f"averaged; a curve ends where fewer than {BEYOND_MIN} samples lie beyond, or where shed orders begin."
+        "from sending to the answer. Orders that failed are in both. Histograms of all runs of a cell are added up, "
+        f"never averaged; a curve ends where fewer than {BEYOND_MIN} samples lie beyond, or where shed orders begin."
     )
     return Drawn("F5", name, SPECTRUM_TITLE, caption, figure)
-
-
-def _offered(spot: Spot) -> float:
-    return spot.cell.offered_per_s or 0.0
 
 
 def _curve(axes: Axes, spot: Spot, which: Which, colour: str, line: Dashes) -> None:

@@ -39,6 +39,9 @@ def table(facts: Facts) -> str:
         cost = [] if facts.core_hour is None else [row.server_s, row.price]
         lines.append(_row([*cells, *row.guarantees, row.attempts, row.commands, row.server_us, *cost]))
     session = facts.results.session
+    priced = ""
+    if facts.core_hour is not None:
+        priced = f" Price: CPU of Redis and of the database at {facts.core_hour:g} a core-hour."
     found = dict(settings(session.environment))
     machine = "; ".join(f"{name.rpartition('.')[2]} {found[name]}" for name in SHOWN if name in found)
     kind = "quick profile, not to be published" if session.is_quick else "published profile"
@@ -49,19 +52,12 @@ def table(facts: Facts) -> str:
             (
                 f"{_first_up(main_setting(facts))}; {kind}. Geometric means over runs with 95 % intervals (Student's "
                 "t); lock requests, commands and CPU are those of an order that was sold. Void: no rate, since a "
-                "promise was broken or too little measured. "
-                f"{noise(facts).said}{_price_said(facts)}"
+                f"promise was broken or too little measured. {noise(facts).said}{priced}"
             ),
             f"Conditions: {machine}.",
             "",
         ]
     )
-
-
-def _price_said(facts: Facts) -> str:
-    if facts.core_hour is None:
-        return ""
-    return f" Price: CPU of Redis and of the database at {facts.core_hour:g} a core-hour."
 
 
 def verdicts(facts: Facts) -> str:

@@ -67,9 +67,8 @@ def strategies(facts: Facts) -> Outcome:
         log_axis(axes, "x", "orders/s")
         axes.grid(visible=False, axis="y")
     caption = (
-        f"Closed loop. Orders that hold stock a second; {counted([spot for rows in groups for spot in rows])}. They "
-        "do not "
-        f"promise the same: the guarantees stand beside the rates in the table. {LEGEND}"
+        f"Closed loop. Orders that hold stock a second; {counted([spot for rows in groups for spot in rows])}. They do "
+        f"not promise the same: the guarantees stand beside the rates in the table. {LEGEND}"
     )
     return Drawn("S", STRATEGIES_NAME, STRATEGIES_TITLE, caption, figure)
 
@@ -97,12 +96,9 @@ def name(spot: Spot) -> str:
 
 def _rows(family: Family) -> list[Spot]:
     """Order the strategies by their best rate, and the cells of each by K."""
-    groups = sorted(family.by_strategy().values(), key=lambda spots: -max(_rate(spot) for spot in spots))
+    groups = list(family.by_strategy().values())
+    groups.sort(key=lambda spots: -max(0.0 if spot.is_void else spot.mean for spot in spots))
     return [spot for spots in groups for spot in sorted(spots, key=lambda one: (one.cell.batch, one.cell.segments))]
-
-
-def _rate(spot: Spot) -> float:
-    return 0.0 if spot.is_void else spot.mean
 
 
 def work(facts: Facts) -> Outcome:
@@ -218,10 +214,9 @@ def unfavourable_figure(facts: Facts) -> Outcome:
     span = f"{runs[0]}" if runs[0] == runs[-1] else f"{runs[0]} to {runs[-1]}"
     caption = (
         "The cases of the plan in which segments cannot help, or should hurt, and one client alone. Orders that hold "
-        f"stock a second, n = {span} runs a point, bars: 95 % over runs; the loop model is in each "
-        "row. "
-        "In an open loop the rate is what arrived, unless more came than could be served. Where a sale ends within a "
-        "second, as with one unit, the rate says little: see the table for what was sold and refused. Cross: void, no "
-        "value. Hollow: something was saturated."
+        f"stock a second, n = {span} runs a point, bars: 95 % over runs; the loop model is in each row. In an open "
+        "loop the rate is what arrived, unless more came than could be served. Where a sale ends within a second, as "
+        "with one unit, the rate says little: see the table for what was sold and refused. Cross: void, no value. "
+        "Hollow: something was saturated."
     )
     return Drawn("U", NAME, TITLE, caption, figure)

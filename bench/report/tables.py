@@ -231,7 +231,7 @@ def compared_page(found: Comparison, names: tuple[str, str]) -> str:
     told = {
         "found": found,
         "names": names,
-        "rows": sorted(found.rows, key=lambda row: ORDER.index(row.verdict)),
+        "rows": sorted(found.cells, key=lambda row: ORDER.index(row.verdict)),
         "only": (("A", found.only_in_a), ("B", found.only_in_b)),
         "broken": (("A", found.broken_in_a), ("B", found.broken_in_b)),
     }

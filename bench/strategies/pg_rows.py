@@ -23,22 +23,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    bindparam,
-    func,
-    insert,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as insert_or_not
 from sqlalchemy.exc import DBAPIError
 
@@ -62,20 +47,20 @@ STATEMENT_SECONDS: Final = 2 * WAIT_SECONDS
 CONFLICTS: Final = {"55P03", "57014", "40P01"}
 """SQLSTATEs of a lock timeout, a statement timeout and a deadlock."""
 
-metadata: Final = MetaData()
-sql_orders: Final = Table(
+metadata: Final = sa.MetaData()
+sql_orders: Final = sa.Table(
     "bench_sql_orders",
     metadata,
-    Column("sku", String(256), primary_key=True),
-    Column("order_id", String(256), primary_key=True),
-    Column("quantity", BigInteger, nullable=False),
+    sa.Column("sku", sa.String(256), primary_key=True),
+    sa.Column("order_id", sa.String(256), primary_key=True),
+    sa.Column("quantity", sa.BigInteger, nullable=False),
 )
-sql_rows: Final = Table(
+sql_rows: Final = sa.Table(
     "bench_sql_rows",
     metadata,
-    Column("sku", String(256), primary_key=True),
-    Column("row", Integer, primary_key=True),
-    Column("available", BigInteger, CheckConstraint("available >= 0"), nullable=False),
+    sa.Column("sku", sa.String(256), primary_key=True),
+    sa.Column("row", sa.Integer, primary_key=True),
+    sa.Column("available", sa.BigInteger, sa.CheckConstraint("available >= 0"), nullable=False),
 )
 
 
@@ -164,7 +149,7 @@ class SqlStrategy(Strategy):
         """Count the stored orders, and the free units."""
         with self.engine.connect() as connection:
             found = connection.execute(
-                select(sql_orders.c.order_id, sql_orders.c.quantity).where(sql_orders.c.sku == self._sku)
+                sa.select(sql_orders.c.order_id, sql_orders.c.quantity).where(sql_orders.c.sku == self._sku)
             ).all()
             left = self._left(connection)
         sold, available = sum(row.quantity for row in found), sum(left)
@@ -197,49 +182,50 @@ class SqlStrategy(Strategy):
         self.engine.dispose()
 
 
-_FIND: Final = select(sql_orders.c.order_id).where(
-    sql_orders.c.sku == bindparam("given_sku"), sql_orders.c.order_id == bindparam("given_order_id")
+_FIND: Final = sa.select(sql_orders.c.order_id).where(
+    sql_orders.c.sku == sa.bindparam("given_sku"), sql_orders.c.order_id == sa.bindparam("given_order_id")
 )
 _STORE: Final = insert_or_not(sql_orders).on_conflict_do_nothing().returning(sql_orders.c.order_id)
 
 TAKE_FROM_ROW: Final = (
-    update(sql_rows)
+    sa.update(sql_rows)
     .where(
-        sql_rows.c.sku == bindparam("given_sku"),
-        sql_rows.c.row == bindparam("given_row"),
-        sql_rows.c.available >= bindparam("wanted"),
+        sql_rows.c.sku == sa.bindparam("given_sku"),
+        sql_rows.c.row == sa.bindparam("given_row"),
+        sql_rows.c.available >= sa.bindparam("wanted"),
     )
-    .values(available=sql_rows.c.available - bindparam("wanted"))
+    .values(available=sql_rows.c.available - sa.bindparam("wanted"))
 )
 """The statement waits for the row's lock and then checks again, so refusals are exact."""
-TRY_ROWS: Final = text(
+TRY_ROWS: Final = sa.text(
     "SELECT row FROM unnest(CAST(:given_rows AS integer[])) AS row"
     " WHERE pg_try_advisory_xact_lock(hashtext(:given_sku), row) LIMIT 1"
 )
 """Tries row after row until one is free."""
-WAIT_FOR_ROW: Final = text("SELECT pg_advisory_xact_lock(hashtext(:given_sku), :given_row)")
+WAIT_FOR_ROW: Final = sa.text("SELECT pg_advisory_xact_lock(hashtext(:given_sku), :given_row)")
 PAUSE: Final = 0.005
 """Maximum seconds before a retry for units that others have locked."""
 CALIBRATED_WITH: Final = 60_000
 """Stock of a sale that ends by time: more than transactions could sell in it."""
 
-units: Final = Table(
+units: Final = sa.Table(
     "bench_sql_units",
     metadata,
-    Column("sku", String(256), nullable=False),
-    Column("unit", BigInteger, nullable=False),
-    Column("order_id", String(256)),
-    Index("bench_sql_units_free", "sku", "unit", unique=True, postgresql_where=text("order_id IS NULL")),
+    sa.Column("sku", sa.String(256), nullable=False),
+    sa.Column("unit", sa.BigInteger, nullable=False),
+    sa.Column("order_id", sa.String(256)),
+    sa.Index("bench_sql_units_free", "sku", "unit", unique=True, postgresql_where=sa.text("order_id IS NULL")),
 )
-_IS_FREE: Final = (units.c.sku == bindparam("given_sku"), units.c.order_id.is_(None))
-_FREE: Final = select(units.c.unit).where(*_IS_FREE).order_by(units.c.unit).limit(bindparam("wanted"))
+_IS_FREE: Final = (units.c.sku == sa.bindparam("given_sku"), units.c.order_id.is_(None))
+_FREE: Final = sa.select(units.c.unit).where(*_IS_FREE).order_by(units.c.unit).limit(sa.bindparam("wanted"))
+_UNLOCKED: Final = _FREE.with_for_update(skip_locked=True).scalar_subquery()
 TAKE_UNITS: Final = (
-    update(units)
+    sa.update(units)
     # as an array, the selection runs once: as a set it might run again for each row, and lock more
-    .where(*_IS_FREE, units.c.unit == func.any(func.array(_FREE.with_for_update(skip_locked=True).scalar_subquery())))
-    .values(order_id=bindparam("given_order_id"))
+    .where(*_IS_FREE, units.c.unit == sa.func.any(sa.func.array(_UNLOCKED)))
+    .values(order_id=sa.bindparam("given_order_id"))
 )
-LEFT: Final = select(func.count()).select_from(_FREE.subquery())
+LEFT: Final = sa.select(sa.func.count()).select_from(_FREE.subquery())
 
 
 class PgHotRow(SqlStrategy):
@@ -251,7 +237,7 @@ class PgHotRow(SqlStrategy):
     def _put(self, connection: Connection) -> None:
         shares = enumerate(split(self._stock, self.segments))
         rows = [{"sku": self._sku, "row": row, "available": units} for row, units in shares]
-        connection.execute(insert(sql_rows), rows)
+        connection.execute(sa.insert(sql_rows), rows)
 
     def _take_from(self, connection: Connection, row: int, order: Order) -> bool:
         values = {"given_sku": self._sku, "given_row": row, "wanted": order.quantity}
@@ -261,7 +247,7 @@ class PgHotRow(SqlStrategy):
         return 0 if self._take_from(connection, 0, order) else None
 
     def _left(self, connection: Connection) -> tuple[int, ...]:
-        asked = select(sql_rows.c.available).where(sql_rows.c.sku == self._sku).order_by(sql_rows.c.row)
+        asked = sa.select(sql_rows.c.available).where(sql_rows.c.sku == self._sku).order_by(sql_rows.c.row)
         return tuple(connection.execute(asked).scalars())
 
 
@@ -320,10 +306,9 @@ class PgSkipLocked(SqlStrategy):
     guarantees: ClassVar[Guarantees] = replace(SqlStrategy.guarantees, section="unlimited")
 
     def _put(self, connection: Connection) -> None:
-        connection.execute(
-            text("INSERT INTO bench_sql_units (sku, unit) SELECT :sku, unit FROM generate_series(1, :stock) AS unit"),
-            {"sku": self._sku, "stock": self._stock},
-        )
+        rows = "SELECT :sku, unit FROM generate_series(1, :stock) AS unit"
+        filled = sa.text(f"INSERT INTO bench_sql_units (sku, unit) {rows}")
+        connection.execute(filled, {"sku": self._sku, "stock": self._stock})
         connection.exec_driver_sql("ANALYZE bench_sql_units")
 
     def _take(self, connection: Connection, order: Order) -> int | GaveUp | None:
@@ -340,5 +325,5 @@ class PgSkipLocked(SqlStrategy):
         return 0
 
     def _left(self, connection: Connection) -> tuple[int, ...]:
-        free = select(func.count()).where(units.c.sku == self._sku, units.c.order_id.is_(None))
+        free = sa.select(sa.func.count()).where(units.c.sku == self._sku, units.c.order_id.is_(None))
         return (int(connection.execute(free).scalar_one()),)

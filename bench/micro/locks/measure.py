@@ -97,29 +97,21 @@ def measure_uncontended(
             progress("uncontended cycles", number, rounds)
             seconds[subject.name].append(subject.seconds(BURST) / BURST)
     times = {name: np.array(found) for name, found in seconds.items()}
-    return [*_ratios(times), *_costs(times), _round_trips(url)]
+    pairs: list[tuple[str, str, float | None]] = [
+        (OURS, REDIS_PY, RATIO_MAX),
+        *((OURS, name, 1.0) for name in times if name in PEERS),
+        (OURS_ASYNC, REDIS_PY_ASYNC, RATIO_MAX),
+        (OURS, RAW, None),
+    ]
+    return [
+        *(_figure(f"{ours} / {other}", times[ours] / times[other], "", at_most) for ours, other, at_most in pairs),
+        *(_figure(f"{name}: acquire and release", found * 1e6, "us") for name, found in times.items()),
+        _round_trips(url),
+    ]
 
 
-def _ratios(times: Mapping[str, NDArray[np.float64]]) -> list[Figure]:
-    figures = [_ratio(times, OURS, REDIS_PY, at_most=RATIO_MAX)]
-    figures += [_ratio(times, OURS, name, at_most=1.0) for name in times if name in PEERS]
-    figures.append(_ratio(times, OURS_ASYNC, REDIS_PY_ASYNC, at_most=RATIO_MAX))
-    figures.append(_ratio(times, OURS, RAW))
-    return figures
-
-
-def _ratio(times: Mapping[str, NDArray[np.float64]], ours: str, theirs: str, at_most: float | None = None) -> Figure:
-    ratios = times[ours] / times[theirs]
-    low, high = interval(ratios)
-    return Figure(f"{ours} / {theirs}", float(np.median(ratios)), "", low, high, at_most)
-
-
-def _costs(times: Mapping[str, NDArray[np.float64]]) -> list[Figure]:
-    figures = []
-    for name, found in times.items():
-        low, high = interval(found * 1e6)
-        figures.append(Figure(f"{name}: acquire and release", float(np.median(found) * 1e6), "us", low, high))
-    return figures
+def _figure(name: str, rounds: NDArray[np.float64], unit: str, at_most: float | None = None) -> Figure:
+    return Figure(name, float(np.median(rounds)), unit, *interval(rounds), at_most)
 
 
 def interval(values: NDArray[np.float64], *, seed: int = 1) -> tuple[float, float]:
@@ -160,8 +152,6 @@ COMMANDS_MAX: Final = 3.0
 RELEASE_COMMANDS: Final = 2
 """Commands of the first holder, which is not one of the ten: compare-and-delete, and the message."""
 CONTENDED: Final = "contended"
-OWN: Final = {"cmdstat_info", "cmdstat_config|resetstat", "cmdstat_hello", "cmdstat_client|setinfo"}
-"""Commands of the measurement itself and of connecting, which do not count."""
 
 
 def measure_contended(url: str, progress: Progress) -> list[Figure]:
@@ -266,20 +256,13 @@ def _let_them_park(server: redis.Redis) -> None:
 def _commands(server: redis.Redis) -> int:
     """Count the commands that clients sent, without those inside scripts."""
     found = server.info("commandstats")
-    return sum(stats["calls"] for name, stats in found.items() if name not in OWN and name in _SENT)
+    return sum(stats["calls"] for name, stats in found.items() if name.removeprefix("cmdstat_") in _SENT)
 
 
-_SENT: Final = {
-    "cmdstat_evalsha",
-    "cmdstat_eval",
-    "cmdstat_delifeq",
-    "cmdstat_delex",
-    "cmdstat_subscribe",
-    "cmdstat_unsubscribe",
-    "cmdstat_ping",
-    "cmdstat_publish",
-}
-"""All commands that a store sends for a lock. A release by script also counts its PUBLISH, so the count is complete."""
+_SENT: Final = ("evalsha", "eval", "delifeq", "delex", "subscribe", "unsubscribe", "ping", "publish")
+"""All commands that a store sends for a lock. A release by script also counts its PUBLISH, so the count is complete.
+
+Those of the measurement itself and of connecting do not count."""
 
 
 # --- the whole, and renewal ---

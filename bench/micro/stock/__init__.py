@@ -8,17 +8,20 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from contextlib import contextmanager, suppress
+import statistics
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import redis
 
+from bench.conditions import server_conditions
 from segmented import RedisStore, protocol as op
 from segmented.errors import InvalidInput
 from segmented.keys import shard_keys
 from segmented.models import SEGMENT_COUNT_MAX, Order
+from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,6 +173,23 @@ def pinned(pid: int | None) -> Iterator[str]:
         yield f"server on core {cores[-1]}, client on {', '.join(map(str, cores[:-1]))}"
     finally:
         os.sched_setaffinity(0, own)
+
+
+@contextmanager
+def measured_server(url: str | None, *packages: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield this server, or an embedded one on a core of its own, and the conditions, with these packages' versions."""
+    with ExitStack() as stack:
+        pid = None
+        if url is None:
+            server = stack.enter_context(ValkeyServer.start())
+            url, pid = server.url, server.pid
+        whole = server_conditions(url, *packages)  # before this process is pinned to some of the cores
+        yield url, {**whole, "placement": stack.enter_context(pinned(pid))}
+
+
+def quiet(found: list[float]) -> float:
+    """Return the lower quartile: the server's clock includes time when another process had its core."""
+    return statistics.quantiles(found, n=4)[0] if len(found) > 1 else found[0]
 
 
 def _threads_of(pid: int) -> list[int]:

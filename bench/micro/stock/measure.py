@@ -17,17 +17,24 @@ from typing import TYPE_CHECKING, Final
 
 from redis.utils import HIREDIS_AVAILABLE
 
-from bench.conditions import server_conditions
 from bench.figures import Figure, FigureResults, of_rounds
 from bench.micro.counts import Counter
-from bench.micro.stock import STOCK, BenchContext, ScriptCounter, Sizes, event_loops, open_pool, pinned, server_of
+from bench.micro.stock import (
+    STOCK,
+    BenchContext,
+    ScriptCounter,
+    Sizes,
+    event_loops,
+    measured_server,
+    open_pool,
+    server_of,
+)
 from bench.micro.stock.rates import OWN, measure_costs, measure_rates, program
 from bench.micro.stock.steps import measure_steps
 from segmented import AsyncGrant, AsyncPool, AsyncRedisStore, protocol as op
 from segmented.clock import ManualClock
 from segmented.keys import directory_copy, shard_keys
 from segmented.models import Cart, SoldOut
-from segmented.servers import ValkeyServer
 from segmented.stock import Carts, Pool, ShardedPool
 from segmented.stock.sharded.opening import COPIES
 from segmented.stores.redis import RedisStore
@@ -62,12 +69,8 @@ def measure_shards(context: BenchContext) -> list[Figure]:
         finally:
             _remove(client, pool)
     late = (count.transfers - count.early_transfers) / (count.sales - count.early_sales)
-    detail = {
-        "shards": SHARDS,
-        "stock": context.sizes.sharded_stock,
-        "sales": count.sales,
-        "transfers": count.transfers,
-    }
+    stock = context.sizes.sharded_stock
+    detail = {"shards": SHARDS, "stock": stock, "sales": count.sales, "transfers": count.transfers}
     return [
         Figure("transfers an order, until 90 % is sold", count.early_share, "", at_most=TRANSFERS_MAX, is_promise=True),
         Figure("transfers an order, of the last 10 %", late, "", detail=detail),
@@ -302,13 +305,7 @@ MEASURED: Final = (measure_rates, measure_costs, measure_carts, measure_steps, m
 def measure_stock(url: str | None, display: Display, sizes: Sizes | None = None) -> FigureResults:
     """Measure on an embedded server, unless another is named, which no other program may use."""
     with ExitStack() as stack:
-        pid = None
-        if url is None:
-            server = stack.enter_context(ValkeyServer.start())
-            url, pid = server.url, server.pid
-        whole = server_conditions(url)  # before this process is pinned to some of the cores
-        placement = stack.enter_context(pinned(pid))
-        found = {**whole, "placement": placement, "bare_by": program()}
+        url, found = stack.enter_context(measured_server(url))
         stack.callback(gc.unfreeze)
         gc.collect()
         gc.freeze()  # otherwise each full collection scans all imports during a measurement
@@ -317,10 +314,10 @@ def measure_stock(url: str | None, display: Display, sizes: Sizes | None = None)
             figures = tuple(figure for measure in MEASURED for figure in measure(context))
     parser = "hiredis" if HIREDIS_AVAILABLE else "redis-py's own parsers"
     remarks = [
-        f"The bare decrement was driven by {program()}; {placement}.",
+        f"The bare decrement was driven by {program()}; {found['placement']}.",
         f"Replies were read by {parser}; calls were awaited on {' and on '.join(event_loops())}, batches on the first.",
         "This process called gc.freeze() when it had imported everything, as a service may.",
     ]
     if program() == OWN:
         remarks.append("Ratios to it are too good: that client is written in Python. Install redis-benchmark.")
-    return FigureResults(NAME, figures, found, tuple(remarks))
+    return FigureResults(NAME, figures, {**found, "bare_by": program()}, tuple(remarks))

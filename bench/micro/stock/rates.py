@@ -14,7 +14,6 @@ import asyncio
 import re
 import shutil
 import socket
-import statistics
 import subprocess
 import time
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from bench.micro.stock import (
     cpu_ms,
     event_loops,
     open_pool,
+    quiet,
     server_of,
 )
 from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore, protocol as op
@@ -300,7 +300,7 @@ def _by_segments(context: BenchContext) -> list[Figure]:
                 confirmed[segments].append(_server_us(store, client, ended, len(batch)))
     figures = []
     for name, found in (("reserve_many", reserved), ("confirm_many", confirmed)):
-        ratio = _quiet(found[many]) / _quiet(found[few])
+        ratio = quiet(found[many]) / quiet(found[few])
         label = f"{name}: server time, {many} segments / {few}"
         figures.append(Figure(label, ratio, "", at_most=SEGMENTS_RATIO_MAX))
         figures += [_cost(f"{name}: server time an order, {count} segments", found[count]) for count in (few, many)]
@@ -326,7 +326,7 @@ def _by_orders(context: BenchContext) -> list[Figure]:
         keys = shard_keys(sku)
         live = sum(_bytes(client, key) for key in (keys.orders, keys.holds)) / count
         ledger = _bytes(client, keys.ledger) / count
-    ratio = _quiet(at_many) / _quiet(at_few)
+    ratio = quiet(at_many) / quiet(at_few)
     return [
         Figure(f"reserve_many: server time, {many:,} orders / {few:,}", ratio, "", at_most=ORDERS_RATIO_MAX),
         _cost(f"reserve_many: server time an order, at {few:,} orders", at_few),
@@ -382,13 +382,8 @@ def _server_us(store: RedisStore, client: redis.Redis, operation: op.Operation[A
     return counter.of()[1] / count
 
 
-def _quiet(found: list[float]) -> float:
-    """Return the lower quartile: the server's clock includes time when another process had its core."""
-    return statistics.quantiles(found, n=4)[0]
-
-
 def _cost(name: str, found: list[float]) -> Figure:
-    return Figure(name, _quiet(found), "us", min(found), max(found), detail={"interval": "least and most"})
+    return Figure(name, quiet(found), "us", min(found), max(found), detail={"interval": "least and most"})
 
 
 def _bytes(client: redis.Redis, key: str) -> int:

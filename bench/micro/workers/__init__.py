@@ -335,6 +335,11 @@ class Burst:
         return self.items / self.seconds
 
     @property
+    def per_cpu(self) -> float:
+        """Orders or empty tasks per CPU second of the worker processes."""
+        return self.items / self.cpu
+
+    @property
     def cpu_each(self) -> float:
         """CPU microseconds of the worker processes per order or empty task."""
         return self.cpu / self.items * 1e6

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -104,11 +104,15 @@ def _kill(context: BenchContext, decides: Deciding, number: int) -> float:
     folder = context.processes.folder / f"victim-{number}"
     folder.mkdir()
     launch = Launch(APP, folder, pool=POOL, environment=context.processes.given)
-    with context.pool(decides) as pool, closing(WorkerProcess(launch, kill_at=DEATH)) as victim:
+    with (
+        context.pool(decides) as pool,
+        ThreadPoolExecutor(1) as thread,  # left after the victim, whose end it awaits
+        closing(WorkerProcess(launch, kill_at=DEATH)) as victim,
+    ):
         victim.wait_ready()
-        death = _Death(victim)
+        death = thread.submit(_ended_at, victim)
         sent = _send_until_dead(context, pool, victim)
-        began = death.at()
+        began = death.result()
         while pool.state().confirmed < sent and time.monotonic() < began + FINISH_SECONDS:
             time.sleep(LOOK_SECONDS)
         seconds = time.monotonic() - began
@@ -117,24 +121,11 @@ def _kill(context: BenchContext, decides: Deciding, number: int) -> float:
     return seconds
 
 
-class _Death:
-    """The time of a worker's end, recorded by a thread while orders are published."""
-
-    def __init__(self, victim: WorkerProcess) -> None:
-        self._victim = victim
-        self._at = 0.0
-        self._thread = threading.Thread(target=self._look, name="bench-death", daemon=True)
-        self._thread.start()
-
-    def _look(self) -> None:
-        while self._victim.is_running:
-            time.sleep(LOOK_SECONDS)
-        self._at = time.monotonic()
-
-    def at(self) -> float:
-        """Return the local time of the worker's end."""
-        self._thread.join()
-        return self._at
+def _ended_at(victim: WorkerProcess) -> float:
+    """Wait for the worker's end, in a thread while orders are published; return its local time."""
+    while victim.is_running:
+        time.sleep(LOOK_SECONDS)
+    return time.monotonic()
 
 
 def _send_until_dead(context: BenchContext, pool: Pool, victim: WorkerProcess) -> int:
@@ -217,8 +208,9 @@ def _ratios_of(found: Bursts, broken: Broken, decides: Deciding) -> list[Figure]
     for above, below, least in asked:
         if broken.keys() & {above.name, below.name}:
             continue
-        for what, part in (("", _rate), (", by CPU of the workers", _per_cpu)):
-            ratios = [part(ours) / part(theirs) for ours, theirs in zip(found[above], found[below], strict=True)]
+        for what, part in (("", "rate"), (", by CPU of the workers", "per_cpu")):
+            pairs = zip(found[above], found[below], strict=True)
+            ratios = [getattr(ours, part) / getattr(theirs, part) for ours, theirs in pairs]
             bound = least if is_asked and bool(what) == (below is PLAIN_TASK) else None
             figures.append(of_rounds(f"{above.name} / {below.name}{what}", ratios, "", at_least=bound))
     return figures
@@ -258,11 +250,3 @@ def recovery_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) 
 def broken_figure(broken: Broken) -> Figure:
     """Count the parts without figures; the only guarantee here, since the other bounds depend on the machine."""
     return Figure("parts whose orders were not accounted for", len(broken), "", at_most=0, is_promise=True)
-
-
-def _rate(burst: Burst) -> float:
-    return burst.rate
-
-
-def _per_cpu(burst: Burst) -> float:
-    return burst.items / burst.cpu

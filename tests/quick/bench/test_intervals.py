@@ -23,7 +23,6 @@ from tests.support.bench.records import CELL, checker, file_of, rounds, run
 from tests.support.bench.session import AA, CONTROL, GLOBAL, whole_session
 
 if TYPE_CHECKING:
-    from bench.engine.cell import RunAssignment
     from bench.engine.measurement import Measurement
     from bench.engine.record import ResultFile, Run
     from bench.strategies.base import Answer, Strategy
@@ -37,7 +36,7 @@ TRUE: Final = math.exp(-SPREAD * SLOW_BY * SLOW_SHARE)
 
 def test_a_difference_counts_only_above_the_floor_of_either_file() -> None:
     def beside(factor: float, **seed: int) -> str:
-        rows = compare(whole_session(), whole_session(factor=factor, **seed)).rows
+        rows = compare(whole_session(), whole_session(factor=factor, **seed)).cells
         return next(row.verdict for row in rows if row.cell_id == AA.cell_id)
 
     assert beside(1.0, seed=2) == "no difference"
@@ -48,9 +47,9 @@ def test_a_difference_counts_only_above_the_floor_of_either_file() -> None:
         ([110.0] * 4, [88.0] * 4),
     ))  # fmt: skip
     found = compare(file_of(quiet), file_of(loud))
-    assert found.floors == {"20ms": pytest.approx(0.25)}
+    assert found.noise_floors == {"20ms": pytest.approx(0.25)}
     why = "10.0% is below the noise floor of 25.0%"
-    assert [(row.verdict, row.why) for row in found.rows] == [("no difference", why)]
+    assert [(row.verdict, row.why) for row in found.cells] == [("no difference", why)]
 
 
 def test_the_floor_of_a_cell_is_that_of_its_slow_step_or_else_the_largest() -> None:
@@ -63,8 +62,8 @@ def test_the_floor_of_a_cell_is_that_of_its_slow_step_or_else_the_largest() -> N
         return file_of([*again, *rounds(other, [factor * 100.0] * 4)])
 
     found = compare(measured(1.0), measured(0.9))
-    assert found.floors == {"20ms": pytest.approx(0.02), "none": pytest.approx(0.25)}
-    assert {row.cell_id: row.verdict for row in found.rows} == {
+    assert found.noise_floors == {"20ms": pytest.approx(0.02), "none": pytest.approx(0.25)}
+    assert {row.cell_id: row.verdict for row in found.cells} == {
         CELL.cell_id: "slower",
         loud.cell_id: "no difference",
         other.cell_id: "no difference",
@@ -79,7 +78,7 @@ def _twice(cell: Cell, rate: float, again: float) -> list[Run]:
 
 def test_without_an_aa_row_small_differences_are_not_judged() -> None:
     def verdict(rate: float, *, runs: int = 5) -> tuple[str, str]:
-        row = compare(file_of(rounds(CELL, [100.0] * runs)), file_of(rounds(CELL, [rate] * runs))).rows[0]
+        row = compare(file_of(rounds(CELL, [100.0] * runs)), file_of(rounds(CELL, [rate] * runs))).cells[0]
         return row.verdict, row.why
 
     assert verdict(105.0) == ("not judged", "5.0%, and there is no A/A row for the noise")
@@ -154,7 +153,7 @@ def test_the_page_of_a_comparison_begins_with_what_got_worse() -> None:
     verdicts = re.findall(r'<td class="verdict [^"]+">([^<]+)</td>', shown)
     assert verdicts == sorted(verdicts, key=ORDER.index)
     assert verdicts[0] == "slower"
-    assert len(verdicts) == len(found.rows)
+    assert len(verdicts) == len(found.cells)
     assert found.totals() in shown
     assert re.search(r'(?:src|href)="https?:', shown) is None
 
@@ -163,8 +162,7 @@ def test_a_closed_run_must_have_measured_a_third_of_its_seconds() -> None:
     too_soon = ("sold out too soon: 0.499 s were measured, and it takes 0.500 s",)
     for window_s, stock, said in ((0.5, None, ()), (0.499, None, too_soon), (0.001, 40, ())):
         cell = Cell(strategy="global-lock", section="none", buyers=8, stock=stock)
-        assignment = cast("RunAssignment", SimpleNamespace(cell=cell, seconds=1.5))
-        assert too_short(assignment, cast("Measurement", SimpleNamespace(window_s=window_s))) == said
+        assert too_short(cell, window_s, 1.5) == said
 
 
 def test_a_late_generator_voids_the_run() -> None:
@@ -183,9 +181,8 @@ def test_a_sale_that_was_given_up_and_orders_that_never_ended_void_the_run() -> 
 
 
 def test_more_shed_than_one_in_a_thousand_is_beyond_saturation() -> None:
-    sale = sale_of(late=0.0, service=0.01, answer=Sold(1.0))
-    assert noted(sale, measurement(shed=1)) == ()
-    assert noted(sale, measurement(shed=25)) == (
+    assert noted(1, 1_000, 8) == ()
+    assert noted(25, 1_000, 8) == (
         "beyond saturation: 25 of 1000 orders (2.5%) found all 8 buyers busy, were never sent, and count as failures",
     )
 

