@@ -50,16 +50,11 @@ def tell_child(child: subprocess.Popen[str], line: str) -> None:
             child.stdin.flush()
 
 
-def hang_up(child: subprocess.Popen[Any]) -> None:
-    """Close its stdin, on which it exits."""
+def close_process(child: subprocess.Popen[Any], *, seconds: float = LEAVE_SECONDS) -> None:
+    """Close the child's stdin, on which it exits; kill it if it does not within `seconds`."""
     if child.stdin is not None:
         with suppress(BrokenPipeError):  # it has ended
             child.stdin.close()
-
-
-def close_process(child: subprocess.Popen[Any], *, seconds: float = LEAVE_SECONDS) -> None:
-    """Close the child's stdin, on which it exits; kill it if it does not within `seconds`."""
-    hang_up(child)
     try:
         child.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -334,17 +334,11 @@ SizesT = TypeVar("SizesT", StockSizes, DedupSizes, WorkerSizes, LaneSizes, Locus
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
-    """Addresses of servers to use instead of embedded ones."""
+class Asked:
+    """What a command asks for: servers to use instead of embedded ones, and how large the benchmark should be."""
 
     url: str | None = None
     database: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """How large a benchmark should be."""
-
     quick: bool = False
     rounds: int | None = None
 
@@ -359,7 +353,7 @@ class Benchmark:
     """A benchmark with fixed options."""
 
     summary: str
-    measure: Callable[[Addresses, Scale, Display], Reported]
+    measure: Callable[[Asked, Display], Reported]
     leaves_out: str
     """Measurements that the quick form, which takes less than two minutes, leaves out."""
 
@@ -367,47 +361,45 @@ class Benchmark:
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     DEMO: Benchmark(
         "no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers",
-        lambda at, scale, display: measure_demo(
-            DemoOptions(url=at.url, database=at.database, seconds=QUICK_SALE_SECONDS if scale.quick else SALE_SECONDS),
+        lambda want, display: measure_demo(
+            DemoOptions(url=want.url, database=want.database, seconds=(SALE_SECONDS, QUICK_SALE_SECONDS)[want.quick]),
             display,
         ),
         f"sales of {QUICK_SALE_SECONDS:g} s instead of {SALE_SECONDS:g} s",
     ),
     LOCKS: Benchmark(
         "an uncontended lock compared with other libraries' locks; ten waiters; 10,000 leases renewed",
-        lambda at, scale, display: measure_locks(at.url, display, is_quick=scale.quick, rounds=scale.rounds),
+        lambda want, display: measure_locks(want.url, display, is_quick=want.quick, rounds=want.rounds),
         "libraries that are not installed, and the 10,000 leases",
     ),
     STOCK: Benchmark(
         "orders of a pool compared with a bare decrement; time, memory and commands per order; grants",
-        lambda at, scale, display: measure_stock(at.url, display, scale.of(StockSizes(), QUICK_STOCK)),
+        lambda want, display: measure_stock(want.url, display, want.of(StockSizes(), QUICK_STOCK)),
         f"{QUICK_STOCK.rounds} round instead of {StockSizes().rounds}, pools of 50,000 orders instead of 1,000,000",
     ),
     DEDUP: Benchmark(
         "a trivial task with Once compared with a plain one; memory per record; a claim among live keys",
-        lambda at, scale, display: measure_dedup(at.url, display, scale.of(DedupSizes(), QUICK_DEDUP)),
+        lambda want, display: measure_dedup(want.url, display, want.of(DedupSizes(), QUICK_DEDUP)),
         f"{QUICK_DEDUP.rounds} rounds instead of {DedupSizes().rounds}, and claims among fewer keys",
     ),
     WORKERS: Benchmark(
         "orders through workers compared with an empty task, singly and by the hundred; idle latency; after a kill",
-        lambda at, scale, display: measure_workers(
-            at.url, at.database, display, scale.of(WorkerSizes(), QUICK_WORKERS)
-        ),
+        lambda want, display: measure_workers(want.url, want.database, display, want.of(WorkerSizes(), QUICK_WORKERS)),
         "2 rounds instead of 7, fewer messages, and one kill each",
     ),
     CELERY: Benchmark(
         "one lock against 4, 20 and 64 segments in two Celery workers of 32 threads, beside Celery's own ceiling",
-        lambda at, scale, display: measure_lanes(at.url, at.database, display, scale.of(LaneSizes(), QUICK_CELERY)),
+        lambda want, display: measure_lanes(want.url, want.database, display, want.of(LaneSizes(), QUICK_CELERY)),
         "2 rounds instead of 5, of 1 s instead of 3 s",
     ),
     LOCUST: Benchmark(
         "one lock against 4, 20 and 64 segments with the same 64 Locust users; 20 ms, and 20 ms and a commit",
-        lambda at, scale, display: measure_locust(at.url, at.database, display, scale.of(LocustSizes(), QUICK_LOCUST)),
+        lambda want, display: measure_locust(want.url, want.database, display, want.of(LocustSizes(), QUICK_LOCUST)),
         "sales with a commit, and 2 rounds instead of 6, of 1.5 s instead of 6 s",
     ),
     SHARDS: Benchmark(
         "a pool in shards on 1 to 8 masters: CPU and commands per order, transfers; throughput beside a queueing model",
-        lambda at, scale, display: measure_masters(at.url, display, scale.of(ShardSizes(), QUICK_SHARDS)),
+        lambda want, display: measure_masters(want.url, display, want.of(ShardSizes(), QUICK_SHARDS)),
         "1 round instead of 6 without intervals, 1, 2 and 4 masters only, and shorter sales and cells",
     ),
 }
@@ -431,24 +423,24 @@ def _fixed(name: str) -> Callable[..., None]:
         url: UrlOption = None,
         database: DatabaseOption = None,
     ) -> None:
-        _measure(name, Addresses(url, database), Scale(quick, rounds), report, json)
+        _measure(name, Asked(url, database, quick, rounds), report, json)
 
     return run
 
 
-def _measure(name: str, addresses: Addresses, scale: Scale, report: Path | None, json: Path | None) -> None:
+def _measure(name: str, asked: Asked, report: Path | None, json: Path | None) -> None:
     """Run a benchmark by name; exit with 1 if a guarantee was broken."""
     benchmark = BENCHMARKS[name]
-    if name == DEMO and scale.rounds is not None:
+    if name == DEMO and asked.rounds is not None:
         raise InvalidInput("--rounds does not fit: the demo has one sale for each strategy; leave it out")
     check_writable(json)
     check_folder(report)
     console = console_beside(json)
-    left_out = benchmark.leaves_out if scale.quick else ""
+    left_out = benchmark.leaves_out if asked.quick else ""
     if left_out:
         console.print(f"Left out: {left_out}.", highlight=False, soft_wrap=True, markup=False)
     with exits_by_signal():
-        results = benchmark.measure(addresses, scale, display_on(console))
+        results = benchmark.measure(asked, display_on(console))
     results.show(console)
     write(results, json)
     write_report(results, report, summary=benchmark.summary, left_out=left_out)

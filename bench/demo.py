@@ -272,7 +272,8 @@ class Story:
                 with suppress(InvalidInput):  # such as without the extra `watch`: the demo needs no page
                     address = stack.enter_context(watch_page(url))
                     self._console.print(f"Watch it: {address}", highlight=False)
-                    if has_display():
+                    displays = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+                    if displays or sys.platform in {"darwin", "win32"}:
                         webbrowser.open(address)
             yield
 
@@ -300,11 +301,6 @@ class Story:
     def add(self, run: DemoRun) -> None:
         """Add a finished run to the chart."""
         self._runs.append(run)
-
-
-def has_display() -> bool:
-    """Return whether a browser could open a window."""
-    return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 NAME: Final = "demo"
@@ -338,7 +334,9 @@ def measure_demo(
         closing(MeasuringProcess(MODULE)) as measuring,
         beside(servers.url),
     ):
-        found = conditions(servers) | {"options": _shown(options)}
+        shown = {name: getattr(options, name) for name in ("hold_ms", "buyers", "segments", "seconds")}
+        shown |= {"embedded_redis": options.url is None, "embedded_database": options.database is None}
+        found = conditions(servers) | {"options": shown}  # without URLs, which may contain passwords
         for name in STORIES:
             with display.strategy(name) as progress:
                 run = _sold_out(options, name, servers, measuring, progress)
@@ -394,18 +392,6 @@ def _sold_out(
     return DemoRun(Run.model_validate(run(whole, progress)), lone_hold_ms)
 
 
-def _shown(options: DemoOptions) -> dict[str, Any]:
-    """Return the options without URLs, which may contain passwords."""
-    return {
-        "hold_ms": options.hold_ms,
-        "buyers": options.buyers,
-        "segments": options.segments,
-        "seconds": options.seconds,
-        "embedded_redis": options.url is None,
-        "embedded_database": options.database is None,
-    }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
     """The options of a measurement. `url` and `database` replace the embedded servers."""
@@ -425,10 +411,8 @@ class DemoOptions:
         _within("--segments", self.segments, 1, SEGMENT_COUNT_MAX)
         _within("--seconds", self.seconds, SECONDS_MIN, SECONDS_MAX, "s")
         if self.hold_ms * ORDERS_MIN > self.seconds * 1_000:
-            at_most = (
-                f"--hold {self.hold_ms:g} leaves one lock fewer than {ORDERS_MIN} orders in --seconds {self.seconds:g}"
-            )
-            raise InvalidInput(f"{at_most}: measure longer, or hold for less")
+            few = f"fewer than {ORDERS_MIN} orders in --seconds {self.seconds:g}: measure longer, or hold for less"
+            raise InvalidInput(f"--hold {self.hold_ms:g} leaves one lock {few}")
         line_seconds = self.buyers * self.hold_ms / 1_000
         if line_seconds > LINE_SECONDS_MAX:
             in_line = f"--buyers {self.buyers} in line for one lock with --hold {self.hold_ms:g} would wait"

@@ -34,7 +34,7 @@ from locust.exception import StopUser
 from bench.conditions import CpuMeter
 from bench.engine.cell import schedule_of
 from bench.engine.meters import WorkMeter, cores_between
-from bench.engine.sale import FAILED_MAX, is_whole, whole_sale
+from bench.engine.sale import FAILED_MAX, whole_sale
 from bench.sections import Alarm
 from segmented.errors import SegmentedError
 
@@ -112,7 +112,7 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
     work = WorkMeter(client, sale.recorder)
     generator = LoadGenerator(sale, assignment.cell.buyers, drain=assignment.drain)
     readings = SegmentSampler(sale, assignment.seconds / READINGS)
-    is_all = is_whole(assignment.cell)
+    is_all = assignment.cell.stock is not None  # a stock fixed by the plan may sell out during the warm-up
     if not is_all:
         sale.over.wait(assignment.warm_up)
         work.begin()
@@ -225,11 +225,6 @@ class Dispatcher:
     def is_over(self) -> bool:
         """Return whether every arrival was handled, or the sale was given up."""
         return self._greenlet is None or self._greenlet.dead
-
-    @property
-    def under_way(self) -> int:
-        """Number of calls under way."""
-        return len(self._calls)
 
     def finish(self, drain: float) -> float:
         """Handle every remaining arrival, all being due, and stop; returns like `stop`.

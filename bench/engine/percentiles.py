@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 import zlib
 from typing import TYPE_CHECKING, Final
 
@@ -25,15 +24,7 @@ CAP_MS: Final = HIGHEST_US / 1_000
 DIGITS: Final = 3
 BEYOND_MIN: Final = 10
 """Minimum number of samples beyond a percentile for it to be reported."""
-UNREADABLE: Final = (
-    HdrCookieException,
-    HdrLengthException,
-    binascii.Error,
-    zlib.error,
-    ValueError,
-    TypeError,
-    IndexError,
-)
+UNREADABLE: Final = (HdrCookieException, HdrLengthException, zlib.error, ValueError, TypeError, IndexError)
 """What HdrHistogram raises for an invalid text."""
 
 
@@ -82,12 +73,10 @@ def merged(encoded: Iterable[str]) -> Percentiles:
 def decoded(encoded: str) -> HdrHistogram:
     """Decode a histogram. Raises InvalidInput for an invalid text."""
     try:
-        found = HdrHistogram.decode(encoded)
-    except UNREADABLE:
-        found = None
-    if found is None:
-        raise InvalidInput("a histogram of the results cannot be decoded; `segmented bench lint` names its run")
-    return found
+        return HdrHistogram.decode(encoded)
+    except UNREADABLE as error:
+        message = "a histogram of the results cannot be decoded; `segmented bench lint` names its run"
+        raise InvalidInput(message) from error
 
 
 def described(found: HdrHistogram) -> Percentiles:

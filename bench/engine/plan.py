@@ -484,13 +484,6 @@ def turns_of(grid: Grid) -> list[Turn]:
     return turns
 
 
-def planned_seconds(grid: Grid) -> float:
-    """Return the planned seconds on an otherwise idle machine."""
-    runs = sum(len(one.arms) * (one.seconds + START_SECONDS) for one in grid.cells)
-    calibrations = grid.calibrations(set().union(*(wanted(one) for one in grid.cells)))
-    return grid.rounds * runs + calibrations * (grid.calibration + START_SECONDS)
-
-
 @dataclass(slots=True)
 class Estimate:
     """Estimates the time left from this session's own runs only."""

@@ -129,11 +129,6 @@ def is_cancelled(order_id: str, seed: int) -> bool:
     return hashlib.blake2b(f"{seed}:{order_id}".encode(), digest_size=1).digest()[0] % CANCELLED_EVERY == 0
 
 
-def is_whole(cell: Cell) -> bool:
-    """Return whether the whole sale is measured: a stock fixed by the plan may sell out during the warm-up."""
-    return cell.stock is not None
-
-
 DIGEST_BYTES: Final = 6
 """Bytes of a draw: as a fraction below 1 it is exact."""
 

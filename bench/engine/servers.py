@@ -51,6 +51,7 @@ GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 def environment_of(folder: Path, servers: dict[str, Any], *, placement: str) -> dict[str, Any]:
     """Return the environment; `servers` is the servers' own description. Writes and syncs a small file in `folder`."""
+    times = psutil.cpu_times()  # since boot
     return {
         "code": {
             "commit": commit(),
@@ -65,7 +66,7 @@ def environment_of(folder: Path, servers: dict[str, Any], *, placement: str) -> 
             "cores": core_count(),
             "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
             "governor": governor(),
-            "steal_percent": steal_percent(),
+            "steal_percent": round(100 * float(getattr(times, "steal", 0.0)) / sum(times), 3),
             "load_before": round(os.getloadavg()[0], 2),
         },
         "disk": {"file_system": file_system(folder), "fdatasync_us": fdatasync_us(folder)},
@@ -108,12 +109,6 @@ def governor() -> str:
         return GOVERNOR.read_text(encoding="ascii").strip()
     except OSError:
         return "unknown"
-
-
-def steal_percent() -> float:
-    """Return the share of time since boot that the host gave to other machines."""
-    times = psutil.cpu_times()
-    return round(100 * float(getattr(times, "steal", 0.0)) / sum(times), 3)
 
 
 def file_system(folder: Path) -> str:

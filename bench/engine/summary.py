@@ -15,7 +15,7 @@ from bench.engine.checker import COUNTED, broken_promises, check, summed
 from bench.engine.meters import saturated
 from bench.engine.percentiles import CAP_MS, p99_ms, percentiles_of
 from bench.engine.record import Checker, Counts, Cpu, Fairness, Run, Series, Times, Work
-from bench.engine.sale import FAILED_MAX, case_of
+from bench.engine.sale import FAILED_MAX, MOMENTS, case_of
 from bench.strategies import STRATEGIES
 
 if TYPE_CHECKING:
@@ -50,12 +50,11 @@ class Columns:
     def __init__(self, recorder: Recorder, since: int = 0) -> None:
         """Copy the calls from number `since` on: an array with views could not grow."""
         self.intended, self.asked, self.granted, self.freed, self.done = (
-            np.array(one[since:])
-            for one in (recorder.intended, recorder.asked, recorder.granted, recorder.freed, recorder.done)
+            np.array(getattr(recorder, name)[since:], dtype=np.float64) for name in MOMENTS
         )
         self.sold, self.sold_out, self.failed, self.segment, self.buyer = (
-            np.array(one[since:])
-            for one in (recorder.sold, recorder.sold_out, recorder.failed, recorder.segment, recorder.buyer)
+            np.array(getattr(recorder, name)[since:], dtype=np.int32)
+            for name in ("sold", "sold_out", "failed", "segment", "buyer")
         )
 
     def durations(self, inside: NDArray[np.bool_]) -> dict[str, Numbers]:

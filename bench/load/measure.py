@@ -27,7 +27,7 @@ from bench.load.results import ONE_LOCK
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from bench.conditions import Servers
     from bench.results import Display
@@ -78,21 +78,15 @@ def measure_locust(
     return FigureResults(NAME, figures_of(sales, holds), found, remarks_of(sales))
 
 
-def options_of(arm: Arm) -> list[str]:
-    """Return the options of the locustfile."""
-    strategy = ONE_LOCK if arm.segments == 1 else "segment-locks"
-    section = "commit" if arm.commits else "sleep"
-    words = ["--strategy", strategy, "--section", section, "--hold", f"{arm.hold_ms:g}"]
-    return [*words, *(() if arm.segments == 1 else ("--segments", str(arm.segments)))]
-
-
 def run_sale(
     arm: Arm, servers: Servers, folder: Path, *, buyers: int, seconds: float, warm_up: float
 ) -> dict[str, Any]:
     """Run one sale under Locust, and return its results. Raises SegmentedError if there are none."""
     file = folder / "sale.json"
     file.unlink(missing_ok=True)
-    words = ["--headless", "--only-summary", "-u", str(buyers), "-r", str(buyers), *options_of(arm)]
+    words = ["--headless", "--only-summary", "-u", str(buyers), "-r", str(buyers), "--hold", f"{arm.hold_ms:g}"]
+    words += ["--strategy", ONE_LOCK] if arm.segments == 1 else ["--segments", str(arm.segments)]
+    words += ["--section", "commit" if arm.commits else "sleep"]
     words += ["--seconds", f"{seconds:g}", "--warm-up", f"{warm_up:g}", "--sale-json", str(file)]
     limit = warm_up + seconds + sizing.drain(buyers, HOLD_MS / 1_000) + STARTING_SECONDS
     given = {**os.environ, URL: servers.url, DATABASE: servers.database}
@@ -149,13 +143,9 @@ def remarks_of(sales: Mapping[Arm, list[dict[str, Any]]]) -> tuple[str, ...]:
         f"{word}: {arm.name}, round {number}: {reason}."
         for arm, found in sales.items()
         for number, sale in enumerate(found, start=1)
-        for word, reason in _reasons(sale)
+        for word in ("Broken", "Void")
+        for reason in sale[word.lower()]
     )
-
-
-def _reasons(sale: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    yield from (("Broken", reason) for reason in sale["broken"])
-    yield from (("Void", reason) for reason in sale["void"])
 
 
 def _cost(sale: dict[str, Any], name: str) -> float:

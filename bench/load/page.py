@@ -203,17 +203,9 @@ def pool_rows(reading: PoolReading, verdict: str) -> list[dict[str, Any]]:
     if reading.state is None:
         return [{"condition": reading.note, "verdict": verdict}]
     state = reading.state
-    return [
-        {
-            "stocked": state.stocked,
-            "available": state.available,
-            "reserved": state.reserved,
-            "confirmed": state.confirmed,
-            "held": f"{sum(reading.held)} of {len(state.stock)}",
-            "condition": state.condition,
-            "verdict": verdict or "audited when the test stops",
-        }
-    ]
+    units = {name: getattr(state, name) for name in ("stocked", "available", "reserved", "confirmed", "condition")}
+    held = f"{sum(reading.held)} of {len(state.stock)}"
+    return [{**units, "held": held, "verdict": verdict or "audited when the test stops"}]
 
 
 def segment_rows(reading: PoolReading) -> list[dict[str, Any]]:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 SECONDS_MAX: Final = 3_600.0
 """Maximum length of a sale: every call is kept until the sale is checked."""
-ORDERS_A_SHARE: Final = 10**12
 OWN_NAMES: Final[dict[str, str]] = {}
 """Names of strategies in files, by `FILE:Class` as the command line has it."""
 SEEDS_A_SALE: Final = 10_000

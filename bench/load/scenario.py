@@ -28,7 +28,6 @@ from bench.engine.measurement import Dispatcher
 from bench.engine.sale import Sale
 from bench.load.page import guard_page
 from bench.load.plan import (
-    ORDERS_A_SHARE,
     Plan,
     SaleCoordinator,
     Servers,
@@ -45,7 +44,6 @@ from segmented.errors import InvalidInput, SegmentedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from locust.argument_parser import LocustArgumentParser
     from locust.env import Environment
 
     from bench.load.plan import ConnectedStrategy, Result
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
 
 
 UNFINISHED_SECONDS: Final = 0.05
+ORDERS_A_SHARE: Final = 10**12
 
 
 class Shed(Exception):
@@ -97,11 +96,6 @@ class Seller:
             self._dispatcher.start()
             began = self._dispatcher.began
         self.window = Window(began + self.plan.warm_up, began + self.plan.warm_up + self.plan.seconds)
-
-    @property
-    def has_begun(self) -> bool:
-        """Return whether the measured time is set."""
-        return self.window.begin < float("inf")
 
     @property
     def is_over(self) -> bool:
@@ -189,7 +183,7 @@ class Scenario:
         self._finished: list[Result] = []
         guard_page()
         for event, listener in (
-            (events.init_command_line_parser, self._add_options),
+            (events.init_command_line_parser, lambda parser, **_: add_options(parser, is_open=is_open)),
             (events.init, self._init),
             (events.test_start, self._start),
             (events.spawning_complete, self._all_are_there),
@@ -202,9 +196,6 @@ class Scenario:
 
     # --- Locust's events, in the order in which they happen ---
 
-    def _add_options(self, parser: LocustArgumentParser, **_: object) -> None:
-        add_options(parser, is_open=self._is_open)
-
     def _init(self, environment: Environment, **_: object) -> None:
         self._environment = environment
         self._named: str = getattr(environment.parsed_options, "strategy", "")
@@ -213,7 +204,7 @@ class Scenario:
         environment.events.quitting.add_listener(self._quitting)  # type: ignore[no-untyped-call]  # as above
         runner, options = environment.runner, environment.parsed_options
         if isinstance(runner, WorkerRunner):
-            runner.register_message(CLOSE, self._on_close, concurrent=True)
+            runner.register_message(CLOSE, lambda **_: self._end_share(), concurrent=True)
             return
         if isinstance(runner, MasterRunner):
             runner.register_message(OVER, self._on_over)
@@ -247,7 +238,7 @@ class Scenario:
             self._give_up(str(error) or type(error).__name__)
 
     def _all_are_there(self, **_: object) -> None:
-        if self.seller is not None and not self._is_open and not self.seller.has_begun:
+        if self.seller is not None and not self._is_open and self.seller.window.begin == float("inf"):
             self.seller.start()
 
     def _stopping(self, environment: Environment, **_: object) -> None:
@@ -316,13 +307,8 @@ class Scenario:
 
     def _end_in_time(self, coordinator: SaleCoordinator) -> None:
         """Stop the test when all sellers have finished, or well after the planned time."""
-        until = (
-            time.monotonic()
-            + coordinator.plan.warm_up
-            + coordinator.plan.seconds
-            + coordinator.plan.drain
-            + SPARE_SECONDS
-        )
+        plan = coordinator.plan
+        until = time.monotonic() + plan.warm_up + plan.seconds + plan.drain + SPARE_SECONDS
         while (
             coordinator is self.coordinator
             and self._awaited(coordinator) - coordinator.over
@@ -354,14 +340,9 @@ class Scenario:
             self.coordinator.over.add(msg.node_id)
 
     def _on_report(self, client_id: str, data: dict[str, Any]) -> None:
-        said = data.get("segmented")
-        if (
-            said
-            and self.coordinator is not None
-            and said["sku"] == self.coordinator.plan.sku
-            and client_id not in self.coordinator.call_logs
-        ):
-            self.coordinator.tallies[client_id] = Tally.from_message(said["tally"])
+        said, sale = data.get("segmented"), self.coordinator
+        if said and sale is not None and said["sku"] == sale.plan.sku and client_id not in sale.call_logs:
+            sale.tallies[client_id] = Tally.from_message(said["tally"])
 
     def _on_notes(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
         if self.coordinator is not None and msg.data["sku"] == self.coordinator.plan.sku:
@@ -407,9 +388,6 @@ class Scenario:
     def _report(self, data: dict[str, Any], **_: object) -> None:
         if self.seller is not None:
             data["segmented"] = {"sku": self.seller.plan.sku, "tally": self.seller.tally().as_message()}
-
-    def _on_close(self, **_: object) -> None:
-        self._end_share()
 
     def _end_share(self) -> None:
         with self._ending:

@@ -16,7 +16,7 @@ import gevent
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from bench.engine.percentiles import DIGITS, HIGHEST_US, LOWEST_US, described, histogram_of
+from bench.engine.percentiles import added, described, histogram_of
 from bench.engine.sale import Recorder, Refusal
 from bench.engine.summary import Columns
 from bench.strategies.base import Refused
@@ -30,10 +30,6 @@ TIMES: Final = ("service", "response", "wait", "hold", "lateness")
 COLUMNS: Final = ("asked", "sold", "failed", "sold_numbers")
 FAILURES_SENT: Final = 5
 """Maximum number of failure reasons that a worker sends; it always sends their count."""
-
-
-def _empty() -> dict[str, HdrHistogram]:
-    return {name: HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS) for name in TIMES}
 
 
 @dataclass(slots=True)
@@ -54,7 +50,7 @@ class Tally:
     """CPU seconds of the processes that sell, since the sale began."""
     by_segment: list[int] = field(default_factory=list)
     """Orders sold by segment, if the strategy reports it."""
-    histograms: dict[str, HdrHistogram] = field(default_factory=_empty)
+    histograms: dict[str, HdrHistogram] = field(default_factory=lambda: {name: added(()) for name in TIMES})
 
     def add(self, other: Tally) -> None:
         """Add the figures of another process for the same time."""
@@ -109,7 +105,10 @@ class Counter:
         tally.sold += int(sold.sum())
         tally.sold_out += int(columns.sold_out.sum())
         tally.failed += int(columns.failed.sum())
-        self._count_segments(segment[(segment >= 0) & (sold > 0)], sold[(segment >= 0) & (sold > 0)])
+        is_known = (segment >= 0) & (sold > 0)
+        for place, orders in zip(segment[is_known].tolist(), sold[is_known].tolist(), strict=True):
+            tally.by_segment.extend([0] * (place + 1 - len(tally.by_segment)))
+            tally.by_segment[place] += orders
         answered = (done >= window.begin) & (done <= window.end)
         self._sold_inside += int(sold[answered].sum())
         counts = (intended >= window.begin) & (intended < window.end) if self._is_open else answered
@@ -131,12 +130,6 @@ class Counter:
     def _record(self, name: str, seconds: NDArray[np.float64]) -> None:
         if len(seconds):
             self.tally.histograms[name].add(histogram_of(seconds))
-
-    def _count_segments(self, segments: NDArray[np.int32], sold: NDArray[np.int32]) -> None:
-        counted = self.tally.by_segment
-        for segment, orders in zip(segments.tolist(), sold.tolist(), strict=True):
-            counted.extend([0] * (segment + 1 - len(counted)))
-            counted[segment] += orders
 
 
 def clock_id() -> str:

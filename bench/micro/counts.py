@@ -60,11 +60,6 @@ class Tally:
     server_us: int = 0
     """CPU microseconds of the server. They differ from run to run."""
 
-    @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Tally:
-        """Return the tally from a baseline, which has no times."""
-        return cls(**{name: int(found[name]) for name in ("orders", *GATED)})
-
     def as_json(self) -> dict[str, int]:
         """Return the fields for the baseline."""
         return {name: value for name, value in asdict(self).items() if name != "server_us"}
@@ -118,7 +113,8 @@ def read_baseline(file: Path) -> dict[str, Tally]:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
         if found["schema"] != SCHEMA:
             raise InvalidInput(f"{file} is of schema {found['schema']!r}, and this reads {SCHEMA!r}")
-        return {name: Tally.from_json(one) for name, one in found["counts"].items()}
+        counts = found["counts"].items()  # without times
+        return {name: Tally(**{field: int(one[field]) for field in ("orders", *GATED)}) for name, one in counts}
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -24,7 +24,7 @@ from bench.report.facts import (
     shared,
     with_ends,
 )
-from bench.report.points import BAR_OPACITY, LEGEND, Measure, across_bar, gid, model_line, plot, void_gid, whisker
+from bench.report.points import BAR_OPACITY, LEGEND, RATE, Measure, across_bar, gid, model_line, plot, void_gid, whisker
 from bench.report.style import (
     BLACK,
     BLUE,
@@ -176,7 +176,6 @@ def ratios(facts: Facts) -> Outcome:
 
 TITLE_12: Final = "Batch size: rate and latency"
 TITLE_13: Final = "The price of a commit"
-P99: Final = "ms at p99, lowest and highest run"
 
 
 def batches(facts: Facts) -> Outcome:
@@ -195,8 +194,7 @@ def batches(facts: Facts) -> Outcome:
         look = facts.looks[strategy]
         plot(rates, spots, look, x=lambda spot: spot.cell.batch, label=strategy)
         told = [spot for spot in spots if _p99(spot) is not None]
-        y = Measure(lambda spot: _p99(spot) or 0.0, _p99_span, P99)
-        plot(latency, told, look, x=lambda spot: spot.cell.batch, y=y, label=strategy)
+        plot(latency, told, look, x=lambda spot: spot.cell.batch, y=LATENCY, label=strategy)
     if family.cell.section == "sleep" and family.cell.hold_ms:
         lanes = min(family.cell.segments, family.cell.buyers)
         ideal = [one * lanes * 1_000 / family.cell.hold_ms for one in ticks]
@@ -228,6 +226,9 @@ def _p99_span(spot: Spot) -> tuple[float, float] | None:
     return (min(known), max(known)) if known and len(known) == len(each) else None
 
 
+LATENCY: Final = Measure(lambda spot: _p99(spot) or 0.0, _p99_span, "ms at p99, lowest and highest run")
+
+
 def durability(facts: Facts) -> Outcome:
     """F13: the same strategy with and without a commit in the order database."""
     name = "f13-durability"
@@ -251,8 +252,8 @@ def durability(facts: Facts) -> Outcome:
         labels.append(f"{pair[0].cell.strategy}, K={pair[0].cell.segments}")
         for shift, spot, hatch in zip((-0.2, 0.2), pair, (None, "////"), strict=True):
             at = place + shift
-            _bar(facts, rate, at, spot, hatch=hatch, value=spot.mean, bounds=spot.interval, unit="orders/s")
-            _bar(facts, latency, at, spot, hatch=hatch, value=_p99(spot), bounds=_p99_span(spot), unit=P99)
+            _bar(facts, rate, at, spot, hatch=hatch, shown=RATE)
+            _bar(facts, latency, at, spot, hatch=hatch, shown=LATENCY)
     rate.set_yticks(range(len(labels)), labels)
     rate.invert_yaxis()
     rate.set_xlabel("orders/s")
@@ -276,25 +277,14 @@ def durability(facts: Facts) -> Outcome:
     return Drawn("F13", name, TITLE_13, caption, figure)
 
 
-def _bar(
-    facts: Facts,
-    axes: Axes,
-    place: float,
-    spot: Spot,
-    *,
-    hatch: str | None,
-    value: float | None,
-    bounds: tuple[float, float] | None,
-    unit: str,
-) -> None:
+def _bar(facts: Facts, axes: Axes, place: float, spot: Spot, *, hatch: str | None, shown: Measure) -> None:
     colour = facts.looks[spot.cell.strategy].colour
     if spot.is_void:
         (mark,) = axes.plot(
             [0.01], [place], transform=axes.get_yaxis_transform(), marker="x", color=colour, linestyle="none"
         )
         mark.set_gid(void_gid(spot))
-        return
-    if value is None:
-        return
-    named = gid(spot, f"{with_ends(value, bounds)} {unit}")
-    across_bar(axes, (value, place), bounds, named, colour=colour, height=0.36, hatch=hatch)
+    elif value := shown.value(spot):
+        bounds = shown.bounds(spot)
+        named = gid(spot, f"{with_ends(value, bounds)} {shown.unit}")
+        across_bar(axes, (value, place), bounds, named, colour=colour, height=0.36, hatch=hatch)

@@ -19,7 +19,7 @@ from bench.engine.percentiles import added, merged
 from bench.report.style import looks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
     from hdrh.histogram import HdrHistogram
     from matplotlib.figure import Figure
@@ -66,16 +66,6 @@ class NotDrawn:
 
 
 Outcome = Drawn | NotDrawn
-
-
-def interval_of(values: Sequence[float]) -> Ends | None:
-    """Return the 95 % interval of the mean of shares or indexes over runs; None below three runs."""
-    return _mean(tuple(values))
-
-
-@lru_cache(maxsize=4_096)
-def _mean(values: tuple[float, ...]) -> Ends | None:
-    return ends(mean_of(values)) if values else None
 
 
 def ends(found: Estimate | None) -> Ends | None:
@@ -138,7 +128,7 @@ class Spot(Measured):
 
     def interval_of(self, get: Callable[[Run], float]) -> tuple[float, float] | None:
         """Return the 95 % interval of that mean."""
-        return interval_of([get(run) for run in self.whole or self.runs])
+        return ends(mean_of([get(run) for run in self.whole or self.runs]))
 
     def percentiles(self, which: Which) -> Percentiles | None:
         """Return the merged percentiles of all runs; None if nothing was recorded."""
@@ -176,7 +166,6 @@ class Facts:
         self.measured = tuple(cells_of(results).values())
         self.spots = tuple(Spot(one.cell, one.arm, one.runs) for one in self.measured)
         self.looks: dict[str, Look] = looks([spot.cell.strategy for spot in self.spots])
-        self.controls = frozenset(run.cell.strategy for run in results.runs if run.is_control)
 
     @property
     def usual(self) -> list[Spot]:
@@ -258,11 +247,14 @@ def is_perverse(spot: Spot) -> bool:
 
 def said(cell: Cell, *, without: Collection[str] = ()) -> str:
     """Describe a cell without these fields: 'hold 20 ms, 64 buyers'."""
+    buyers = "1 buyer" if cell.buyers == 1 else f"{cell.buyers} buyers"
+    if cell.loop == "open":
+        buyers = f"{cell.buyers} at once at most"
     parts = {
         "segments": f"K={cell.segments}",
         "hold_ms": section(cell),
         "rtt_ms": f"round trips + {cell.rtt_ms:g} ms" if cell.rtt_ms else "through the proxy" * cell.proxied,
-        "buyers": _buyers(cell),
+        "buyers": buyers,
         "batch": f"batches of {cell.batch}" if cell.batch > 1 else "",
         "offered_per_s": f"{cell.offered_per_s:,g}/s offered" if cell.offered_per_s else "",
         "quantity": f"{cell.quantity} units an order" if cell.quantity > 1 else "",
@@ -271,12 +263,6 @@ def said(cell: Cell, *, without: Collection[str] = ()) -> str:
         "skus": f"{cell.skus} skus, Zipf {cell.zipf:g}" if cell.skus > 1 else "",
     }
     return ", ".join(part for name, part in parts.items() if part and name not in without)
-
-
-def _buyers(cell: Cell) -> str:
-    if cell.loop == "open":
-        return f"{cell.buyers} at once at most"
-    return "1 buyer" if cell.buyers == 1 else f"{cell.buyers} buyers"
 
 
 def section(cell: Cell) -> str:

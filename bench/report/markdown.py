@@ -13,7 +13,7 @@ from bench.analysis.hypotheses import judge
 from bench.analysis.intervals import number
 from bench.analysis.model_error import model_error
 from bench.report.comparisons import noise
-from bench.report.tables import GUARANTEES, main_family, main_setting, settings, strategy_rows, with_interval
+from bench.report.tables import GUARANTEES, main_family, main_setting, rendered, settings, strategy_rows, with_interval
 
 if TYPE_CHECKING:
     from bench.report.facts import Facts, Spot
@@ -73,51 +73,19 @@ def reproduce(facts: Facts) -> str:
     quick = " --quick" if session.is_quick else ""
     sweeps = "".join(f" --sweep {shlex.quote(_line(name))}" for name in session.sweeps)
     found = {_line(name): _line(str(value)) for name, value in settings(session.environment)}
-    commit = _number(found.get("code.commit", found.get("commit", "-")))
     family = main_family(facts)
     spots = [] if family is None else [spot for spots in family.by_strategy().values() for spot in spots]
     expected = [_expected(spot) for spot in spots if not spot.is_void][:EXPECTED_MAX]
-    return _joined(
-        [
-            "# Repeat this session",
-            "",
-            f"Code: commit `{commit}`. Plan: SHA-256 `{_number(session.plan_sha256)}`, beside this file.",
-            "",
-            "```console",
-            f"$ segmented bench granularity{quick}{sweeps} --plan plan.toml --report again",
-            "```",
-            "",
-            "Then compare the two, with the noise of both; and where the histories are, draw this report again:",
-            "",
-            "```console",
-            "$ segmented bench compare . again",
-            "$ segmented bench report .",
-            "```",
-            "",
-            "## What to expect",
-            "",
-            f"{_first_up(main_setting(facts))}. On a machine like the one below, a session's mean should fall into the "
-            "interval of the runs here, wider by the noise floor. " + noise(facts).said,
-            (
-                "Where the slow step decides (orders/s near K/S), another machine should come out alike. Hollow points "
-                "are limits of this machine."
-            ),
-            "",
-            _row(["strategy", "K", "orders/s [95 %]", "lowest and highest run", "hollow"]),
-            _row(["---", "--:", "--:", "--:", "---"]),
-            *expected,
-            "",
-            "## Measured on",
-            "",
-            *[f"- {name}: {value}" for name, value in found.items() if ".config." not in name],
-            "",
-            (
-                "`SHA256SUMS` has the sums of all files: `sha256sum -c SHA256SUMS`; where some were left out, with "
-                "`--ignore-missing`."
-            ),
-            "",
-        ]
-    )
+    told = {
+        "commit": _number(found.get("code.commit", found.get("commit", "-"))),
+        "plan_sha256": _number(session.plan_sha256),
+        "options": quick + sweeps,
+        "setting": _first_up(main_setting(facts)),
+        "noise": noise(facts).said,
+        "expected": expected,
+        "environment": [(name, value) for name, value in found.items() if ".config." not in name],
+    }
+    return rendered("reproduce.md.j2", told).replace("<", "&lt;") + "\n"
 
 
 def _expected(spot: Spot) -> str:

@@ -15,7 +15,8 @@ import io
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import quoteattr
 
@@ -34,15 +35,8 @@ if TYPE_CHECKING:
     Dashes = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
     """A line's style."""
 
-BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
-    "#1a1a1a",
-    "#b87800",
-    "#2e8bc0",
-    "#008f68",
-    "#0072b2",
-    "#b84700",
-    "#bc5f93",
-)
+BLACK, ORANGE, SKY, GREEN = "#1a1a1a", "#b87800", "#2e8bc0", "#008f68"
+BLUE, RED, PURPLE = "#0072b2", "#b84700", "#bc5f93"
 GREY: Final = "#767676"
 PAPER: Final = "#ffffff"
 LIGHT: Final = "#ebebeb"
@@ -102,40 +96,7 @@ ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 WIDTH: Final = 7.4
 """Inches: the width of a printed page."""
 DOTS_PER_INCH: Final = 160
-
-SETTINGS: Final[dict[str, Any]] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
-    "font.size": 9.0,
-    "axes.titlesize": 9.0,
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9.0,
-    "axes.edgecolor": BLACK,
-    "axes.labelcolor": BLACK,
-    "axes.prop_cycle": f"cycler('color', ['{BLACK}'])",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "legend.fontsize": 8.0,
-    "legend.frameon": False,
-    "legend.handlelength": 2.6,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 5.5,
-    "text.color": BLACK,
-    "xtick.color": BLACK,
-    "ytick.color": BLACK,
-    "xtick.labelsize": 8.0,
-    "ytick.labelsize": 8.0,
-    "figure.titlesize": 10.0,
-    "figure.titleweight": "bold",
-    "hatch.linewidth": 0.5,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "segmented",
-    "path.simplify": True,
-}
+SETTINGS: Final = Path(__file__).with_name("house.mplstyle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +141,7 @@ def ramp(count: int) -> list[Look]:
 def house_style() -> Iterator[None]:
     """Draw with this module's settings, whatever the caller's are."""
     with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(SETTINGS)  # type: ignore[arg-type]  # the names are matplotlib's settings
+        mpl.rc_file(SETTINGS)
         yield
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from bench.analysis.intervals import number
 from bench.analysis.measured import mean_server_seconds, price, without_redis
@@ -209,10 +209,10 @@ def setting_of(family: Family) -> str:
 
 
 def rendered(template: str, told: Mapping[str, Any]) -> str:
-    """Return the HTML. Values are escaped; a name that the template needs and that is missing is an error."""
+    """Return the text. HTML's values are escaped; a name that the template needs and that is missing is an error."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
+        autoescape=select_autoescape(("html.j2",)),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -24,10 +24,11 @@ import numpy as np
 import redis
 from redis.utils import HIREDIS_AVAILABLE
 
+from bench.analysis.intervals import median_of
 from bench.children import close_process, start_child, tell_child
 from bench.conditions import server_conditions
 from bench.environments import ROOT, Environment, interpreter_of, is_made
-from bench.figures import Figure, FigureResults
+from bench.figures import Figure, FigureResults, of_rounds
 from bench.micro.locks.cycles import CYCLES, OURS, OURS_ASYNC, PEERS, RAW, REDIS_PY, REDIS_PY_ASYNC, BareSocket
 from bench.sizing import shuffled_rounds
 from segmented import Lease, Lock, RedisStore
@@ -146,8 +147,6 @@ PARKED_PER_S_MAX: Final = 0.2
 DELAY_MS_MAX: Final = 5.0
 FLOORS_MAX: Final = 1.5
 """The delay may also be so many times the floor, where that is more."""
-MEDIAN_LOW: Final = 3
-"""Ranks of 15 sorted rounds, from each end, between which their median lies at 96 % (binomial order statistics)."""
 COMMANDS_MAX: Final = 3.0
 RELEASE_COMMANDS: Final = 2
 """Commands of the first holder, which is not one of the ten: compare-and-delete, and the message."""
@@ -184,10 +183,11 @@ def measure_contended(url: str, progress: Progress) -> list[Figure]:
 
 def _median(name: str, rounds: list[float], at_most: float | None = None) -> Figure:
     """Return the median of the rounds with its interval; of few rounds that is the least and the most."""
-    found = sorted(rounds)
-    low = MEDIAN_LOW if len(found) > 4 * MEDIAN_LOW else 0
-    detail = {"interval": "96 % of the median, by order statistics" if low else "least and most of the rounds"}
-    return Figure(name, found[len(found) // 2], "ms", found[low], found[-1 - low], at_most=at_most, detail=detail)
+    found = median_of(rounds)
+    if found.low is None:
+        return of_rounds(name, rounds, "ms", at_most=at_most)
+    detail = {"interval": "95 % of the median, by order statistics"}
+    return Figure(name, found.value, "ms", found.low, found.high, at_most, detail=detail)
 
 
 def _floor_ms(url: str) -> float:

@@ -260,18 +260,9 @@ LONE: Final = Cell(1, 1, 1, 30)
 LANE: Final = Cell(1, 1, 4, 30)
 """The cells that the times of an order are read from."""
 HELD_OUT: Final = (
-    Cell(1, 4, 3, 20),
-    Cell(1, 4, 12, 20),
-    Cell(2, 1, 4, 20),
-    Cell(2, 2, 3, 50),
-    Cell(2, 2, 12, 20),
-    Cell(3, 1, 7, 10),
-    Cell(3, 2, 12, 50),
-    Cell(4, 1, 3, 10),
-    Cell(4, 2, 24, 50),
-    Cell(6, 1, 12, 50),
-    Cell(8, 1, 8, 50),
-    Cell(8, 2, 32, 50),
+    *(Cell(1, 4, 3, 20), Cell(1, 4, 12, 20), Cell(2, 1, 4, 20), Cell(2, 2, 3, 50), Cell(2, 2, 12, 20)),
+    *(Cell(3, 1, 7, 10), Cell(3, 2, 12, 50), Cell(4, 1, 3, 10), Cell(4, 2, 24, 50)),
+    *(Cell(6, 1, 12, 50), Cell(8, 1, 8, 50), Cell(8, 2, 32, 50)),
 )
 
 
@@ -284,12 +275,8 @@ class CellRun:
     """Cores used by the workers' processes and the masters together."""
 
 
-def run_cell(fleet: Masters, cell: Cell, *, seconds: float) -> CellRun:
-    """Let the workers order for some seconds, after a warm-up that does not count. Raises SegmentedError."""
-    return asyncio.run(_run(fleet, cell, seconds))
-
-
 async def _run(fleet: Masters, cell: Cell, seconds: float) -> CellRun:
+    """Let the workers order for some seconds, after a warm-up that does not count. Raises SegmentedError."""
     masters = [psutil.Process(server.pid) for server in fleet.servers]
     async with await AsyncRedisStore.from_url(fleet.url) as store:
         pool = AsyncShardedPool(store, f"bench-cell-{uuid4().hex[:8]}")
@@ -456,7 +443,7 @@ def _measure_fleet(found: Measured, fleet: Masters, sizes: ShardSizes, turn: int
     found.sales.setdefault(masters, []).append(sale)
     runs: dict[Cell, list[CellRun]] = {}
     for cell in (LONE, LANE, *(one for one in HELD_OUT if one.masters == masters), LONE, LANE):
-        runs.setdefault(cell, []).append(run_cell(fleet, cell, seconds=sizes.seconds))
+        runs.setdefault(cell, []).append(asyncio.run(_run(fleet, cell, sizes.seconds)))
     client, server = (_an_order([sale.early], what)[0] / MICROSECONDS for what in ("client_us", "server_us"))
     lone, lane = (fmean(run.per_second for run in runs.pop(cell)) for cell in (LONE, LANE))
     costs = costs_of(lone, lane, client=client, server=server)

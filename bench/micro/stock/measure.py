@@ -174,22 +174,12 @@ def measure_grants(context: BenchContext) -> list[Figure]:
         for number, (hold_ms, lanes) in enumerate(runs):
             context.progress(f"grants, hold {hold_ms} ms, {lanes} segments", number, len(runs))
             run = asyncio.run(_run(context, hold_ms, lanes))
-            is_bound_by_client = run.client_cpu >= CLIENT_MAX
-            figures.append(
-                Figure(
-                    f"grants, hold {hold_ms} ms, {lanes} segments: share of the bound",
-                    run.share,
-                    "",
-                    at_least=None if is_bound_by_client else SHARE_MIN,
-                    detail={
-                        "grants_per_s": run.per_second,
-                        "mean_hold_ms": run.hold_ms,
-                        "client_cpu": run.client_cpu,
-                        "workers": WAITING * lanes,
-                    },
-                )
-            )
-            figures.append(Figure(f"grants, hold {hold_ms} ms, {lanes} segments: client", run.client_cpu, "cores"))
+            name = f"grants, hold {hold_ms} ms, {lanes} segments"
+            least = None if run.client_cpu >= CLIENT_MAX else SHARE_MIN
+            detail = {"grants_per_s": run.per_second, "mean_hold_ms": run.hold_ms, "client_cpu": run.client_cpu}
+            detail["workers"] = WAITING * lanes
+            figures.append(Figure(f"{name}: share of the bound", run.share, "", at_least=least, detail=detail))
+            figures.append(Figure(f"{name}: client", run.client_cpu, "cores"))
     return figures
 
 

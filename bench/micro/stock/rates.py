@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import socket
 import subprocess
 import time
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from bench.figures import Figure, of_rounds
+from bench.micro.locks.cycles import BareSocket
 from bench.micro.stock import (
     BATCH,
     HOLD_MS,
@@ -106,7 +106,7 @@ def _theirs(driver: str, url: str, command: tuple[str, ...], calls: int, depth: 
 def _own(url: str, command: tuple[str, ...], calls: int, depth: int) -> float:
     pieces = [f"*{len(command)}\r\n", *(f"${len(argument)}\r\n{argument}\r\n" for argument in command)]
     request = "".join(pieces).encode() * depth
-    lines = [_connected(url) for _ in range(CONNECTIONS)]
+    lines = [BareSocket(url).line for _ in range(CONNECTIONS)]
     try:
         rounds = max(1, calls // (depth * CONNECTIONS))
         began = time.perf_counter()
@@ -121,15 +121,6 @@ def _own(url: str, command: tuple[str, ...], calls: int, depth: int) -> float:
     finally:
         for line in lines:
             line.close()
-
-
-def _connected(url: str) -> socket.socket:
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        line.connect(parts.path)
-        return line
-    return socket.create_connection((parts.hostname or "", parts.port or 6379))
 
 
 # --- orders beside it ---

@@ -69,25 +69,13 @@ def measure_steps(context: BenchContext) -> list[Figure]:
                 if isinstance(operation, op.ReadSteps):
                     page = sum(len(step.lines) for step in answer[:-1])
     sizes = {"segments": context.sizes.segments_most, "rounds": rounds}
-    return [
-        *(
-            Figure(
-                f"server CPU a script: {name}",
-                milliseconds,
-                "ms",
-                at_most=MILLISECONDS_MAX,
-                detail={"calls": calls[name], **sizes},
-            )
-            for name, milliseconds in least.items()
-        ),
-        Figure(
-            "bytes in read_ledger, a page after batches, without the last change",
-            page,
-            "bytes",
-            at_most=PAGE_BYTES_MAX,
-            is_promise=True,
-        ),
-    ]
+    figures = []
+    for name, milliseconds in least.items():
+        detail = {"calls": calls[name], **sizes}
+        what = f"server CPU a script: {name}"
+        figures.append(Figure(what, milliseconds, "ms", at_most=MILLISECONDS_MAX, detail=detail))
+    what = "bytes in read_ledger, a page after batches, without the last change"
+    return [*figures, Figure(what, page, "bytes", at_most=PAGE_BYTES_MAX, is_promise=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,19 +232,13 @@ def latency_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) -
 
 def recovery_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) -> list[Figure]:
     """Return the longest recovery time after a kill."""
-    return [
-        Figure(
-            f"{recovery_part(decides)}: longest",
-            max(seconds),
-            "s",
-            min(seconds),
-            max(seconds),
-            at_most=RECOVERY_SECONDS_MAX,
-            detail={"interval": "least and most of the kills", "kills": len(seconds)},
-        )
-        for decides, seconds in found.items()
-        if seconds and recovery_part(decides) not in broken
-    ]
+    figures = []
+    for decides, seconds in found.items():
+        if seconds and (name := recovery_part(decides)) not in broken:
+            ends = min(seconds), max(seconds)
+            detail = {"interval": "least and most of the kills", "kills": len(seconds)}
+            figures.append(Figure(f"{name}: longest", ends[1], "s", *ends, RECOVERY_SECONDS_MAX, detail=detail))
+    return figures
 
 
 def broken_figure(broken: Broken) -> Figure:

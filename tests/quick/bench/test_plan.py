@@ -9,7 +9,7 @@ import pytest
 from bench.conditions import Servers
 from bench.demo import STORIES, DemoOptions, Results, cell_of, lone_assignment
 from bench.engine.cell import Cell, RunAssignment
-from bench.engine.plan import PLAN_FILE, grid_of, planned_seconds, read_plan
+from bench.engine.plan import PLAN_FILE, Estimate, grid_of, read_plan, turns_of
 from bench.results import write
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
@@ -84,10 +84,11 @@ def test_a_cell_of_several_sweeps_runs_once_and_carries_their_names(tmp_path: Pa
 def test_the_published_plan_fits_into_an_hour_and_its_quick_part_into_its_budget() -> None:
     loaded = read_plan(PLAN_FILE)
     whole, quick = grid_of(loaded), grid_of(loaded, is_quick=True)
+    seconds, quick_seconds = (Estimate(one.calibration).left(turns_of(one), ()) for one in (whole, quick))
     assert whole.rounds == 10
-    assert 40 * 60 < planned_seconds(whole) < 55 * 60
+    assert 40 * 60 < seconds < 55 * 60
     assert quick.budget is not None
-    assert planned_seconds(quick) < quick.budget < 100
+    assert quick_seconds < quick.budget < 100
 
 
 def test_bad_input_of_the_command_is_one_sentence_and_starts_nothing(tmp_path: Path) -> None:
