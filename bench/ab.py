@@ -368,7 +368,7 @@ class _Cell:
                 arm=name,
                 sweeps=planned.sweeps,
                 seed=seed,
-                **run_servers.given,
+                **asdict(run_servers),
                 stock=CALIBRATION_STOCK if stock is None else stock,
                 seconds=planned.seconds,
                 warm_up=planned.warm_up,

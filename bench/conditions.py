@@ -59,16 +59,12 @@ def running(url: str | None, database: str | None, *, buyers: int) -> Iterator[S
             url = stack.enter_context(ValkeyServer.start()).url
         if database is None:
             database = stack.enter_context(PostgresServer.start(max_connections=connections)).url
-        redis_version, redis_settings = _ask_redis(url)
-        database_version, database_settings = _ask_database(database, connections)
-        yield Servers(url, database, redis_version | database_version, redis_settings | database_settings)
-
-
-def _ask_redis(url: str) -> tuple[dict[str, str], dict[str, str]]:
-    with RedisStore.from_url(url) as store:
-        info = store.client.info()
-    settings = {"aof": "on" if info.get("aof_enabled") else "off", "io_threads": str(info.get("io_threads_active", 0))}
-    return dict([named_version(info)]), settings
+        with RedisStore.from_url(url) as store:
+            info = store.client.info()
+        versions, settings = _ask_database(database, connections)
+        aof, threads = "on" if info.get("aof_enabled") else "off", str(info.get("io_threads_active", 0))
+        whole = {"aof": aof, "io_threads": threads} | settings
+        yield Servers(url, database, dict([named_version(info)]) | versions, whole)
 
 
 def _ask_database(database: str, connections: int) -> tuple[dict[str, str], dict[str, str]]:

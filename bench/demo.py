@@ -18,6 +18,7 @@ import time
 import webbrowser
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -380,11 +381,12 @@ def _sold_out(
         message = f"{name}: a lone buyer got no order in {alone.seconds:g} s, so there is no bound to measure against"
         raise SegmentedError(message)
     lanes = cell.buyers if name == LOCK_FREE else min(cell.segments, cell.buyers)
+    bound = sizing.bound_per_s(lanes, lone_hold_ms / MILLISECONDS)
     whole = alone.model_copy(
         update={
             "cell": cell,
             "is_calibration": False,
-            "stock": sizing.stock_for(sizing.bound_per_s(lanes, lone_hold_ms / MILLISECONDS), options.seconds),
+            "stock": max(sizing.STOCK_MIN, ceil(bound * options.seconds)),
             "seconds": options.seconds,
             "warm_up": sizing.warm_up(options.seconds),
         }

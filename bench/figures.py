@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Rates = Mapping[int, float]
     """Orders per second, by round."""
+    Edge = float | None
+    Detail = dict[str, Any] | None
 
 THOUSAND: Final = 999.5
 """From here on, three digits would be a power of ten."""
@@ -83,22 +85,14 @@ def written(value: float) -> str:
 
 
 def of_rounds(
-    name: str,
-    values: Sequence[float],
-    unit: str,
-    *,
-    at_most: float | None = None,
-    at_least: float | None = None,
-    detail: dict[str, Any] | None = None,
+    name: str, values: Sequence[float], unit: str, *, at_most: Edge = None, at_least: Edge = None, detail: Detail = None
 ) -> Figure:
     """Return the median of the rounds, with the least and the most of them as its interval."""
     shown = {"interval": "least and most of the rounds", **(detail or {})}
     return Figure(name, median(values), unit, min(values), max(values), at_most, at_least, detail=shown)
 
 
-def of_estimate(
-    name: str, found: Estimate, unit: str, *, at_least: float | None = None, detail: dict[str, Any] | None = None
-) -> Figure:
+def of_estimate(name: str, found: Estimate, unit: str, *, at_least: Edge = None, detail: Detail = None) -> Figure:
     """Return an estimate with its confidence interval and its number of rounds."""
     shown = {"rounds": found.n, **(detail or {})}
     return Figure(name, found.value, unit, found.low, found.high, at_least=at_least, detail=shown)

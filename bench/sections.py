@@ -14,7 +14,7 @@ import random
 import sys
 import time
 from dataclasses import dataclass
-from typing import Final, Literal, Self, get_args
+from typing import Final, Literal, get_args
 
 import gevent
 from gevent import monkey
@@ -32,7 +32,6 @@ SPREAD: Final[tuple[Kind, ...]] = ("lognormal", "bimodal")
 MILLISECONDS_MAX: Final = 2_000.0
 """Well below the ten seconds of a lease."""
 SPREAD_MEAN_MAX: Final = 200.0
-LONGEST_MS: Final = MILLISECONDS_MAX
 LOGNORMAL_SIGMA: Final = math.sqrt(math.log(2))
 """The standard deviation is the mean then."""
 LONG_SHARE: Final = 0.05
@@ -63,7 +62,7 @@ def sleep(seconds: float) -> None:
 
 
 class Alarm:
-    """Wakes one greenlet repeatedly. Use it in a `with` statement."""
+    """Wakes one greenlet repeatedly."""
 
     def __init__(self) -> None:
         """Create a kernel timer where the system has them."""
@@ -77,11 +76,7 @@ class Alarm:
             self._hub = gevent.get_hub()
             self._watcher = self._hub.loop.io(fd, _READ)
 
-    def __enter__(self) -> Self:
-        """Nothing more."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Release the timer."""
         if self._fd is not None:
             self._watcher.close()
@@ -154,7 +149,9 @@ class Section:
     def drawn_ms(self) -> float:
         """Return the length of the next hold, in milliseconds."""
         if self.kind == "lognormal":
-            return min(random.lognormvariate(math.log(self.ms) - LOGNORMAL_SIGMA**2 / 2, LOGNORMAL_SIGMA), LONGEST_MS)
+            return min(
+                random.lognormvariate(math.log(self.ms) - LOGNORMAL_SIGMA**2 / 2, LOGNORMAL_SIGMA), MILLISECONDS_MAX
+            )
         if self.kind == "bimodal":
             return self.ms * (LONG if random.random() < LONG_SHARE else SHORT)
         return self.ms

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from math import ceil
 from statistics import median
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -38,11 +37,6 @@ def rate_to_expect(calibrated: float, paces: Sequence[float]) -> float:
     If one of them was measured in a slow moment, the sale would sell out too early; a longer sale only costs time.
     """
     return max(calibrated, median(paces or [calibrated]))
-
-
-def stock_for(bound: float, seconds: float) -> int:
-    """Units that last for `seconds` at the bound, with one unit per order."""
-    return max(STOCK_MIN, ceil(bound * seconds))
 
 
 def warm_up(seconds: float) -> float:

@@ -78,15 +78,11 @@ class Calibration:
         return self.hold + self.hand_over
 
 
-@dataclass(frozen=True, slots=True)
-class NoCalibration:
-    """The file has no cell that gives S independently of the throughput."""
+def calibrate(cell: Cell, cells: Iterable[Measured]) -> Calibration | str:
+    """Return S and Z of a cell, or why no cell gives S independently of the throughput.
 
-    why: str
-
-
-def calibrate(cell: Cell, cells: Iterable[Measured]) -> Calibration | NoCalibration:
-    """Return S and Z of a cell. Saturated cells are used only if there are no others, which is noted."""
+    Saturated cells are used only if there are no others, which is noted.
+    """
     alike = [one for one in cells if one.cell.loop == "closed" and SETTING(one.cell) == SETTING(cell)]
     for strategy in (cell.strategy, *STAND_INS.get(cell.strategy, ())):
         one_lane = [one for one in alike if one.cell.strategy == strategy and one.lanes == 1]
@@ -108,9 +104,7 @@ def calibrate(cell: Cell, cells: Iterable[Measured]) -> Calibration | NoCalibrat
             cells=tuple(one.cell_id for one in one_lane),
             remarks=tuple(f"{cell.critical_section()}: {remark}" for remark in remarks),
         )
-    return NoCalibration(
-        f"no cell of one lane has this critical section ({cell.critical_section()}), so S is not known"
-    )
+    return f"no cell of one lane has this critical section ({cell.critical_section()}), so S is not known"
 
 
 def _mean(cells: Iterable[Measured], what: str) -> float | None:
@@ -230,8 +224,8 @@ def model_error(results: ResultFile, *, figure: str = FIGURE) -> ModelError:
         elif model is None or one.cell.skus > 1:
             several = f" with {one.cell.skus} skus" if one.cell.skus > 1 else ""
             without[one.cell_id] = f"no model was chosen for {one.cell.strategy}{several}"
-        elif isinstance(found, NoCalibration):
-            without[one.cell_id] = found.why
+        elif isinstance(found, str):
+            without[one.cell_id] = found
         elif rate is None:
             without[one.cell_id] = f"every run is void: {'; '.join(one.void)}"
         else:

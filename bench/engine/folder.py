@@ -180,18 +180,11 @@ def _refuse_others(path: Path) -> None:
 
 
 CONDITIONS: Final = (
-    ("commit of the code", "code.commit"),
-    ("Python", "code.python"),
-    ("set of packages", "code.versions"),
-    ("strategy of one's own", "code.own_strategies"),
-    ("kernel", "machine.kernel"),
-    ("processor", "machine.cpu_model"),
-    ("number of cores", "machine.cores"),
-    ("server", "servers.redis.version"),
-    ("kind of server", "servers.redis.embedded"),
-    ("order database", "servers.database.version"),
-    ("kind of order database", "servers.database.embedded"),
-    ("placement", "placement"),
+    *(("commit of the code", "code.commit"), ("Python", "code.python"), ("set of packages", "code.versions")),
+    *(("strategy of one's own", "code.own_strategies"), ("kernel", "machine.kernel")),
+    *(("processor", "machine.cpu_model"), ("number of cores", "machine.cores"), ("server", "servers.redis.version")),
+    *(("kind of server", "servers.redis.embedded"), ("order database", "servers.database.version")),
+    *(("kind of order database", "servers.database.embedded"), ("placement", "placement")),
 )
 """Conditions that must be equal for a session to continue, each with its path in the environment."""
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -250,7 +251,7 @@ class Dispatcher:
         return took
 
     def _dispatch(self) -> None:
-        with Alarm() as alarm:
+        with closing(Alarm()) as alarm:
             for after in self._schedule:
                 intended = self.began + after
                 alarm.wait_until(intended)

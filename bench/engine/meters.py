@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.engine.record import Cpu, Work
@@ -19,25 +18,8 @@ SERVER_FULL: Final = 0.9
 MACHINE_FULL: Final = 0.95
 """Share of all cores above which the machine is saturated."""
 MICROSECONDS: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class ServerReading:
-    """The server's counts so far, or between two readings."""
-
-    commands: int
-    reads: int
-    bytes: int
-    cpu_us: float
-
-    def __sub__(self, other: ServerReading) -> ServerReading:
-        """Return the difference."""
-        return ServerReading(
-            self.commands - other.commands,
-            self.reads - other.reads,
-            self.bytes - other.bytes,
-            self.cpu_us - other.cpu_us,
-        )
+PLACES: Final = {"commands": 3, "round_trips": 3, "server_us": 2, "bytes": 1}
+"""Decimals of what the server counts of an order."""
 
 
 class WorkMeter:
@@ -52,7 +34,7 @@ class WorkMeter:
         self._client, self._recorder = client, recorder
         first = read_server(client)
         second = read_server(client)
-        self._asking = second - first
+        self._asking = {name: count - first[name] for name, count in second.items()}
         self._readings = [(second, 0)]
         self._from = 0
         self.has_ended = False
@@ -77,28 +59,25 @@ class WorkMeter:
             self._from = 0
             return self.work()
         asking, each = len(self._readings) - 1 - self._from, max(1, orders)
-        found = after - before
-        return Work(
-            commands=round((found.commands - asking * self._asking.commands) / each, 3),
-            round_trips=round((found.reads - asking * self._asking.reads) / each, 3),
-            attempts=round(sum(self._recorder.attempts[since:until]) / each, 3),
-            server_us=round((found.cpu_us - asking * self._asking.cpu_us) / each, 2),
-            bytes=round((found.bytes - asking * self._asking.bytes) / each, 1),
-        )
+        costs = {
+            name: round((after[name] - before[name] - asking * self._asking[name]) / each, places)
+            for name, places in PLACES.items()
+        }
+        return Work(attempts=round(sum(self._recorder.attempts[since:until]) / each, 3), **costs)
 
     def _read(self) -> None:
         self._readings.append((read_server(self._client), len(self._recorder.sold)))
 
 
-def read_server(client: redis.Redis) -> ServerReading:
-    """Read the server's counts; this request is part of the next reading."""
+def read_server(client: redis.Redis) -> dict[str, float]:
+    """Read the server's counts so far; this request is part of the next reading."""
     found = client.info("everything")
-    return ServerReading(
-        commands=int(found["total_commands_processed"]),
-        reads=int(found["total_reads_processed"]),
-        bytes=int(found["total_net_input_bytes"]) + int(found["total_net_output_bytes"]),
-        cpu_us=(float(found["used_cpu_user"]) + float(found["used_cpu_sys"])) * MICROSECONDS,
-    )
+    return {
+        "commands": int(found["total_commands_processed"]),
+        "round_trips": int(found["total_reads_processed"]),
+        "bytes": int(found["total_net_input_bytes"]) + int(found["total_net_output_bytes"]),
+        "server_us": (float(found["used_cpu_user"]) + float(found["used_cpu_sys"])) * MICROSECONDS,
+    }
 
 
 def cores_between(before: CpuReading, after: CpuReading) -> Cpu:

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -51,7 +51,9 @@ GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 def environment_of(folder: Path, servers: dict[str, Any], *, placement: str) -> dict[str, Any]:
     """Return the environment; `servers` is the servers' own description. Writes and syncs a small file in `folder`."""
-    times = psutil.cpu_times()  # since boot
+    times, governor = psutil.cpu_times(), "unknown"  # times since boot
+    with suppress(OSError):
+        governor = GOVERNOR.read_text(encoding="ascii").strip()
     return {
         "code": {
             "commit": commit(),
@@ -65,7 +67,7 @@ def environment_of(folder: Path, servers: dict[str, Any], *, placement: str) -> 
             "cpu_model": cpu_model(),
             "cores": core_count(),
             "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-            "governor": governor(),
+            "governor": governor,
             "steal_percent": round(100 * float(getattr(times, "steal", 0.0)) / sum(times), 3),
             "load_before": round(os.getloadavg()[0], 2),
         },
@@ -101,14 +103,6 @@ def public(key: str, value: str) -> str:
     if any(word in key for word in SECRET_WORDS):
         return "(left out)"
     return "(a path)" if value.startswith("/") else value
-
-
-def governor() -> str:
-    """Return the CPU frequency governor."""
-    try:
-        return GOVERNOR.read_text(encoding="ascii").strip()
-    except OSError:
-        return "unknown"
 
 
 def file_system(folder: Path) -> str:
@@ -182,7 +176,7 @@ CORES_TO_PIN: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class RunServers:
-    """The servers of one run."""
+    """The servers of one run, under the names that an assignment has for them."""
 
     url: str
     """URL through the proxy, if the cell has one."""
@@ -190,11 +184,6 @@ class RunServers:
     database: str | None
     cores: tuple[int, ...]
     """Cores where the generator may run; empty: any."""
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """All of it, as an assignment names it."""
-        return asdict(self)
 
     def is_alive(self) -> bool:
         """Return whether the servers still answer."""

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -232,7 +232,7 @@ class _Session:
                 cell=cell,
                 is_calibration=True,
                 seed=turn.seed,
-                **run_servers.given,
+                **asdict(run_servers),
                 stock=cell.stock or CALIBRATION_STOCK,
                 own=OWN.get(cell.strategy),
                 seconds=self.grid.calibration,
@@ -256,7 +256,7 @@ class _Session:
                 arm=turn.arm,
                 sweeps=planned.sweeps,
                 seed=turn.seed,
-                **run_servers.given,
+                **asdict(run_servers),
                 stock=stock_of(planned, cell, turn.seed, calibrated=self.folder.rates, paces=self._paces(cell)),
                 seconds=planned.seconds,
                 warm_up=planned.warm_up,

@@ -27,15 +27,7 @@ from bench.engine.cell import schedule_of
 from bench.engine.measurement import Dispatcher
 from bench.engine.sale import Sale
 from bench.load.page import guard_page
-from bench.load.plan import (
-    Plan,
-    SaleCoordinator,
-    Servers,
-    add_options,
-    add_own,
-    cell_of,
-    connect_strategy,
-)
+from bench.load.plan import Plan, SaleCoordinator, Servers, add_options, add_own, cell_of, connect_strategy
 from bench.load.results import add_tabs, as_text, tables, write
 from bench.load.tally import Counter, DelayMeter, Tally, Window, call_log_of
 from bench.results import check_writable

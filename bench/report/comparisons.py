@@ -9,6 +9,7 @@ from matplotlib.patches import Patch
 
 from bench.analysis.intervals import number, paired_ratio
 from bench.analysis.measured import cells_of, noise_floor
+from bench.report import style
 from bench.report.facts import (
     LOCK_FREE,
     ONE_LOCK,
@@ -25,19 +26,6 @@ from bench.report.facts import (
     with_ends,
 )
 from bench.report.points import BAR_OPACITY, LEGEND, RATE, Measure, across_bar, gid, model_line, plot, void_gid, whisker
-from bench.report.style import (
-    BLACK,
-    BLUE,
-    GREY,
-    HOLLOW,
-    LIGHT,
-    PAPER,
-    POINT,
-    from_zero,
-    legend_below,
-    log_axis,
-    new_figure,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,7 +116,7 @@ def row(name: str, over: Spot, under: Spot, *, is_same_code: bool) -> Row | None
         interval=ends(found),
         said=f"{number(over.mean)} / {number(under.mean)}, n = {found.n}",
         is_same_code=is_same_code,
-        is_hollow=over.is_hollow or under.is_hollow,
+        is_hollow=bool(over.saturated or under.saturated),
     )
 
 
@@ -138,20 +126,20 @@ def ratios(facts: Facts) -> Outcome:
     rows = [*floor.rows, *compared(facts)][:ROWS_MAX]
     if not rows:
         return NotDrawn("F15", NAME, TITLE, "neither an A/A row nor two strategies that differ in nothing else")
-    figure = new_figure(f"F15  {TITLE} (each row names its loop)", height=1.3 + 0.27 * len(rows))
+    figure = style.new_figure(f"F15  {TITLE} (each row names its loop)", height=1.3 + 0.27 * len(rows))
     axes = figure.subplots()
     if floor.band is not None:
-        band = axes.axvspan(*floor.band, color=LIGHT, zorder=0, label="noise floor: no difference within")
+        band = axes.axvspan(*floor.band, color=style.LIGHT, zorder=0, label="noise floor: no difference within")
         band.set_gid("noise")
-    axes.axvline(1, color=BLACK, linewidth=0.8)
+    axes.axvline(1, color=style.BLACK, linewidth=0.8)
     for place, row in enumerate(rows):
-        colour = GREY if row.is_same_code else BLUE
+        colour = style.GREY if row.is_same_code else style.BLUE
         value = f"{with_ends(row.ratio, row.interval)} times, {row.said}"
         whisker(
             axes,
             (row.ratio, place),
             row.interval,
-            f"{HOLLOW if row.is_hollow else POINT}:{row.name}: {value}",
+            f"{style.HOLLOW if row.is_hollow else style.POINT}:{row.name}: {value}",
             colour=colour,
             marker="D" if row.is_same_code else "o",
             is_hollow=row.is_hollow,
@@ -160,10 +148,10 @@ def ratios(facts: Facts) -> Outcome:
         axes.annotate(row.said, (1.01, place), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7.5)
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    log_axis(axes, "x", "ratio of orders/s", base=2)
+    style.log_axis(axes, "x", "ratio of orders/s", base=2)
     axes.grid(visible=False, axis="y")
     if floor.band is not None:
-        legend_below(figure, [axes])
+        style.legend_below(figure, [axes])
     caption = (
         "Each row: orders/s of the first divided by those of the second, all else equal: the geometric mean over "
         "rounds, with its 95 % interval (Student's t); at the right the two absolute rates and the rounds. Diamonds: "
@@ -185,7 +173,7 @@ def batches(facts: Facts) -> Outcome:
     if not found:
         return NotDrawn("F12", name, TITLE_12, "no closed sweep over three sizes of a batch")
     family = found[0]
-    figure = new_figure(f"F12  {TITLE_12} (closed loop)", height=3.6)
+    figure = style.new_figure(f"F12  {TITLE_12} (closed loop)", height=3.6)
     rates, latency = figure.subplots(1, 2)
     ticks = family.values
     for strategy, spots in family.by_strategy().items():
@@ -200,10 +188,10 @@ def batches(facts: Facts) -> Outcome:
         ideal = [one * lanes * 1_000 / family.cell.hold_ms for one in ticks]
         model_line(rates, ticks, ideal, "ideal B min(K, N)/hold", style=":")
     for axes in (rates, latency):
-        log_axis(axes, "x", "orders in a batch B", base=2, ticks=ticks)
-    log_axis(rates, "y", "orders/s")
-    from_zero(latency, "p99 from sending to the answer, ms")
-    legend_below(figure, [rates], ncols=4)
+        style.log_axis(axes, "x", "orders in a batch B", base=2, ticks=ticks)
+    style.log_axis(rates, "y", "orders/s")
+    style.from_zero(latency, "p99 from sending to the answer, ms")
+    style.legend_below(figure, [rates], ncols=4)
     caption = (
         f"Closed loop, {said(family.cell, without=('batch',))}: each buyer sends the next batch once the last is "
         f"answered. {counted(family.spots)}. Left: orders, not batches. Right: an order's time is that of its batch; "
@@ -245,7 +233,7 @@ def durability(facts: Facts) -> Outcome:
             pairs += [(one, spot) for one in same if shared(one.cell, ("section",)) == wanted]
     if not pairs:
         return NotDrawn("F13", name, TITLE_13, "no strategy was run both with a commit and, all else equal, without")
-    figure = new_figure(f"F13  {TITLE_13} (closed loop)", height=1.8 + 0.42 * len(pairs))
+    figure = style.new_figure(f"F13  {TITLE_13} (closed loop)", height=1.8 + 0.42 * len(pairs))
     rate, latency = figure.subplots(1, 2, sharey=True)
     labels = []
     for place, pair in enumerate(pairs):
@@ -262,8 +250,8 @@ def durability(facts: Facts) -> Outcome:
         axes.set_xlim(left=0)
         axes.grid(visible=False, axis="y")
     kinds = [
-        Patch(facecolor=(GREY, BAR_OPACITY), edgecolor=GREY, label="in memory only"),
-        Patch(facecolor=PAPER, edgecolor=GREY, hatch="////", label="committed"),
+        Patch(facecolor=(style.GREY, BAR_OPACITY), edgecolor=style.GREY, label="in memory only"),
+        Patch(facecolor=style.PAPER, edgecolor=style.GREY, hatch="////", label="committed"),
     ]
     figure.legend(handles=kinds, loc="outside lower center", ncols=2)
     settings = sorted({f"{key} {value}" for _, spot in pairs for key, value in spot.runs[0].server.items()})

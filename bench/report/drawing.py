@@ -23,6 +23,7 @@ from bench.analysis.model_error import model_error
 from bench.engine.folder import CALIBRATIONS, ENVIRONMENT, HISTORIES, PLAN, refuse_links
 from bench.engine.record import read_results
 from bench.lint import check
+from bench.report import tables
 from bench.report.comparisons import batches, durability, noise, ratios
 from bench.report.crossover import crossover
 from bench.report.facts import ONE_LOCK, OURS, WITHOUT_LOCK, Drawn, Facts, NotDrawn, ends, section
@@ -30,17 +31,6 @@ from bench.report.load import latency_by_load, spectrum, throughput, throughput_
 from bench.report.markdown import reproduce, table, verdicts
 from bench.report.strategies import strategies, unfavourable_figure, unfavourable_rows, work
 from bench.report.style import as_png, as_svg, house_style, inlined
-from bench.report.tables import (
-    GUARANTEES,
-    every_row,
-    main_families,
-    main_setting,
-    rendered,
-    setting_of,
-    settings,
-    strategy_rows,
-    void_rows,
-)
 from segmented.errors import InvalidInput
 from segmented.files import MIB, write_instead
 from segmented.models.ids import counted, plural, visible
@@ -70,7 +60,7 @@ class Answer:
 
 def answer(facts: Facts) -> Answer:
     """Compare our segments with one lock in the headline's cells, or say that the session has no such pair of cells."""
-    found = (_compared(facts, family) for family in main_families(facts) if family.cell.skus == 1)
+    found = (_compared(facts, family) for family in tables.main_families(facts) if family.cell.skus == 1)
     return next((one for one in found if one is not None), Answer(NO_PAIR))
 
 
@@ -116,7 +106,7 @@ def _conditions(facts: Facts, family: Family, spots: list[Spot]) -> str:
     counts = sorted({len(spot.whole) for spot in spots})
     runs = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     quick = " A quick session: directions, not results." if facts.results.session.is_quick else ""
-    return f"{setting_of(family)}; {runs} {plural(counts[-1], 'run')} each.{quick}"
+    return f"{tables.setting_of(family)}; {runs} {plural(counts[-1], 'run')} each.{quick}"
 
 
 # --- the page ---
@@ -137,17 +127,17 @@ def page(
     session, end = facts.results.session, facts.results.end
     error = model_error(facts.results)
     drawn = [one for one in outcomes if isinstance(one, Drawn)]
-    environment = list(settings(session.environment))
+    environment = list(tables.settings(session.environment))
     told = {
         "session": session,
         "end": end,
         "run_count": len(facts.results.runs),
         "cell_count": len(facts.spots),
         "answer": answer(facts),
-        "setting": main_setting(facts),
+        "setting": tables.main_setting(facts),
         "sections": sorted({section(spot.cell) for spot in facts.spots}),
-        "guarantees": [label for _, label in GUARANTEES],
-        "strategies": strategy_rows(facts),
+        "guarantees": [label for _, label in tables.GUARANTEES],
+        "strategies": tables.strategy_rows(facts),
         "core_hour": facts.core_hour,
         "svgs": {
             one.name: Markup(inlined(svgs[one.name], f"{one.number}: {one.title}"))  # noqa: S704  # drawn by us, escaped as XML
@@ -158,35 +148,26 @@ def page(
         "missing": [one for one in outcomes if isinstance(one, NotDrawn)],
         "hypotheses": judge(facts.results),
         "unfavourable": unfavourable_rows(facts),
-        "voids": void_rows(facts),
-        "cells": every_row(facts),
+        "voids": tables.void_rows(facts),
+        "cells": tables.every_row(facts),
         "noise": noise(facts),
         "model_sentences": error.sentences(),
         "model_points": error.points,
         "model_without": error.without,
         "findings": findings,
         "why_no_table": why_no_table,
-        "plan_lines": list(settings({name: session.plan[name] for name in RULES if name in session.plan})),
+        "plan_lines": list(tables.settings({name: session.plan[name] for name in RULES if name in session.plan})),
         "environment": [one for one in environment if ".config." not in one[0]],
         "server_settings": [one for one in environment if ".config." in one[0]],
     }
-    return rendered(TEMPLATE, told)
+    return tables.rendered(TEMPLATE, told)
 
 
 # --- the folder ---
 
 FIGURES: Final[tuple[Callable[[Facts], Outcome], ...]] = (
-    throughput,
-    strategies,
-    throughput_by_buyers,
-    latency_by_load,
-    spectrum,
-    work,
-    crossover,
-    batches,
-    durability,
-    ratios,
-    unfavourable_figure,
+    *(throughput, strategies, throughput_by_buyers, latency_by_load, spectrum, work),
+    *(crossover, batches, durability, ratios, unfavourable_figure),
 )
 """All strategies come after the first figure, and the unfavourable cases last."""
 RESULTS: Final = "results.jsonl"

@@ -107,11 +107,6 @@ class Spot(Measured):
         """Return what a reader sees who points at the cell in a figure: its name, a value, and the number of runs."""
         return f"{self.cell.cell_id}: {value}, runs: {self.runs_said}"
 
-    @property
-    def is_hollow(self) -> bool:
-        """Return whether something was saturated."""
-        return bool(self.saturated)
-
     @cached_property
     def mean(self) -> float:
         """Orders per second: the geometric mean over runs; 0 if none is valid."""

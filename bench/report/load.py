@@ -131,7 +131,7 @@ def lines_over_segments(facts: Facts, family: Family) -> tuple[list[Line], str]:
         own = cell.model_copy(update={"strategy": strategy})
         calibration = calibrate(own, facts.measured)
         if not isinstance(calibration, Calibration):
-            why_none = calibration.why
+            why_none = calibration
             continue
         if not found:
             ideal = [ceiling_of(own, calibration, lanes=lanes) for lanes in where]

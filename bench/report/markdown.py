@@ -85,7 +85,7 @@ def reproduce(facts: Facts) -> str:
         "expected": expected,
         "environment": [(name, value) for name, value in found.items() if ".config." not in name],
     }
-    return rendered("reproduce.md.j2", told).replace("<", "&lt;") + "\n"
+    return _joined([rendered("reproduce.md.j2", told), ""])
 
 
 def _expected(spot: Spot) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Value = Callable[[Spot], float]
     Bounds = Callable[[Spot], Ends | None]
+    At = tuple[float, float]
 
 LEGEND: Final = (
     "Hollow: generator, server or machine saturated. Cross: void runs, which have no value. Bars: 95 % over runs."
@@ -67,13 +68,13 @@ def reach(value: float, found: Ends | None) -> list[list[float]]:
 
 def whisker(
     axes: Axes,
-    at: tuple[float, float],
+    at: At,
     found: Ends | None,
     named: str,
     *,
     colour: str,
     marker: str,
-    is_hollow: bool = False,
+    is_hollow: bool,
     capsize: float = 2.5,
 ) -> None:
     """Draw a value and its interval on a row of its own; `named` is the gid of its mark."""
@@ -86,14 +87,7 @@ def whisker(
 
 
 def across_bar(
-    axes: Axes,
-    at: tuple[float, float],
-    found: Ends | None,
-    named: str,
-    *,
-    colour: str,
-    height: float,
-    hatch: str | None,
+    axes: Axes, at: At, found: Ends | None, named: str, *, colour: str, height: float, hatch: str | None
 ) -> BarContainer:
     """Draw a bar and its interval on a row of its own, hatched on paper or filled; `named` is the gid of its mark."""
     drawn = axes.barh(
@@ -111,14 +105,7 @@ def across_bar(
 
 
 def point(
-    axes: Axes,
-    at: tuple[float, float],
-    spot: Spot,
-    said: str,
-    *,
-    colour: str,
-    marker: str,
-    transform: Transform | None = None,
+    axes: Axes, at: At, spot: Spot, said: str, *, colour: str, marker: str, transform: Transform | None = None
 ) -> None:
     """Draw one mark of a cell and name it; hollow if something was saturated. `transform` is of data if not given."""
     (mark,) = axes.plot(
@@ -127,7 +114,7 @@ def point(
         marker=marker,
         linestyle="none",
         color=colour,
-        markerfacecolor=PAPER if spot.is_hollow else colour,
+        markerfacecolor=PAPER if spot.saturated else colour,
         markeredgewidth=1.2,
         transform=transform or axes.transData,
         zorder=3,
@@ -137,7 +124,7 @@ def point(
 
 def gid(spot: Spot, said: str) -> str:
     """Return the gid of a cell's mark that has a value; see `bench.report.style`."""
-    return f"{HOLLOW if spot.is_hollow else POINT}:{spot.named(said)}"
+    return f"{HOLLOW if spot.saturated else POINT}:{spot.named(said)}"
 
 
 def void_gid(spot: Spot) -> str:

@@ -85,7 +85,7 @@ def across(facts: Facts, axes: Axes, spot: Spot, place: float) -> None:
         return
     named = gid(spot, f"{with_ends(spot.mean, spot.interval)} orders/s")
     at = spot.mean, place
-    whisker(axes, at, spot.interval, named, colour=look.colour, marker=look.marker, is_hollow=spot.is_hollow)
+    whisker(axes, at, spot.interval, named, colour=look.colour, marker=look.marker, is_hollow=bool(spot.saturated))
 
 
 def name(spot: Spot) -> str:

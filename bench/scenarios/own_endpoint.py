@@ -46,24 +46,19 @@ guard_page()
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it
 def add_options(parser: LocustArgumentParser, **_: object) -> None:
     """Add the options of the endpoint; Locust's page shows them as fields."""
-    parser.add_argument("--sku", env_var="LOCUST_SKU", required=True, help="the pool that the shop sells from")
-    parser.add_argument("--path", env_var="LOCUST_PATH", default="/orders", help="of the endpoint  [default: /orders]")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--sku", env_var="LOCUST_SKU", required=True, help="the pool that the shop sells from")
+    add("--path", env_var="LOCUST_PATH", default="/orders", help="of the endpoint  [default: /orders]")
+    add(
         "--body",
         env_var="LOCUST_BODY",
         default='{"order_id": "{order_id}", "quantity": 1}',
         help="JSON that is posted; {order_id} stands for a new id, also in --path and --header",
     )
-    parser.add_argument(
-        "--header", action="append", default=[], help="NAME: VALUE, repeatable", include_in_web_ui=False
-    )
-    parser.add_argument(
-        "--answer-id", default="", help="field of the JSON answer with the order's id, if the shop makes it"
-    )
-    parser.add_argument("--refused", default="409,410,422", help="statuses that mean not sold  [default: 409,410,422]")
-    parser.add_argument(
-        "--settles", type=float, default=30.0, help="seconds for a shop that confirms later  [default: 30]"
-    )
+    add("--header", action="append", default=[], help="NAME: VALUE, repeatable", include_in_web_ui=False)
+    add("--answer-id", default="", help="field of the JSON answer with the order's id, if the shop makes it")
+    add("--refused", default="409,410,422", help="statuses that mean not sold  [default: 409,410,422]")
+    add("--settles", type=float, default=30.0, help="seconds for a shop that confirms later  [default: 30]")
 
 
 @events.init.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it

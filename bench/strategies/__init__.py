@@ -20,28 +20,9 @@ if TYPE_CHECKING:
     from bench.strategies.base import Strategy
 
 ALL: Final[tuple[type[Strategy], ...]] = (
-    NoLock,
-    GlobalLock,
-    GlobalRedisPy,
-    GlobalRedisPyBest,
-    GlobalPythonRedisLock,
-    GlobalPottery,
-    StripedRedisPy,
-    SegmentsRandom,
-    SegmentsTryNext,
-    SegmentLocks,
-    SegmentBatches,
-    OneScript,
-    RedisFunction,
-    LockFree,
-    WatchMulti,
-    WatchMultiShort,
-    DecrCompensate,
-    PgHotRow,
-    PgRows,
-    PgAdvisory,
-    PgSkipLocked,
-    CeleryOne,
-    CeleryBatched,
+    *(NoLock, GlobalLock, GlobalRedisPy, GlobalRedisPyBest, GlobalPythonRedisLock, GlobalPottery, StripedRedisPy),
+    *(SegmentsRandom, SegmentsTryNext, SegmentLocks, SegmentBatches, OneScript, RedisFunction, LockFree),
+    *(WatchMulti, WatchMultiShort, DecrCompensate, PgHotRow, PgRows, PgAdvisory, PgSkipLocked),
+    *(CeleryOne, CeleryBatched),
 )
 STRATEGIES: Final[dict[str, type[Strategy]]] = {strategy.name: strategy for strategy in ALL}

@@ -69,8 +69,12 @@ def needed(strategy: str, module: str) -> Any:  # noqa: ANN401  # a module witho
 class LibraryLock(CountedStrategy):
     """A counter under one lock of another library."""
 
+    module: ClassVar[str] = "redis"
+    """The library's."""
+
     def __init__(self, context: StrategyContext) -> None:
-        """Start counting lock requests."""
+        """Import the library, and start counting lock requests."""
+        self._library = needed(self.name, self.module)
         super().__init__(context)
         self._counted = 0
 
@@ -170,10 +174,10 @@ class GlobalPythonRedisLock(LibraryLock):
 
     name: ClassVar[str] = "global-python-redis-lock"
     summary: ClassVar[str] = "one lock of python-redis-lock: waiters block on a list"
+    module: ClassVar[str] = "redis_lock"
 
     def __init__(self, context: StrategyContext) -> None:
-        """Import the library."""
-        self._library = needed(self.name, "redis_lock")
+        """Start without a lock in any thread."""
         super().__init__(context)
         self._own = threading.local()
 
@@ -199,11 +203,7 @@ class GlobalPottery(LibraryLock):
 
     name: ClassVar[str] = "global-pottery"
     summary: ClassVar[str] = "one Redlock of pottery over one master: asks every 100 ms on average"
-
-    def __init__(self, context: StrategyContext) -> None:
-        """Import the library."""
-        self._library = needed(self.name, "pottery")
-        super().__init__(context)
+    module: ClassVar[str] = "pottery"
 
     @property
     def lock_keys(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import asyncio
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -46,11 +46,7 @@ class BareSocket:
         self.line.sendall(b"*%d\r\n" % len(words) + sizes)
         return self.line.recv(4096)
 
-    def __enter__(self) -> Self:
-        """Return the connection."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close it."""
         self.line.close()
 
@@ -150,8 +146,6 @@ def redis_py_async_lock(url: str) -> Cycles:
 
 def raw_socket(url: str) -> Cycles:
     """Run the same two steps on a bare socket: SET NX PX, and a script that compares and deletes."""
-    from bench.micro.locks.cycles import BareSocket
-
     script = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end"
     ask = BareSocket(url).ask
     sha = ask("SCRIPT", "LOAD", script).split(b"\r\n")[1].decode()

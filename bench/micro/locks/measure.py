@@ -194,7 +194,7 @@ def _floor_ms(url: str) -> float:
     """Return the milliseconds that ten threads need to wake each other, holds subtracted: see the module."""
     turns = [threading.Event() for _ in range(WAITERS + 1)]
     holds: list[float] = []
-    with BareSocket(url) as line:
+    with closing(BareSocket(url)) as line:
 
         def wait_and_hold(place: int) -> None:
             turns[place].wait(60)

@@ -456,7 +456,7 @@ def _measure_fleet(found: Measured, fleet: Masters, sizes: ShardSizes, turn: int
 
 def sale_figures(sales: dict[int, list[Sale]], masters: int) -> Iterator[Figure]:
     """Return the costs of an order with so many masters."""
-    found, name = sales[masters], name_of(masters)
+    found, name = sales[masters], counted(masters, "master")
     early, late = [sale.early for sale in found], [sale.late for sale in found]
     detail = {
         "operations an order, until 90 %": _each([one.operations for one in early], early),
@@ -528,7 +528,7 @@ def curve_figures(sales: dict[int, list[Sale]]) -> Iterator[Figure]:
                 client_cores=workers // WORKERS_A_CORE,
             )
             detail = {"curve": workers, "masters": masters}
-            name = f"modelled: {workers:,} workers, {name_of(masters)}"
+            name = f"modelled: {workers:,} workers, {counted(masters, 'master')}"
             yield Figure(name, throughput(fleet, work.costs(masters)), "orders/s", detail=detail)
 
 
@@ -559,11 +559,6 @@ def work_by_masters(sales: dict[int, list[Sale]]) -> WorkByMasters:
     further = [masters - 1 for masters in early]
     each, one_master = linear_regression(further, server) if len(further) > 1 else (0.0, server[0])
     return WorkByMasters(median(client) / MICROSECONDS, one_master / MICROSECONDS, max(0.0, each) / MICROSECONDS)
-
-
-def name_of(masters: int) -> str:
-    """Return `1 master` or `2 masters`."""
-    return counted(masters, "master")
 
 
 def remarks(found: Measured) -> tuple[str, ...]:

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.micro.shards import MODELLED, name_of
+from bench.micro.shards import MODELLED
 from bench.report.style import as_svg, from_zero, house_style, log_axis, new_figure, ramp
 from segmented.errors import InvalidInput
+from segmented.models.ids import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,7 +74,7 @@ def chart(figures: Figures) -> str:
 def tables(figures: Figures) -> list[str]:
     """Return the tables of the page: costs by masters, cells beside the model, and modelled curves."""
     counts = [figure["detail"]["masters"] for name, figure in figures.items() if name.endswith(": server CPU an order")]
-    costs = [[count, *(_cost(figures[f"{name_of(count)}: {what}"]) for what in COSTS)] for count in counts]
+    costs = [[count, *(_cost(figures[f"{counted(count, 'master')}: {what}"]) for what in COSTS)] for count in counts]
     cells = [
         [name.removeprefix(_PREDICTED), f"{figure['detail']['measured, orders/s']:,.1f}", _with_interval(figure, ".2f")]
         for name, figure in figures.items()
@@ -86,7 +87,7 @@ def tables(figures: Figures) -> list[str]:
     return [
         _table(["masters", *COSTS.values()], costs),
         _table(["cell", "measured, orders/s", "model / measured [95 %]"], cells, first="---"),
-        _table(["workers", *map(name_of, SHOWN)], curves),
+        _table(["workers", *(counted(one, "master") for one in SHOWN)], curves),
     ]
 
 

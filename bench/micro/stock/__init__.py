@@ -5,15 +5,15 @@ Here are the server of the benchmark on its own core, its counts, and the event 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import statistics
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+import psutil
 import redis
 
 from bench.conditions import server_conditions
@@ -25,19 +25,6 @@ from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-OWN_LOOP: Final = "asyncio's own loop"
-
-
-def event_loops() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Return how to make a loop of each kind, by its name; the fastest is the first."""
-    found: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {}
-    with suppress(ImportError):
-        import uvloop  # noqa: PLC0415  # not on every system
-
-        found["uvloop"] = uvloop.new_event_loop
-    return found | {OWN_LOOP: asyncio.new_event_loop}
-
 
 HOLD_MS: Final = 3_600_000
 STOCK: Final = 10**9
@@ -150,14 +137,6 @@ def open_pool(store: RedisStore, sku: str, segments: int, stock: int = STOCK) ->
     store.execute(op.SettleMany(sku, "confirmed", ("first",)))
 
 
-def batches_of(name: str, count: int) -> list[tuple[Order, ...]]:
-    """Create orders of one unit, in batches of a thousand."""
-    return [
-        tuple(Order(f"{name}-{index}", 1) for index in range(first, min(first + BATCH, count)))
-        for first in range(0, count, BATCH)
-    ]
-
-
 @contextmanager
 def pinned(pid: int | None) -> Iterator[str]:
     """Pin the server to one core and this process with its children to the others; yield a description."""
@@ -166,8 +145,8 @@ def pinned(pid: int | None) -> Iterator[str]:
         yield "server and client are not pinned"
         return
     own = set(cores)
-    for thread in _threads_of(pid):
-        os.sched_setaffinity(thread, {cores[-1]})
+    for thread in psutil.Process(pid).threads():  # pinning a process does not move its existing threads
+        os.sched_setaffinity(thread.id, {cores[-1]})
     os.sched_setaffinity(0, set(cores[:-1]))
     try:
         yield f"server on core {cores[-1]}, client on {', '.join(map(str, cores[:-1]))}"
@@ -190,11 +169,3 @@ def measured_server(url: str | None, *packages: str) -> Iterator[tuple[str, dict
 def quiet(found: list[float]) -> float:
     """Return the lower quartile: the server's clock includes time when another process had its core."""
     return statistics.quantiles(found, n=4)[0] if len(found) > 1 else found[0]
-
-
-def _threads_of(pid: int) -> list[int]:
-    """Return the threads of a process: pinning a process does not move its existing threads."""
-    try:
-        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208  # only the names are needed
-    except OSError:
-        return [pid]

@@ -19,17 +19,8 @@ from redis.utils import HIREDIS_AVAILABLE
 
 from bench.figures import Figure, FigureResults, of_rounds
 from bench.micro.counts import Counter
-from bench.micro.stock import (
-    STOCK,
-    BenchContext,
-    ScriptCounter,
-    Sizes,
-    event_loops,
-    measured_server,
-    open_pool,
-    server_of,
-)
-from bench.micro.stock.rates import OWN, measure_costs, measure_rates, program
+from bench.micro.stock import STOCK, BenchContext, ScriptCounter, Sizes, measured_server, open_pool, server_of
+from bench.micro.stock.rates import OWN, event_loops, measure_costs, measure_rates, program
 from bench.micro.stock.steps import measure_steps
 from segmented import AsyncGrant, AsyncPool, AsyncRedisStore, protocol as op
 from segmented.clock import ManualClock

@@ -15,24 +15,14 @@ import re
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from bench.figures import Figure, of_rounds
 from bench.micro.locks.cycles import BareSocket
-from bench.micro.stock import (
-    BATCH,
-    HOLD_MS,
-    STOCK,
-    ScriptCounter,
-    batches_of,
-    cpu_ms,
-    event_loops,
-    open_pool,
-    quiet,
-    server_of,
-)
+from bench.micro.stock import BATCH, HOLD_MS, STOCK, ScriptCounter, cpu_ms, open_pool, quiet, server_of
 from segmented import AsyncPool, AsyncRedisStore, Pool, RedisStore, protocol as op
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
@@ -44,6 +34,27 @@ if TYPE_CHECKING:
     import redis
 
     from bench.micro.stock import BenchContext
+
+OWN_LOOP: Final = "asyncio's own loop"
+
+
+def event_loops() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Return how to make a loop of each kind, by its name; the fastest is the first."""
+    found: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {}
+    with suppress(ImportError):
+        import uvloop  # noqa: PLC0415  # not on every system
+
+        found["uvloop"] = uvloop.new_event_loop
+    return found | {OWN_LOOP: asyncio.new_event_loop}
+
+
+def batches_of(name: str, count: int) -> list[tuple[Order, ...]]:
+    """Create orders of one unit, in batches of a thousand."""
+    return [
+        tuple(Order(f"{name}-{index}", 1) for index in range(first, min(first + BATCH, count)))
+        for first in range(0, count, BATCH)
+    ]
+
 
 SCRIPT: Final = (
     "local n = tonumber(redis.call('GET', KEYS[1])) "

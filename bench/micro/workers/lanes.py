@@ -23,18 +23,7 @@ from sqlalchemy import make_url
 
 from bench.conditions import OtherLoad, server_conditions
 from bench.figures import SEGMENT_COUNTS, Arm, Figure, FigureResults, arm_figures, cost_figures, of_rounds
-from bench.micro.workers import (
-    CONNECTIONS,
-    LOADING,
-    PROCESSES,
-    Burst,
-    Sizes,
-    empty_burst,
-    faults,
-    load,
-    started_context,
-    work_off,
-)
+from bench.micro import workers
 from bench.proxy import delayed
 from bench.sizing import shuffled_rounds
 from bench.strategies.pooled import ledger_of
@@ -50,9 +39,11 @@ if TYPE_CHECKING:
     from bench.results import Display
     from segmented.models import LedgerEntry
 
+    Bursts = Mapping[Arm, Sequence[workers.Burst]]
+
 NAME: Final = "celery"
 THREADS: Final = 32
-SLOTS: Final = PROCESSES * THREADS
+SLOTS: Final = workers.PROCESSES * THREADS
 HOLDS_MS: Final = (20, 50)
 DELAY_MS: Final = 10.0
 ENVELOPE: Final = 50
@@ -113,9 +104,9 @@ def measure_lanes(
     sizes = sizes or LaneSizes()
     with (
         display.strategy(NAME) as progress,
-        started_context(url, database, Sizes(rounds=sizes.rounds), progress, WORKERS) as context,
+        workers.started_context(url, database, workers.Sizes(rounds=sizes.rounds), progress, WORKERS) as context,
     ):
-        placement = f"{PROCESSES} workers of {THREADS} threads, shop and servers share the cores"
+        placement = f"{workers.PROCESSES} workers of {THREADS} threads, shop and servers share the cores"
         found = {**server_conditions(context.url, "celery", "kombu"), "placement": placement}
         lone = {arm: measure_lone(context, arm, sizes.lone) for arm in dict.fromkeys(arm.one_lock for arm in LANES)}
         bursts, empty, others = measure_rounds(context, sizes, lone)
@@ -162,18 +153,18 @@ def holds(entries: Iterable[LedgerEntry]) -> list[float]:
 
 def measure_rounds(
     context: BenchContext, sizes: LaneSizes, lone: Mapping[Arm, float]
-) -> tuple[dict[Arm, list[Burst]], list[Burst], float]:
+) -> tuple[dict[Arm, list[workers.Burst]], list[workers.Burst], float]:
     """Run every lane and the empty task once a round, in random order. Return the bursts, and the cores of others."""
     context.progress("first messages", 0, 1)
-    empty_burst(context, WARM_UP)
+    workers.empty_burst(context, WARM_UP)
     _burst(context, LANES[-1], WARM_UP)
-    found: dict[Arm, list[Burst]] = {lane: [] for lane in LANES}
-    empty: list[Burst] = []
+    found: dict[Arm, list[workers.Burst]] = {lane: [] for lane in LANES}
+    empty: list[workers.Burst] = []
     others = OtherLoad()
     for number, lane in shuffled_rounds([*LANES, None], sizes.rounds):
         context.progress("rounds", number, sizes.rounds)
         if lane is None:
-            empty.append(empty_burst(context, sizes.empty))
+            empty.append(workers.empty_burst(context, sizes.empty))
         else:
             orders = max(WARM_UP, round(lane.bound_per_s(lone, SLOTS) * sizes.seconds))
             found[lane].append(_burst(context, lane, orders))
@@ -185,16 +176,17 @@ def delayed_context(progress: Callable[[str, int, int], None], sizes: LaneSizes)
     """Start servers and workers of which every round trip to PostgreSQL takes 10 ms more."""
     plain = {name: value for name, value in WORKERS.items() if name != "SEGMENTED_STEP"}
     with ExitStack() as stack:
-        url = make_url(stack.enter_context(PostgresServer.start(max_connections=CONNECTIONS)).url)
+        url = make_url(stack.enter_context(PostgresServer.start(max_connections=workers.CONNECTIONS)).url)
         proxy = stack.enter_context(delayed(f"unix://{url.query['host']}/{SOCKET_NAME}", DELAY_MS))
         folder = str(Path(urlsplit(proxy).path).parent)
         far = url.set(query={"host": folder}).render_as_string(hide_password=False)
-        yield stack.enter_context(started_context(None, far, Sizes(rounds=sizes.rounds), progress, plain))
+        whole = workers.Sizes(rounds=sizes.rounds)
+        yield stack.enter_context(workers.started_context(None, far, whole, progress, plain))
 
 
-def measure_singles(context: BenchContext, sizes: LaneSizes) -> dict[Single, list[Burst]]:
+def measure_singles(context: BenchContext, sizes: LaneSizes) -> dict[Single, list[workers.Burst]]:
     """Run every number of segments once a round, in random order."""
-    found: dict[Single, list[Burst]] = {single: [] for single in SINGLES}
+    found: dict[Single, list[workers.Burst]] = {single: [] for single in SINGLES}
     _single_burst(context, SINGLES[-1], WARM_UP)
     for number, single in shuffled_rounds(SINGLES, sizes.rounds, seed=2):
         context.progress("rounds", number, sizes.rounds)
@@ -226,31 +218,31 @@ class Loaded:
         return [envelope for turn in zip_longest(*cut) for envelope in turn if envelope]
 
 
-def _single_burst(context: BenchContext, single: Single, count: int) -> Burst:
+def _single_burst(context: BenchContext, single: Single, count: int) -> workers.Burst:
     loaded = Loaded()
     with context.pool("at acceptance", gated=True, segments=single.segments) as pool:
         shop = Pool(context.store, pool.sku, gate=context.gate, outbox=Outbox(loaded))
         for index in range(count):
             shop.submit(f"o-{index}")
         envelopes = loaded.envelopes()
-        context.processes.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
-        burst = work_off(context, len(envelopes), count)
-        if fault := faults(pool, count, context.gate):
+        context.processes.ask({"do": "orders", "queue": workers.LOADING, "sku": pool.sku, "envelopes": envelopes})
+        burst = workers.work_off(context, len(envelopes), count)
+        if fault := workers.faults(pool, count, context.gate):
             context.broken.setdefault(single.name, fault)
     return burst
 
 
-def _burst(context: BenchContext, lane: Arm, count: int) -> Burst:
+def _burst(context: BenchContext, lane: Arm, count: int) -> workers.Burst:
     with context.pool("in the worker", gated=lane.commits, segments=lane.segments) as pool:
-        sent = load(context, pool, [f"{lane.hold_ms:g}-{index}" for index in range(count)], 1)
-        burst = work_off(context, count, sent)
-        if fault := faults(pool, sent, context.gate if lane.commits else None):
+        sent = workers.load(context, pool, [f"{lane.hold_ms:g}-{index}" for index in range(count)], 1)
+        burst = workers.work_off(context, count, sent)
+        if fault := workers.faults(pool, sent, context.gate if lane.commits else None):
             context.broken.setdefault(lane.name, fault)
     return burst
 
 
 def lane_figures(
-    found: Mapping[Arm, Sequence[Burst]], lone: Mapping[Arm, float], empty: Sequence[Burst], broken: Mapping[str, str]
+    found: Bursts, lone: Mapping[Arm, float], empty: Sequence[workers.Burst], broken: Mapping[str, str]
 ) -> list[Figure]:
     """Compare each number of segments with one lock, and with its bound, round by round."""
     kept = {lane: bursts for lane, bursts in found.items() if lane.name not in broken}
@@ -263,7 +255,7 @@ def lane_figures(
     ]
 
 
-def single_figures(found: dict[Single, list[Burst]], broken: dict[str, str]) -> list[Figure]:
+def single_figures(found: dict[Single, list[workers.Burst]], broken: dict[str, str]) -> list[Figure]:
     """Compare each number of segments with one segment, round by round."""
     one, *others = SINGLES
     kept = [single for single in SINGLES if single.name not in broken]

@@ -14,24 +14,7 @@ import numpy as np
 from bench.conditions import server_conditions
 from bench.engine.percentiles import at_ms, histogram_of
 from bench.figures import Figure, FigureResults, of_rounds
-from bench.micro.workers import (
-    APP,
-    DECIDING,
-    EMPTY_TASK,
-    ENVELOPE,
-    KINDS,
-    LOADING,
-    PLAIN_TASK,
-    POOL,
-    PROCESSES,
-    QUEUE,
-    Burst,
-    Kind,
-    Sizes,
-    faults,
-    measure_bursts,
-    started_context,
-)
+from bench.micro import workers
 from segmented.errors import SegmentedError
 from segmented.models import Order
 from segmented.testing.worker_process import Launch, WorkerProcess
@@ -44,7 +27,7 @@ if TYPE_CHECKING:
     from segmented.models.submitted import Deciding
     from segmented.stock import Pool
 
-    Bursts = Mapping[Kind, Sequence[Burst]]
+    Bursts = Mapping[workers.Kind, Sequence[workers.Burst]]
     Broken = Mapping[str, str]
 
 WARM_UP: Final = 20
@@ -58,44 +41,33 @@ LOOK_SECONDS: Final = 0.01
 PAUSE_SECONDS: Final = 0.05
 
 
-def latency_part(decides: Deciding) -> str:
-    """Return the name of the part."""
-    return f"idle latency, decided {decides}"
-
-
 def measure_latency(context: BenchContext) -> dict[Deciding, list[float]]:
     """Return the seconds of every order; rounds of both ways of deciding alternate."""
-    found: dict[Deciding, list[float]] = {decides: [] for decides in DECIDING}
+    found: dict[Deciding, list[float]] = {decides: [] for decides in workers.DECIDING}
     for number in range(context.sizes.rounds):
         context.progress("idle latency", number, context.sizes.rounds)
-        for decides in DECIDING:
+        for decides in workers.DECIDING:
             with context.pool(decides) as pool:
                 ids = [f"i-{index}" for index in range(WARM_UP + context.sizes.latencies)]
                 seconds = context.processes.ask(
                     {"do": "latency", "sku": pool.sku, "decides": decides, "order_ids": ids}
                 )
                 found[decides] += seconds[WARM_UP:]
-                if fault := faults(pool, len(ids)):
-                    context.broken.setdefault(latency_part(decides), fault)
+                if fault := workers.faults(pool, len(ids)):
+                    context.broken.setdefault(f"idle latency, decided {decides}", fault)
     return found
-
-
-def recovery_part(decides: Deciding) -> str:
-    """Return the name of the part."""
-    return f"recovery, decided {decides}"
 
 
 def measure_recovery(context: BenchContext) -> dict[Deciding, list[float]]:
     """Return the seconds after each kill."""
-    found: dict[Deciding, list[float]] = {decides: [] for decides in DECIDING}
+    found: dict[Deciding, list[float]] = {decides: [] for decides in workers.DECIDING}
     if context.sizes.kills:
         context.processes.start_beat()
-        context.processes.ask(
-            {"do": "empty", "queue": LOADING, "count": 0}
-        )  # starts the publisher: orders must not wait for that
+        # This starts the publisher: orders must not wait for that.
+        context.processes.ask({"do": "empty", "queue": workers.LOADING, "count": 0})
     for number in range(context.sizes.kills):
         context.progress("kills", number, context.sizes.kills)
-        decides = DECIDING[number % len(DECIDING)]
+        decides = workers.DECIDING[number % len(workers.DECIDING)]
         found[decides].append(_kill(context, decides, number))
     return found
 
@@ -103,7 +75,7 @@ def measure_recovery(context: BenchContext) -> dict[Deciding, list[float]]:
 def _kill(context: BenchContext, decides: Deciding, number: int) -> float:
     folder = context.processes.folder / f"victim-{number}"
     folder.mkdir()
-    launch = Launch(APP, folder, pool=POOL, environment=context.processes.given)
+    launch = Launch(workers.APP, folder, pool=workers.POOL, environment=context.processes.given)
     with (
         context.pool(decides) as pool,
         ThreadPoolExecutor(1) as thread,  # left after the victim, whose end it awaits
@@ -116,8 +88,8 @@ def _kill(context: BenchContext, decides: Deciding, number: int) -> float:
         while pool.state().confirmed < sent and time.monotonic() < began + FINISH_SECONDS:
             time.sleep(LOOK_SECONDS)
         seconds = time.monotonic() - began
-        if fault := faults(pool, sent):
-            context.broken.setdefault(recovery_part(decides), fault)
+        if fault := workers.faults(pool, sent):
+            context.broken.setdefault(f"recovery, decided {decides}", fault)
     return seconds
 
 
@@ -136,7 +108,7 @@ def _send_until_dead(context: BenchContext, pool: Pool, victim: WorkerProcess) -
     while victim.is_running:
         envelopes = [[f"r-{next(numbers)}" for _ in range(BATCH)] for _ in range(BATCHES)]
         pool.submit_many([Order(order_id, 1) for envelope in envelopes for order_id in envelope])
-        context.processes.ask({"do": "orders", "queue": QUEUE, "sku": pool.sku, "envelopes": envelopes})
+        context.processes.ask({"do": "orders", "queue": workers.QUEUE, "sku": pool.sku, "envelopes": envelopes})
         sent += BATCH * BATCHES
         if time.monotonic() > deadline:
             raise SegmentedError(f"no worker died within {DEATH_SECONDS:g} s")
@@ -151,18 +123,19 @@ ENVELOPE_MIN: Final = 20.0
 STORED_ENVELOPE_MIN: Final = 10.0
 P99_MS_MAX: Final = 10.0
 RECOVERY_SECONDS_MAX: Final = 10.0
-ASKED_OF: Final = DECIDING[0]
+ASKED_OF: Final = workers.DECIDING[0]
 """The bounds on throughput apply if stock is decided at acceptance."""
 
 
 def measure_workers(
-    url: str | None, database: str | None, display: Display, sizes: Sizes | None = None
+    url: str | None, database: str | None, display: Display, sizes: workers.Sizes | None = None
 ) -> FigureResults:
     """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied at the end."""
-    with display.strategy(NAME) as progress, started_context(url, database, sizes or Sizes(), progress) as context:
-        placement = f"{PROCESSES} workers ({POOL}), shop and servers share the cores"
+    start = workers.started_context
+    with display.strategy(NAME) as progress, start(url, database, sizes or workers.Sizes(), progress) as context:
+        placement = f"{workers.PROCESSES} workers ({workers.POOL}), shop and servers share the cores"
         found = {**server_conditions(context.url, "celery", "kombu"), "placement": placement}
-        bursts, others = measure_bursts(replace(context, plain_workers=context.processes.start_plain_workers()))
+        bursts, others = workers.measure_bursts(replace(context, plain_workers=context.processes.start_plain_workers()))
         waited = measure_latency(context)
         recovered = measure_recovery(context)
         broken = dict(context.broken)
@@ -173,17 +146,18 @@ def measure_workers(
         *recovery_figures(recovered, broken),
         Figure("cores that others used meanwhile", others, ""),
     )
+    processes = f"{workers.PROCESSES} worker processes ({workers.POOL} pool)"
     remarks = (
         *(f"No figures for {part}: {fault}." for part, fault in broken.items()),
-        f"{PROCESSES} worker processes ({POOL} pool), the same ones for everything; broker and stock on servers apart.",
+        f"{processes}, the same ones for everything; broker and stock on servers apart.",
     )
     return FigureResults(NAME, figures, found, remarks)
 
 
 def burst_figures(found: Bursts, broken: Broken) -> list[Figure]:
     """Compare bursts of each round; parts that failed the check have no ratios."""
-    ratios = [figure for decides in DECIDING for figure in _ratios_of(found, broken, decides)]
-    kept = [kind for kind in KINDS if kind.name not in broken]
+    ratios = [figure for decides in workers.DECIDING for figure in _ratios_of(found, broken, decides)]
+    kept = [kind for kind in workers.KINDS if kind.name not in broken]
     rates = [of_rounds(kind.name, [burst.rate for burst in found[kind]], "/s") for kind in kept]
     costs = [
         of_rounds(f"{kind.name}: CPU of the workers", [burst.cpu_each for burst in found[kind]], "us each")
@@ -193,16 +167,17 @@ def burst_figures(found: Bursts, broken: Broken) -> list[Figure]:
 
 
 def _ratios_of(found: Bursts, broken: Broken, decides: Deciding) -> list[Figure]:
-    one, stored = Kind(decides), Kind(decides, is_stored=True)
-    many, stored_many = Kind(decides, orders=ENVELOPE), Kind(decides, is_stored=True, orders=ENVELOPE)
+    one, stored = workers.Kind(decides), workers.Kind(decides, is_stored=True)
+    many = workers.Kind(decides, orders=workers.ENVELOPE)
+    stored_many = replace(many, is_stored=True)
     is_asked = decides == ASKED_OF
-    asked: tuple[tuple[Kind, Kind, float | None], ...] = (
-        (one, PLAIN_TASK, SINGLE_MIN),
-        (one, EMPTY_TASK, None),
+    asked: tuple[tuple[workers.Kind, workers.Kind, float | None], ...] = (
+        (one, workers.PLAIN_TASK, SINGLE_MIN),
+        (one, workers.EMPTY_TASK, None),
         (many, one, ENVELOPE_MIN),
         (stored_many, stored, STORED_ENVELOPE_MIN),
         (stored_many, one, None),
-        (stored, EMPTY_TASK, None),
+        (stored, workers.EMPTY_TASK, None),
     )
     figures = []
     for above, below, least in asked:
@@ -211,7 +186,7 @@ def _ratios_of(found: Bursts, broken: Broken, decides: Deciding) -> list[Figure]
         for what, part in (("", "rate"), (", by CPU of the workers", "per_cpu")):
             pairs = zip(found[above], found[below], strict=True)
             ratios = [getattr(ours, part) / getattr(theirs, part) for ours, theirs in pairs]
-            bound = least if is_asked and bool(what) == (below is PLAIN_TASK) else None
+            bound = least if is_asked and bool(what) == (below is workers.PLAIN_TASK) else None
             figures.append(of_rounds(f"{above.name} / {below.name}{what}", ratios, "", at_least=bound))
     return figures
 
@@ -220,7 +195,7 @@ def latency_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) -
     """Return latency percentiles of single orders on an idle system."""
     figures = []
     for decides, seconds in found.items():
-        name = latency_part(decides)
+        name = f"idle latency, decided {decides}"
         if name in broken or not seconds:
             continue
         wait = histogram_of(np.asarray(seconds))
@@ -234,7 +209,7 @@ def recovery_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) 
     """Return the longest recovery time after a kill."""
     figures = []
     for decides, seconds in found.items():
-        if seconds and (name := recovery_part(decides)) not in broken:
+        if seconds and (name := f"recovery, decided {decides}") not in broken:
             ends = min(seconds), max(seconds)
             detail = {"interval": "least and most of the kills", "kills": len(seconds)}
             figures.append(Figure(f"{name}: longest", ends[1], "s", *ends, RECOVERY_SECONDS_MAX, detail=detail))
