@@ -1,23 +1,20 @@
-"""A process gets a SIGKILL at each step of a confirm or a rebuild: the next process finishes, exactly."""
+"""A process gets a SIGKILL at each step of a confirm or a cancel: the next process finishes, exactly."""
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import count
 from typing import Final
 
 import pytest
 
 from segmented import Order, Outbox, Pool, RedisStore, Reserved, protocol as op
-from segmented.errors import PoolFrozen, PoolNotFrozen
 from segmented.keys import shard_keys
-from segmented.orders import Gate, WorkTerms, audit_both, connect, rebuild, take_envelope
+from segmented.orders import Gate, WorkTerms, audit_both, connect, take_envelope
 from segmented.orders.sale import cancel_order, finish_reserved, take_order
 from segmented.plans.drivers import Store
 from segmented.servers import ValkeyServer
 from tests.support.dying import DyingStore, StepCounter, let_die, was_killed
 from tests.support.pools.engines import gate_on
-from tests.support.pools.forgetting import forgotten, sell
 from tests.support.servers.deployments import Cluster, Sentinels
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -72,8 +69,6 @@ def shop(store: Store, sku: str) -> Pool:
 
 def prepared(name: str, pool: Pool, gate: Gate, order_id: str) -> Callable[[], object]:
     """Do what comes before the action, and return the action itself. Both are safe to repeat."""
-    if name == "rebuild":
-        return lambda: rebuild(pool, gate)
     if name == "take_order":
         return lambda: take_order(pool, gate, Order(order_id, 2), timeout=60)
     if name == "take_envelope":
@@ -87,7 +82,7 @@ def prepared(name: str, pool: Pool, gate: Gate, order_id: str) -> Callable[[], o
     return lambda: None  # settled by the run before
 
 
-def dies_at(step: int, name: str, url: str, database: str, pool: Pool, order_id: str = "") -> bool:
+def dies_at(step: int, name: str, url: str, database: str, pool: Pool, order_id: str) -> bool:
     """Do an action on the pool in a process of its own; return whether it was killed at this step of it."""
 
     def act(counter: StepCounter) -> None:
@@ -137,31 +132,11 @@ def finish(name: str, pool: Pool, gate: Gate, order_id: str) -> None:
     raise AssertionError(f"{order_id} is not settled")
 
 
-def test_every_step_of_a_rebuild_may_be_killed_and_the_next_one_ends_it(
-    url: str, pool: Pool, gate: Gate, order_database: str
-) -> None:
-    assert isinstance(pool.reserve("open", quantity=3), Reserved)
-    for step in range(1, STEPS_MAX):
-        with forgotten(pool):
-            sell(pool, gate, f"lost-{step}", 2)
-        with pytest.raises(PoolFrozen):
-            pool.reserve("next")
-        is_killed = dies_at(step, "rebuild", url, order_database, pool)
-        if is_killed:
-            with suppress(PoolNotFrozen):  # it had ended
-                rebuild(pool, gate)
-        check(pool, gate, sold=2 * step, reserved=3)
-        assert pool.state().lost == 2 * step
-        if not is_killed:
-            break
-    assert 20 < step < STEPS_MAX - 1
-
-
-def check(pool: Pool, gate: Gate, *, sold: int, reserved: int = 0) -> None:
+def check(pool: Pool, gate: Gate, *, sold: int) -> None:
     """Compare the numbers of both sides, their audits, and the order rows."""
     state, totals = pool.state(), gate.totals(pool.sku)
-    assert (state.frozen, state.confirmed, state.reserved) == (None, sold, reserved)
-    assert state.available == STOCK - sold - reserved
+    assert (state.frozen, state.confirmed, state.reserved) == (None, sold, 0)
+    assert state.available == STOCK - sold
     assert (totals.quota, totals.sold, gate.confirmed_units(pool.sku)) == (STOCK, sold, sold)
     assert pool.audit().is_clean
     both = audit_both(pool, gate)
