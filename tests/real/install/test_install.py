@@ -30,7 +30,6 @@ IMPORTS: Final = {
     "zookeeper": "from segmented.locks import ZooKeeperLock; import kazoo.client",
     "fast": "import hiredis, uvloop, redis.utils; assert redis.utils.HIREDIS_AVAILABLE",
     "embedded": "from segmented.servers import ValkeyServer\nwith ValkeyServer.start() as server: print(server.url)",
-    "workers": "import celery, kombu.transport.redis; from segmented.celery import add_tasks, publisher",
     "django": "import django; from django.conf import settings; from django.core.management import call_command\n"
     "files = {'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'shop.sqlite'}}\n"
     "apps = ['django.contrib.contenttypes', 'segmented.django']\n"
@@ -157,6 +156,7 @@ def test_workers_alone_run_the_readmes_task_and_take_a_submitted_order(
     install: Callable[..., Installed], valkey: ValkeyServer
 ) -> None:
     workers = install("workers")
+    workers.python("import celery, kombu.transport.redis; from segmented.celery import add_tasks, publisher")
     told = {
         "SEGMENTED_URL": valkey.url,
         "SEGMENTED_DATABASE": f"sqlite:///{workers.folder}/orders.sqlite",
