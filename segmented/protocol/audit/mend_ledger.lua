@@ -17,18 +17,9 @@ local COPIED_MAX = 1000
 local COPIED_BYTES = 262144
 local COPY = KEYS[15]
 local pool = read_pool()
-if redis.call('EXISTS', LEDGER) == 0 then
-  return { 'sound' }
-end
-local own_id = pool.epoch .. '-' .. digits(pool.sequence)
-local last_id
-local about = redis.call('XINFO', 'STREAM', LEDGER)
-for index = 1, #about, 2 do
-  last_id = about[index] == 'last-generated-id' and about[index + 1] or last_id
-end
-local epoch, sequence = string.match(last_id, '^(%d+)-(%d+)$')
-local is_earlier = tonumber(epoch) < tonumber(pool.epoch)
-if is_earlier or epoch == pool.epoch and tonumber(sequence) <= pool.sequence then
+local own_id, own_epoch = pool.epoch .. '-' .. digits(pool.sequence), tonumber(pool.epoch)
+local epoch, sequence = last_entry()
+if not epoch or epoch < own_epoch or epoch == own_epoch and sequence <= pool.sequence then
   return { 'sound' }
 end
 

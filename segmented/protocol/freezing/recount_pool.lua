@@ -46,16 +46,9 @@ if (numbers_now.reserved or 0) ~= tonumber(ARGV[7]) or (numbers_now.confirmed or
 end
 
 -- The ledger takes no entry below its last one, so its epoch and sequence number are the least that the pool had.
-local ledger_epoch, ledger_sequence = 1, 0
-local about = redis.call('EXISTS', LEDGER) > 0 and redis.call('XINFO', 'STREAM', LEDGER) or {}
-for index = 1, #about, 2 do
-  if about[index] == 'last-generated-id' then
-    local first, second = string.match(about[index + 1], '^(%d+)-(%d+)$')
-    ledger_epoch, ledger_sequence = math.max(1, tonumber(first)), tonumber(second)
-  end
-end
-epoch = epoch and epoch > 0 and epoch or ledger_epoch
-sequence = math.max(sequence or ledger_sequence, tonumber(ARGV[6]))
+local ledger_epoch, ledger_sequence = last_entry()
+epoch = epoch and epoch > 0 and epoch or math.max(1, ledger_epoch or 1)
+sequence = math.max(sequence or ledger_sequence or 0, tonumber(ARGV[6]))
 local frozen = found[5] or digits(epoch) .. '-' .. digits(sequence)
 
 redis.call('HSET', META, 'epoch', digits(epoch), 'sequence', digits(sequence), 'segment_count', ARGV[5],

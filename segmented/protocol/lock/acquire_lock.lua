@@ -64,10 +64,8 @@ local line = noted[2] and open_line(KEYS[4], fence, freed, ARGV[5]) -- only whil
 local left_ms = line and left_to_first(line, noted[2], at_us, 1, 1)
 if left_ms then
   redis.call('DEL', lock)
-  if not line.party then
-    return string.format('held %.0f 0', left_ms)
-  end
-  return string.format('held %.0f 0 %d', wait_behind(line, noted[2], at_us, left_ms))
+  local free_in_ms, ahead = wait_behind(line, noted[2], at_us, left_ms)
+  return string.format('held %.0f 0%s', free_in_ms, ahead and ' ' .. ahead or '')
 end
 token = string.format('%.0f', next_token(token, at_us))
 if delay_ms == '0' then

@@ -53,17 +53,15 @@ local left, plain_sum = units_of(start), 0
 -- Those that have all units from there share one by quantity; others have a group each, `asked` if they asked for more.
 local groups = {}
 
-local function new_group(quantity, parts, asked)
-  return { segment = start, quantity = quantity, parts = parts, asked = asked, is_plain = parts == '' and not asked,
-    answer = start .. '\t' .. quantity .. (parts == '' and '' or '\t' .. parts), ending = '\t' .. quantity .. '\t' .. start }
-end
-
 local function group_of(quantity, parts, asked)
-  if parts ~= '' or asked then
-    return new_group(quantity, parts, asked)
+  local is_plain_group = parts == '' and not asked
+  local group = is_plain_group and groups[quantity] or { segment = start, quantity = quantity, parts = parts, asked = asked,
+    answer = start .. '\t' .. quantity .. (parts == '' and '' or '\t' .. parts), ending = '\t' .. quantity .. '\t' .. start,
+    is_plain = is_plain_group }
+  if is_plain_group then
+    groups[quantity] = group
   end
-  groups[quantity] = groups[quantity] or new_group(quantity, parts)
-  return groups[quantity]
+  return group
 end
 
 local function book()
@@ -135,18 +133,14 @@ local function repeated_here(at, quantity, customer)
     or table.concat({ digits(group.segment), digits(group.quantity), group.parts, '+' }, '\t')
 end
 
-local raws, raws_before, read_up_to = {}, 0, 0 -- records of a chunk of orders, and how many orders are before it
+local raws = raws_of(ids)
 for index = 1, #ids do
   if work >= WORK_MAX then
     break
   end
-  if index > read_up_to then
-    raws_before, read_up_to = read_up_to, math.min(read_up_to + CHUNK, #ids)
-    raws = redis.call('HMGET', ORDERS, unpack(ids, raws_before + 1, read_up_to))
-  end
   local id, quantity, customer = ids[index], asked_by_all or asked_by[index], customer_of[index] or ''
   local at = taken_at[id]
-  local raw = not at and raws[index - raws_before]
+  local raw = not at and raws(index)
   local queued_otherwise = not at and has_entries and (not raw or is_undone(raw)) and queued_mismatch(id, quantity, customer)
   if at then
     answers[index] = repeated_here(at, quantity, customer)

@@ -53,9 +53,6 @@ local left_to_ms = not is_held and left_to_first(line, noted[2], now_us, 1, 1)
 if is_held or left_to_ms then
   local ahead
   if left_to_ms then
-    left_ms = left_to_ms
-  end
-  if left_to_ms and line.party then
     left_ms, ahead = wait_behind(line, noted[2], now_us, left_to_ms)
   elseif line.party then
     ahead = keep_place(line, noted[2], now_us, true)

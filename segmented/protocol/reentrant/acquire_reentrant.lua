@@ -52,11 +52,9 @@ end
 
 -- 3. free, but left to another process
 local left_ms = not is_held and left_to_first(line, noted[2], now_us(), 1, 1)
-if left_ms and line.party then
+if left_ms then
   local free_in_ms, ahead = wait_behind(line, noted[2], now_us(), left_ms)
   return { 'held', string.format('%.0f', free_in_ms), ahead }
-elseif left_ms then
-  return { 'held', string.format('%.0f', left_ms) }
 end
 
 -- 4. free: entries of an owner that lost the lock no longer count. The token exceeds the last one even if that has

@@ -46,11 +46,9 @@ end
 
 -- 3. one is free, but left to another process
 local left_ms = not is_replay and left_to_first(line, noted[3], now_us, permits, permits - held)
-if left_ms and line.party then
+if left_ms then
   local free_in_ms, ahead = wait_behind(line, noted[3], now_us, left_ms)
   return { 'held', string.format('%.0f', free_in_ms), ahead }
-elseif left_ms then
-  return { 'held', string.format('%.0f', left_ms) }
 end
 
 -- 4. taken; dead holders' permits are forgotten

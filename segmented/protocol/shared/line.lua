@@ -116,9 +116,12 @@ do -- for Lua allows 200 local variables at once
     return until_ms - now_ms
   end
 
-  -- For a caller that waits and was not let through: return its answer's free_in_ms and how many are ahead. Should those
+  -- For a caller that was not let through: return its answer's free_in_ms and, if it waits, how many are ahead. Should those
   -- ahead have died, the processes behind come one after the other, within 10 ms (`plans.line.stagger`).
   function wait_behind(line, noted, at_us, left)
+    if not line.party then
+      return left
+    end
     local ahead = keep_place(line, noted, at_us)
     return left + math.min(4 * math.max(0, ahead - 1), 10), ahead
   end

@@ -86,11 +86,12 @@ local function joined(fields)
   return table.concat(fields, '\t', 1, last)
 end
 
--- A number that another program may have written; nil if it is not an integer.
+-- A number that another program may have written; nil if it is not an integer, or too large to be exact.
 local function whole(text)
   local found = numbers[text]
   if found == nil then
     found = string.match(text, '^%-?%d+$') and tonumber(text) or false
+    found = found and math.abs(found) < EXACT_MAX and found
     numbers[text] = found
   end
   return found or nil
@@ -164,8 +165,7 @@ local DRIFTED = { err = 'DRIFTED a number of the pool is missing or cannot be re
 
 -- The state that a frozen pool has lost, from meta. If that cannot be read, the pool is frozen all the same: at its own numbers.
 local function frozen_at(pool, said)
-  local epoch, sequence = string.match(said, '^(%d+)%-(%d+)$')
-  return epoch and #epoch < 16 and #sequence < 16 and said or pool.epoch .. '-' .. digits(pool.sequence)
+  return numbers_in(said) and said or pool.epoch .. '-' .. digits(pool.sequence)
 end
 
 local tombstone -- what an archived pool has left of itself, once read_numbers has found no pool
@@ -177,17 +177,13 @@ local function read_numbers()
     'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases',
     'frozen', 'layout', 'server', 'profile', 'servers', 'archive', 'line')
   check_layout(found[18])
-  local increases = found[16] or '0'
   if not found[1] then
     tombstone = found[22]
     return nil
   end
-  for index = 1, #found do
-    if index ~= 10 and index < 16 then
-      local number = found[index] and whole(found[index])
-      if not number or number <= -EXACT_MAX or number >= EXACT_MAX then
-        error(DRIFTED)
-      end
+  for index = 1, 15 do
+    if index ~= 10 and not (found[index] and whole(found[index])) then
+      error(DRIFTED)
     end
   end
   if numbers[found[1]] < 1 or numbers[found[2]] < 1 or numbers[found[2]] > 4096 or numbers[found[4]] < 0 or not found[10] then
@@ -198,7 +194,7 @@ local function read_numbers()
     confirmed = tonumber(found[7]), fence = tonumber(found[8]), cursor = tonumber(found[9]), chain = found[10],
     customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
     restocked = tonumber(found[14]), withdrawn = tonumber(found[15]),
-    increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil,
+    increases = whole(found[16] or '0'),
     server = found[19], profile = found[20], servers = found[21] or '', archive = found[22],
     line = found[23] }
   pool.frozen = found[17] and frozen_at(pool, found[17])
@@ -339,13 +335,8 @@ local work = 0 -- of this call so far
 
 -- Units that are not an exact integer were written from outside: they count as 0 and are left alone.
 local function note_units(segment, text)
-  local found = text and whole(text)
-  if found and (found <= -EXACT_MAX or found >= EXACT_MAX) then
-    found = nil
-  end
-  if text and not found then
-    unreadable[segment] = true
-  end
+  local found = whole(text or '0')
+  unreadable[segment] = not found or nil
   units[segment] = found or 0
 end
 
@@ -493,7 +484,7 @@ local bought, bought_changed = {}, {}
 
 local function note_bought(customer, text)
   local found = whole(text or '0')
-  if not found or found <= -EXACT_MAX or found >= EXACT_MAX then
+  if not found then
     error(DRIFTED)
   end
   bought[customer] = found
@@ -685,6 +676,18 @@ end
 
 local function digest_of(chain, id, kind, at_us, lines)
   return string.sub(redis.sha1hex(table.concat({ chain, id, kind, at_us, lines }, '\n')), 1, 16)
+end
+
+-- Epoch and sequence number of the ledger's last entry, which stay when it is deleted: no later one has lower ones. Nothing
+-- without a ledger.
+local function last_entry()
+  local about = redis.call('EXISTS', LEDGER) > 0 and redis.call('XINFO', 'STREAM', LEDGER) or {}
+  for index = 1, #about, 2 do
+    if about[index] == 'last-generated-id' then
+      local epoch, sequence = string.match(about[index + 1], '^(%d+)-(%d+)$')
+      return tonumber(epoch), tonumber(sequence)
+    end
+  end
 end
 
 local taken_lock -- of the segment that this call has taken

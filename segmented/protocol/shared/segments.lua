@@ -85,12 +85,9 @@ local function take_segment_in_turn(pool, line, holder_id, ttl_ms)
     end
     redis.call('DEL', lock_of(segment))
   end
-  if not line.party then
-    return nil, left_ms and digits(left_ms) or free_in_ms(), '0'
-  end
   if left_ms then
     local left, ahead = wait_behind(line, pool.line, now_us, left_ms)
-    return nil, digits(left), digits(ahead)
+    return nil, digits(left), digits(ahead or 0)
   end
-  return nil, free_in_ms(), digits(keep_place(line, pool.line, now_us, true))
+  return nil, free_in_ms(), line.party and digits(keep_place(line, pool.line, now_us, true)) or '0'
 end
