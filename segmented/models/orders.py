@@ -178,25 +178,16 @@ class Decided(_End, NothingGranted):
         return f"already {self.state}"
 
 
-def decided_as(settled: Settled) -> Decided:
+def decided_as(end: Settled | Decided) -> Decided:
     """Return an order's final state as the refusal that a later request for units gets."""
-    return Decided(
-        settled.order_id,
-        settled.state,
-        settled.quantity,
-        settled.segment,
-        settled.fencing_token,
-        settled.sequence,
-        settled.replay,
-    )
+    return Decided(end.order_id, end.state, end.quantity, end.segment, end.fencing_token, end.sequence, end.replay)
 
 
 def fate_of(end: Settled | Decided) -> Settled | Decided:
     """Return an order's final state as its buyer's answer: true if it is sold, otherwise false."""
     if end.state == "confirmed":
-        fields = (end.order_id, end.state, end.quantity, end.segment, end.fencing_token, end.sequence, end.replay)
-        return end if isinstance(end, Settled) else Settled(*fields)
-    return end if isinstance(end, Decided) else decided_as(end)
+        return Settled(end.order_id, end.state, end.quantity, end.segment, end.fencing_token, end.sequence, end.replay)
+    return decided_as(end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -612,16 +603,14 @@ def all_as_asked(
     check: Callable[[Settled], Settled], answers: Iterable[Settled | SegmentedError | None]
 ) -> list[Settled | SegmentedError]:
     """Return the answers of many; the error of an order that has ended otherwise takes its answer's place."""
-    return [_as_asked(check, answer) for answer in answers if answer is not None]  # None is an answer to expire only
-
-
-def _as_asked(check: Callable[[Settled], Settled], answer: Settled | SegmentedError) -> Settled | SegmentedError:
-    if isinstance(answer, SegmentedError):
-        return answer
-    try:
-        return check(answer)
-    except AlreadySettled as error:
-        return error
+    found: list[Settled | SegmentedError] = []
+    for answer in answers:
+        try:
+            if answer is not None:  # the answer to expire only
+                found.append(check(answer) if isinstance(answer, Settled) else answer)
+        except AlreadySettled as error:
+            found.append(error)
+    return found
 
 
 ToldT = TypeVar("ToldT")

@@ -163,12 +163,7 @@ class PruneRows(Rows):
 
     def names(self) -> Iterator[str]:
         """Read the skus and shards that have orders, one after the other: the whole index would take too long."""
-        last: str | None = ""
-        while last is not None:
-            following = select(func.min(orders.c.sku)).where(orders.c.sku > last)
-            last = self._run(partial(_first_of, following))
-            if last is not None:
-                yield last
+        return (sku for (sku,) in self._each((orders.c.sku,), ("",)))
 
     def page(self, sku: str, after: str) -> tuple[OldRow, ...]:
         """Read the next orders behind an id, sorted by their ids' bytes."""
@@ -205,15 +200,14 @@ class PruneRows(Rows):
 
     def ledgers(self) -> Iterator[tuple[str, int]]:
         """Read the skus and the numbers of shards that have a relayed ledger, one after the other."""
-        sku, shard = "", 0
-        while True:
-            key = (ledger.c.sku, ledger.c.shard)
-            following = select(*key).where(behind(*key, sku, shard)).order_by(*key)
-            found = self._run(partial(_first_row_of, following.limit(1)))
-            if found is None:
-                return
-            sku, shard = found
-            yield sku, shard
+        return self._each((ledger.c.sku, ledger.c.shard), ("", 0))
+
+    def _each(self, key: tuple[ColumnElement[Any], ...], last: tuple[Any, ...] | None) -> Iterator[Any]:
+        while last is not None:
+            following = select(*key).where(behind(*key, *last)).order_by(*key).limit(1)
+            last = self._run(partial(_first_of, following))
+            if last is not None:
+                yield last
 
     def delete_entries(self, sku: str, shard: int, before: datetime, *, dry_run: bool) -> int:
         """Delete about 1,000 of the oldest rows of a shard's ledger; 0 if none is left. A dry run counts all.
@@ -302,13 +296,9 @@ def _add_pruned(dialect: str, sku: str, units: int) -> Insert:
     return insert(orders).values(content).on_conflict_do_update(index_elements=key, set_=summed)
 
 
-def _first_of(wanted: Select[str | None], connection: Connection) -> str | None:
-    return connection.execute(wanted).scalar()
-
-
-def _first_row_of(wanted: Select[str, int], connection: Connection) -> tuple[str, int] | None:
+def _first_of(wanted: Select[Any], connection: Connection) -> tuple[Any, ...] | None:
     found = connection.execute(wanted).one_or_none()
-    return None if found is None else (found[0], found[1])
+    return None if found is None else tuple(found)
 
 
 # --- erasing a customer: the id goes out of every record, ledger and row, while the audits of both sides stay clean ---

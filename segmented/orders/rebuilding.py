@@ -36,6 +36,7 @@ from segmented.orders.tables import WITHDRAWN
 from segmented.orders.verifying import opened_totals, own_totals, verify
 from segmented.plans import run_sync
 from segmented.stock.audit import unreadable_totals
+from segmented.stock.audit_orders import pages_of
 from segmented.stock.plans import scanned_plan
 from segmented.stock.thawing import held_again_plan
 
@@ -256,7 +257,7 @@ def recount(pool: Pool, segment_count: int) -> PoolState:
 def _count(pool: Pool, segment_count: int, before: tuple[int, int]) -> op.RecountPool:
     units = {"reserved": 0, "confirmed": 0, "restocked": 0, "withdrawn": 0}
     sequence = 0
-    for ids in _order_ids(pool):
+    for ids in pages_of(list(run_sync(scanned_plan(pool.sku, "orders"), pool.store))):
         for inspected in pool.store.execute(op.InspectOrders(pool.sku, ids)):
             record = None if inspected.raw is None else parse_record(inspected.order_id, inspected.raw)
             if record is not None:  # an audit names one that cannot be read
@@ -267,28 +268,8 @@ def _count(pool: Pool, segment_count: int, before: tuple[int, int]) -> op.Recoun
         number = rest.partition(" ")[0]
         if kind in units and number.isdecimal():
             units[kind] += int(number)
-    return op.RecountPool(
-        pool.sku,
-        units["reserved"],
-        units["confirmed"],
-        units["restocked"],
-        units["withdrawn"],
-        segment_count,
-        sequence,
-        before,
-    )
-
-
-def _order_ids(pool: Pool) -> Iterator[tuple[str, ...]]:
-    """Read the ids of all records, each once, in pages."""
-    seen = set[str]()
-    cursor = -1
-    while cursor != 0:
-        cursor, found = pool.store.execute(op.ScanKey(pool.sku, "orders", max(cursor, 0)))
-        ids = [order_id for order_id in dict(found) if order_id not in seen]
-        seen.update(ids)
-        for first in range(0, len(ids), op.BATCH_MAX):
-            yield tuple(ids[first : first + op.BATCH_MAX])
+    counted = (units["reserved"], units["confirmed"], units["restocked"], units["withdrawn"])
+    return op.RecountPool(pool.sku, *counted, segment_count, sequence, before)
 
 
 def _notes(pool: Pool) -> dict[str, str]:

@@ -32,6 +32,7 @@ from segmented.errors import InvalidInput, PoolArchived, PoolMissing, SegmentedE
 from segmented.files import FILE_MODE, check_writable
 from segmented.models.pools import ENTRIES_AT_ONCE, RECORD_KEYS, REMOVED_AT_ONCE, Archived, Archiving, Deleted, PoolKey
 from segmented.models.shards import Shard
+from segmented.models.submitted import encodable
 from segmented.plans import Plan, perform, run_async, run_sync
 from segmented.stock.archive_checks import CheckedArchive, check_archive
 from segmented.stock.audit import audit_plan
@@ -118,9 +119,6 @@ class _Source:
     def epoch(self) -> int:
         """The epoch under which the archive is kept."""
         return self.directory.epoch if self.directory else self.standing[self.sku].epoch
-
-    def number(self, name: str) -> int | None:
-        return name.number if isinstance(name, Shard) else None
 
     def digests(self) -> dict[str, str]:
         """Return the digests of complete archives, with their places."""
@@ -275,13 +273,13 @@ def _scanned_plan(name: str, key: PoolKey) -> Plan[list[tuple[str, str]]]:
 
 def _records_plan(source: _Source, name: str, writer: LineWriter, total: int, on_progress: Progress) -> Plan[None]:
     """Write all records of a pool or of a shard, page by page."""
-    shard = source.number(name)
+    shard = name.number if isinstance(name, Shard) else None
     for key in ("meta", *RECORD_KEYS):
         cursor = 0
         while True:
             cursor, page = yield from perform(op.ScanRecords(name, key, cursor))
             for record_name, value in page:
-                if key != "meta" and not record_name.isprintable() and not _is_text(record_name):
+                if key != "meta" and encodable(record_name) != record_name:
                     message = f"the key '{key}' of pool {source.sku!r} has a name that is not text: remove it by hand"
                     raise InvalidInput(message)
                 if key != "meta" or record_name != "archive":  # it says where this archive is
@@ -295,14 +293,6 @@ def _records_plan(source: _Source, name: str, writer: LineWriter, total: int, on
             writer.record("ledger", entry_id, dict(fields), shard)
         after = entries[-1][0]
         on_progress("writing", min(writer.line_count, total), total)
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # --- removing ---

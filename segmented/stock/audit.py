@@ -33,9 +33,16 @@ from segmented.models.ids import plural
 from segmented.plans import Plan, perform
 from segmented.plans.effects import Batch
 from segmented.protocol.pool import moment
-from segmented.stock.audit_orders import NO_NUMBER_OF_UNITS, OLDER_NAMES, changes_drift, customers_drift, orders_drift
+from segmented.stock.audit_orders import (
+    NO_NUMBER_OF_UNITS,
+    OLDER_NAMES,
+    changes_drift,
+    customers_drift,
+    orders_drift,
+    pages_of,
+)
 from segmented.stock.fold import LedgerFold
-from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed, LedgerUnreadable, begin_plan
+from segmented.stock.ledger import PAGE, AuditReport, Drift, DriftKind, LedgerTrimmed, LedgerUnreadable, begin_plan
 from segmented.stock.plans import scanned_plan
 
 if TYPE_CHECKING:
@@ -47,6 +54,10 @@ __all__ = ["AuditReport", "Drift", "DriftKind", "all_drift_plan", "audit_plan"]
 NAMED_MAX: Final = 1_000
 """Maximum number of drifts named in a report; `drift_count` counts all."""
 TRIES_MAX: Final = 10
+TOTALS: Final = (
+    *("opened", "restocked", "withdrawn", "sent", "received", "segment_count"),
+    *("available", "reserved", "confirmed"),
+)
 LEDGER_END: Final = "end"
 """Name of the drift that stops the pool: a foreign entry after the pool's last change."""
 SEGMENT: Final = "segment "
@@ -57,12 +68,8 @@ def audit_plan(sku: str) -> Plan[tuple[AuditReport, LedgerFold]]:
     """Audit the pool `sku`; returns the report and the fold on which it is based."""
     state, fold, drift = yield from all_drift_plan(sku)
     carts = yield from carts_plan(state, fold)
-    return report_of(state, fold, [*drift, *carts.drift], carts.told()), fold
-
-
-def report_of(state: PoolState, fold: LedgerFold, drift: list[Drift], unread: tuple[str, ...] = ()) -> AuditReport:
-    """Build the report."""
-    return AuditReport(
+    drift += carts.drift
+    report = AuditReport(
         state=state,
         drift=tuple(drift[:NAMED_MAX]),
         drift_count=len(drift),
@@ -70,8 +77,9 @@ def report_of(state: PoolState, fold: LedgerFold, drift: list[Drift], unread: tu
         oversold=0 if unreadable_totals(state) else max(0, state.confirmed + state.reserved - state.stocked),
         by_kind=dict(Counter(one.kind for one in drift)),
         first_sequence=fold.first_sequence,
-        unread=unread,
+        unread=tuple(f"carts with pool {other!r}: {error}" for other, error in carts.silent.items()),
     )
+    return report, fold
 
 
 def all_drift_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold, list[Drift]]]:
@@ -93,20 +101,9 @@ def all_drift_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold, list[Drift]]]:
     raise StoreRefused(f"the ledger of {sku!r} was trimmed {TRIES_MAX} times while it was audited")
 
 
-def totals_of(fold: LedgerFold) -> dict[str, int]:
-    """Return each total according to the ledger."""
-    return {
-        "opened": fold.opened,
-        "restocked": fold.restocked,
-        "withdrawn": fold.withdrawn,
-        "sent": fold.sent,
-        "received": fold.received,
-        "segment_count": fold.segment_count,
-        "available": fold.available,
-        "reserved": fold.reserved,
-        "confirmed": fold.confirmed,
-        "closed": int(fold.is_closed),
-    }
+def totals_of(side: LedgerFold | PoolState) -> dict[str, int]:
+    """Return each total according to the ledger, or as the pool has it."""
+    return {name: getattr(side, name) for name in TOTALS} | {"closed": int(side.is_closed)}
 
 
 def unreadable_totals(state: PoolState) -> list[str]:
@@ -125,11 +122,9 @@ def _unreadable_drift(state: PoolState, totals: Mapping[str, int], stock: Sequen
             said = f", the ledger says {totals[name]}" if name in totals else ""
             what = "is not the text of a profile" if name == "profile" else f"is not a whole number{said}"
             yield Drift("foreign write", None, f"{name} {what}", "total", name)
-        elif segment.isdecimal() and int(segment) < len(stock):
-            detail = f"segment {segment} has {NO_NUMBER_OF_UNITS}, the ledger says {stock[int(segment)]}"
-            yield Drift("foreign write", None, detail, "segment", segment)
         elif segment.isdecimal():
-            yield Drift("foreign write", None, f"segment {segment} has {NO_NUMBER_OF_UNITS}", "segment", segment)
+            said = f", the ledger says {stock[int(segment)]}" if int(segment) < len(stock) else ""
+            yield Drift("foreign write", None, f"segment {segment} has {NO_NUMBER_OF_UNITS}{said}", "segment", segment)
         else:
             detail = f"there are units of a segment {segment!r}, which is not a whole number"
             yield Drift("foreign write", None, detail, "segment", segment)
@@ -143,41 +138,22 @@ def end_drift(state: PoolState) -> list[Drift]:
 
 
 def totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
-    found = {
-        "opened": state.opened,
-        "restocked": state.restocked,
-        "withdrawn": state.withdrawn,
-        "sent": state.sent,
-        "received": state.received,
-        "segment_count": state.segment_count,
-        "available": state.available,
-        "reserved": state.reserved,
-        "confirmed": state.confirmed,
-        "closed": int(state.is_closed),
-    }
+    found, totals = totals_of(state), totals_of(fold)
     drift = [
         Drift("foreign write", None, f"{name} is {found[name]}, the ledger says {expected}", "total", name)
-        for name, expected in totals_of(fold).items()
+        for name, expected in totals.items()
         if found[name] != expected and name not in state.unreadable
     ]
-    unreadable = list(_unreadable_drift(state, totals_of(fold), fold.stock))
-    drift += [one for one in unreadable if one.about == "total"]
-    drift += [one for one in unreadable if one.about == "transfer"]
+    unreadable = sorted(_unreadable_drift(state, totals, fold.stock), key=lambda one: one.about == "transfer")
+    drift += [one for one in unreadable if one.about != "segment"]
     drift += _transfers_drift(state, fold)
     if sum(state.stock) != fold.available:
         detail = f"the sum over segments is {sum(state.stock)}, the ledger says {fold.available}"
         drift.append(Drift("foreign write", None, detail, "sum", "stock"))
-    drift += [
-        Drift(
-            "foreign write",
-            None,
-            f"segment {segment} has {units} {plural(units, 'unit')}, the ledger says {expected}",
-            "segment",
-            str(segment),
-        )
-        for segment, (units, expected) in enumerate(zip(state.stock, fold.stock, strict=False))
-        if units != expected and f"{SEGMENT}{segment}" not in state.unreadable
-    ]
+    for segment, (units, expected) in enumerate(zip(state.stock, fold.stock, strict=False)):
+        if units != expected and f"{SEGMENT}{segment}" not in state.unreadable:
+            detail = f"segment {segment} has {units} {plural(units, 'unit')}, the ledger says {expected}"
+            drift.append(Drift("foreign write", None, detail, "segment", str(segment)))
     drift += [one for one in unreadable if one.about == "segment"]
     negative = min(state.available, state.reserved, state.confirmed, *state.stock) < 0
     if negative or state.stocked != state.available + state.reserved + state.confirmed:
@@ -241,7 +217,6 @@ def impossible_drift(fold: LedgerFold) -> Iterator[Drift]:
 
 CARTS_PAGE: Final = 200
 """Number of carts judged together; each has up to 100 lines."""
-PINNED_PAGE: Final = 1_000
 VOID: Final = frozenset({"cancelled", "expired", "refused"})
 UNDER_WAY: Final = frozenset({"open", "reserved"})
 
@@ -255,10 +230,6 @@ class CartsAudit:
     drift: list[Drift] = field(default_factory=list)
     silent: dict[str, SegmentedError] = field(default_factory=dict)
     """Other pools that did not answer."""
-
-    def told(self) -> tuple[str, ...]:
-        """Return which pools did not answer, and why."""
-        return tuple(f"carts with pool {sku!r}: {error}" for sku, error in self.silent.items())
 
     def add(self, kind: DriftKind, cart_id: str, detail: str, *, order_id: str | None = None) -> None:
         """Add one contradiction to the findings."""
@@ -302,7 +273,7 @@ def carts_plan(state: PoolState, fold: LedgerFold) -> Plan[CartsAudit]:
 
 def _kept_plan(audit: CartsAudit, fold: LedgerFold) -> Plan[None]:
     found = (yield from scanned_plan(audit.sku, "carts")) | (yield from scanned_plan(audit.sku, "unfinished"))
-    for page in _pages(list(found), CARTS_PAGE):
+    for page in pages_of(list(found), CARTS_PAGE):
         carts = yield from perform(op.InspectCarts(audit.sku, page))
         for one in carts:
             _judge_record(audit, one)
@@ -317,9 +288,8 @@ def _judge_record(audit: CartsAudit, one: InspectedCart) -> None:
     if one.is_kept and one.cart is None:
         audit.add("foreign write", cart_id, f"the record of cart {cart_id!r} cannot be read: put it right by hand")
     elif one.is_unfinished and not one.is_kept:
-        audit.add(
-            "lost", cart_id, f"cart {cart_id!r} is to be finished, but has no record: remove it from `unfinished`"
-        )
+        detail = f"cart {cart_id!r} is to be finished, but has no record: remove it from `unfinished`"
+        audit.add("lost", cart_id, detail)
     elif one.state in UNDER_WAY and not one.is_unfinished:
         detail = f"cart {cart_id!r} is {one.state}, but no sweep knows of it: confirm or cancel the cart"
         audit.add("lost", cart_id, detail)
@@ -405,7 +375,7 @@ def _tell(audit: CartsAudit, line: Line, kind: DriftKind, what: str) -> bool:
 def _pinned_plan(audit: CartsAudit) -> Plan[None]:
     holds = yield from scanned_plan(audit.sku, "holds")
     found = [order_id for order_id, until in holds.items() if moment(until) == PINNED_UNTIL_MS]
-    for page in _pages(found, PINNED_PAGE):
+    for page in pages_of(found, PAGE):
         suspects: dict[str, tuple[str, str]] = {}
         homes: defaultdict[str, dict[str, str]] = defaultdict(dict)
         for record in (yield from _still_pinned_plan(audit, page)):
@@ -478,7 +448,3 @@ def _note_silent(audit: CartsAudit, sku: str, error: SegmentedError) -> None:
     if sku == audit.sku or not isinstance(error, StoreError | PoolArchived):
         raise error
     audit.silent[sku] = error
-
-
-def _pages(items: list[str], size: int) -> Iterator[tuple[str, ...]]:
-    return (tuple(items[first : first + size]) for first in range(0, len(items), size))

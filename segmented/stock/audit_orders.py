@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.ledger_lines import parse_record
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from segmented.models import Inspected, OrderRecord, PoolState
     from segmented.models.pools import ScannedKey
 
-ItemT = TypeVar("ItemT")
 OLDER_NAMES: Final = ("older reserved", "older confirmed")
 """If the orders of a trimmed part do not add up, the units of their customers are unknown."""
 UNREADABLE: Final = "cannot be read"
@@ -119,7 +118,7 @@ def part_plan(audit: OrdersAudit, number: int) -> Plan[None]:
     audit.known_count += len(part.orders)
     audit.fold.impossible += part.impossible
     audit.fold.headless |= part.headless
-    for page in _pages(list(part.orders)):
+    for page in pages_of(list(part.orders)):
         for inspected in (yield from perform(op.InspectOrders(audit.state.sku, page))):
             line = part.orders[inspected.order_id]
             if inspected.raw == line.record and (line.kind in UNDECIDED) == (inspected.hold_until_ms is not None):
@@ -136,7 +135,7 @@ def _strays_plan(audit: OrdersAudit, number: int, part: FoldedPart) -> Plan[None
     strays = [order_id for order_id in found if order_id not in part.orders and order_id not in audit.judged]
     if audit.fold.first_sequence == 1:
         audit.judged.update(strays)  # a second scan finds them again
-    for page in _pages(strays):
+    for page in pages_of(strays):
         for inspected in (yield from perform(op.InspectOrders(audit.state.sku, page))):
             one = _unexplained(inspected, audit)
             if one is not None:
@@ -152,24 +151,16 @@ def _compare(inspected: Inspected, expected: FoldedOrder, fold: LedgerFold, late
         return Drift("foreign write", order_id, f"its record {UNREADABLE}, the ledger says {expected}")
     if record.sequence > fold.sequence:
         later[order_id] = record.sequence  # changed since
-    elif _content(record) != (
-        expected.state,
-        expected.quantity,
-        expected.sequence,
-        -1 if expected.segment is None else expected.segment,
-        expected.parts,
-        expected.customer_id,
-        expected.fencing_token,
-    ):
+    elif _content(record) != _content(expected):
         found = f"its record says {said_of(record)} at {record.sequence}"
         what = "" if found.endswith(str(expected)) else f", the ledger says {expected}"
         return Drift("foreign write", order_id, found + (what or ", the ledger has another segment, customer or token"))
     return _hold_drift(record, inspected)
 
 
-def _content(record: OrderRecord) -> tuple[object, ...]:
-    head = (record.state, record.quantity, record.sequence, record.segment)
-    return (*head, record.parts, record.customer_id, record.fencing_token)
+def _content(one: OrderRecord | FoldedOrder) -> tuple[object, ...]:
+    segment = -1 if one.segment is None else one.segment
+    return (one.state, one.quantity, one.sequence, segment, one.parts, one.customer_id, one.fencing_token)
 
 
 def _hold_drift(record: OrderRecord, inspected: Inspected) -> Drift | None:
@@ -281,9 +272,8 @@ def customers_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
     drift: list[Drift] = []
     forgotten = state.lost + fold.returned_lost if state.forgotten else 0
     further = 0
-    known = list(fold.bought)
-    strays = [one for one in (yield from scanned_plan(state.sku, "customers")) if one not in fold.bought]
-    for page in _pages([*known, *strays]):
+    named = dict.fromkeys((*fold.bought, *(yield from scanned_plan(state.sku, "customers"))))
+    for page in pages_of(list(named)):
         sequence, units = yield from perform(op.ReadCustomers(state.sku, page))
         yield from extend_plan(state.sku, fold, sequence)
         for customer_id, found in zip(page, units, strict=True):
@@ -309,5 +299,6 @@ def said_of(record: OrderRecord) -> str:
     return f"{record.state} with {record.quantity} {plural(record.quantity, 'unit')}"
 
 
-def _pages(items: list[ItemT]) -> Iterator[tuple[ItemT, ...]]:
-    return (tuple(items[first : first + PAGE]) for first in range(0, len(items), PAGE))
+def pages_of(items: list[str], size: int = PAGE) -> Iterator[tuple[str, ...]]:
+    """Split a list into pages."""
+    return (tuple(items[first : first + size]) for first in range(0, len(items), size))
