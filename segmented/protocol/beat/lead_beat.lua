@@ -1,4 +1,5 @@
 #!lua
+-- uses shared/clock.lua
 -- Begin to lead the schedule, or go on: a leader with a lower fencing token is refused from then on. Safe to run twice.
 -- numbers 1:1
 -- KEYS     1 leader (hash: token, version)   2 entries (hash: name -> definition)   3 runs (hash: name -> state)
@@ -14,9 +15,7 @@ end
 if tonumber(ARGV[1]) < last then
   return { 'superseded', leader[1] }
 end
-local time = redis.call('TIME')
-local now_ms = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
-local answer = { 'leading', now_ms, version }
+local answer = { 'leading', digits(now_ms), version }
 if version ~= ARGV[2] then
   answer[4] = redis.call('HGETALL', KEYS[2])
   answer[5] = redis.call('HGETALL', KEYS[3])

@@ -1,4 +1,5 @@
 #!lua
+-- uses shared/clock.lua
 -- uses shared/seen.lua
 -- Read a cached value, or take the lock to load it. Safe to run twice: a repeat by the same holder gets the same answer,
 -- or releases the lock if a value has been written since.
@@ -16,12 +17,10 @@ local found = redis.call('HMGET', cached, 'kind', 'body', 'refresh_at')
 local kind, body, refresh_at = found[1], found[2], tonumber(found[3] or 'inf')
 local last = redis.call('HGET', fence, 'token')
 local last_token = token_in(last, fence)
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local is_ours = holder == holder_id
 
 -- 1. a value that is not due, or that another caller is refreshing
-if kind and (now < refresh_at or (holder and not is_ours)) then
+if kind and (now_ms < refresh_at or (holder and not is_ours)) then
   if is_ours then
     redis.call('DEL', lock)
     if last then
@@ -44,13 +43,12 @@ if is_ours and last then
 end
 
 -- 4. free: the token grows like that of the plain lock, whose fence this is
-local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local token = string.format('%.0f', next_token(last_token, now_us))
+local token = digits(next_token(last_token, now_us))
 redis.call('HSET', fence, 'token', token, 'kind', 'lock')
 redis.call('HSETNX', fence, 'kept', token)
 redis.call('PEXPIRE', fence, ARGV[3])
 redis.call('SET', lock, holder_id, 'PX', ttl_ms)
 if kind then
-  redis.call('HSET', cached, 'refresh_at', string.format('%.0f', now + tonumber(ARGV[4])))
+  redis.call('HSET', cached, 'refresh_at', digits(now_ms + tonumber(ARGV[4])))
 end
 return { 'acquired', token, '0', kind or '', body or '' }

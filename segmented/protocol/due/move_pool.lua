@@ -1,4 +1,5 @@
 #!lua flags=allow-oom
+-- uses shared/clock.lua
 -- Move a pool on in the index, after a look at it; unless it was moved meanwhile, since then there is something new.
 --
 -- A process enters its pool before it changes it, and once a second at most. So a pool with nothing due is looked at once
@@ -10,8 +11,6 @@
 --          4 again_ms (once more)   5 quiet_ms (at least, of a quiet pool)   6 each_ms (between two quiet pools)
 --          7 ends_holds ("1": the duty ends holds)
 -- answers  1 if moved, else 0
-local time = redis.call('TIME')
-local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local at = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if not at or tonumber(at) ~= tonumber(ARGV[2]) then
   return 0
@@ -28,9 +27,9 @@ if ARGV[3] == 'gone' then
   redis.call('ZREM', KEYS[1], ARGV[1])
 elseif is_covered then
   local after_ms = math.min(tonumber(ARGV[3]) or tonumber(shortest), tonumber(shortest), quiet_ms)
-  redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms + after_ms), ARGV[1])
+  redis.call('ZADD', KEYS[1], digits(now_ms + after_ms), ARGV[1])
 elseif ARGV[3] ~= '' then
-  redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms + math.min(tonumber(ARGV[3]), quiet_ms)), ARGV[1])
+  redis.call('ZADD', KEYS[1], digits(now_ms + math.min(tonumber(ARGV[3]), quiet_ms)), ARGV[1])
 elseif tonumber(at) % 1 == 0 then
   redis.call('ZADD', KEYS[1], string.format('%.1f', now_ms + tonumber(ARGV[4]) + 0.5), ARGV[1])
 else

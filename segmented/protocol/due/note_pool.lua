@@ -1,4 +1,5 @@
 #!lua flags=allow-oom
+-- uses shared/clock.lua
 -- Enter a pool in the index of what is due, or move it forward. Its time never goes back here: only the worker that
 -- looked moves it on (move_pool.lua).
 -- KEYS     1 sweep   2 expire   3 finish_transfers   4 relay   5 forget   6 audit (zsets: pool -> server ms)
@@ -8,8 +9,6 @@
 --          5 soon_ms (of the duties that follow each change)   6 audit_ms (of the audit)
 --          7 submits ("1": orders are submitted to it)
 -- answers  1
-local time = redis.call('TIME')
-local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 redis.call('SCARD', KEYS[7]) -- a key of another type fails here, before the first write
 local noted = redis.call('HGET', KEYS[8], ARGV[2])
@@ -22,7 +21,7 @@ local function enter(key, name, after_ms)
     if at then
       wanted = math.min(math.floor(tonumber(at)), wanted) -- without the mark of a pool that was found quiet
     end
-    scores[#scores + 1] = { key, string.format('%.0f', wanted), name }
+    scores[#scores + 1] = { key, digits(wanted), name }
   elseif not at then
     scores[#scores + 1] = { key, string.format('%.1f', now_ms + 0.5), name } -- one look, as at a quiet pool
   end

@@ -1,4 +1,5 @@
 #!lua
+-- uses shared/clock.lua
 -- uses shared/seen.lua
 -- uses shared/read_write.lua
 -- Let a reader in, unless a writer holds the lock or waits for it. Readers that overlap share one token: it names the
@@ -28,22 +29,20 @@ if mode == 'write' then
   return { 'held', tostring(redis.call('PTTL', lock)) }
 end
 
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local own_end = mode and tonumber(redis.call('ZSCORE', readers, holder_id) or '0') or 0
-local is_replay = own_end > now
+local is_replay = own_end > now_ms
 
 -- 3. a writer waits, and we are not in yet
 local last_writer = redis.call('ZRANGE', writers, -1, -1, 'WITHSCORES')
-if not is_replay and last_writer[2] and tonumber(last_writer[2]) > now then
-  return { 'held', string.format('%.0f', tonumber(last_writer[2]) - now) }
+if not is_replay and last_writer[2] and tonumber(last_writer[2]) > now_ms then
+  return { 'held', digits(tonumber(last_writer[2]) - now_ms) }
 end
 
 -- 4. the first reader of a phase: remains of an earlier phase no longer count
-local is_first = not mode or redis.call('ZCOUNT', readers, '(' .. string.format('%.0f', now), '+inf') == 0
+local is_first = not mode or redis.call('ZCOUNT', readers, '(' .. digits(now_ms), '+inf') == 0
 if is_first or tonumber(token) < tonumber(seen_token) then
   local last = token_in(redis.call('HGET', fence, 'token'), fence)
-  token = string.format('%.0f', next_token(last, tonumber(time[1]) * 1000000 + tonumber(time[2])))
+  token = digits(next_token(last, now_us))
   if is_first then
     redis.call('DEL', lock, readers)
   end
@@ -51,13 +50,13 @@ if is_first or tonumber(token) < tonumber(seen_token) then
   redis.call('HSET', fence, 'token', token, 'kind', 'read_write')
 end
 if not is_first then
-  redis.call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now))
+  redis.call('ZREMRANGEBYSCORE', readers, '-inf', digits(now_ms))
 end
 
 -- 5. in; the keys live as long as the last reader's lease
-redis.call('ZADD', readers, string.format('%.0f', now + ttl_ms), holder_id)
+redis.call('ZADD', readers, digits(now_ms + ttl_ms), holder_id)
 local latest = tonumber(redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2])
-latest = string.format('%.0f', math.min(latest, 9007199254740991)) -- another program may have written infinity
+latest = digits(math.min(latest, 9007199254740991)) -- another program may have written infinity
 redis.call('PEXPIREAT', lock, latest)
 redis.call('PEXPIREAT', readers, latest)
 redis.call('PEXPIRE', fence, fence_ttl_ms)

@@ -1,4 +1,5 @@
 #!lua
+-- uses shared/clock.lua
 -- uses shared/seen.lua
 -- uses shared/read_write.lua
 -- uses shared/line.lua
@@ -32,15 +33,12 @@ if mode == 'write' and holder == holder_id then
   return { 'acquired', token, '1' }
 end
 
-local time = redis.call('TIME')
-local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local now = math.floor(now_us / 1000)
 local left_ms = 0
 if mode == 'write' then
   left_ms = redis.call('PTTL', lock)
 elseif mode == 'read' then
   local latest = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
-  left_ms = latest[2] and tonumber(latest[2]) - now or 0
+  left_ms = latest[2] and tonumber(latest[2]) - now_ms or 0
 end
 
 -- 3. another holder is in, or the lock is free and left to a writer of another process
@@ -61,17 +59,17 @@ if is_held or left_to_ms then
     redis.call('PEXPIRE', fence, fence_ttl_ms)
   end
   if presence_ms > 0 then
-    redis.call('ZREMRANGEBYSCORE', writers, '-inf', string.format('%.0f', now))
-    redis.call('ZADD', writers, string.format('%.0f', now + presence_ms), holder_id)
+    redis.call('ZREMRANGEBYSCORE', writers, '-inf', digits(now_ms))
+    redis.call('ZADD', writers, digits(now_ms + presence_ms), holder_id)
     local last_writer = redis.call('ZRANGE', writers, -1, -1, 'WITHSCORES')
-    redis.call('PEXPIREAT', writers, string.format('%.0f', math.min(tonumber(last_writer[2]), 9007199254740991)))
+    redis.call('PEXPIREAT', writers, digits(math.min(tonumber(last_writer[2]), 9007199254740991)))
     left_ms = math.min(left_ms, math.ceil(presence_ms / 3))
   end
-  return { 'held', string.format('%.0f', left_ms), ahead }
+  return { 'held', digits(left_ms), ahead }
 end
 
 -- 4. free
-token = string.format('%.0f', next_token(last, now_us))
+token = digits(next_token(last, now_us))
 redis.call('ZREM', writers, holder_id)
 redis.call('DEL', lock, readers)
 redis.call('HSET', lock, 'mode', 'write', 'token', token, 'holder', holder_id)

@@ -1,11 +1,10 @@
 #!lua flags=allow-oom
+-- uses shared/clock.lua
 -- Keep what a process reports of itself, for those who watch. Reports of processes that are silent go when there are
 -- too many, and all of them when every process is silent.
 -- KEYS     1 reports (hash with PX: process -> server ms, a tab, its report)
 -- ARGV     1 process   2 report   3 life_ms   4 processes_max
 -- answers  1 kept   0 too many processes report
-local time = redis.call('TIME')
-local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 local count, silent = redis.call('HLEN', KEYS[1]), {}
 if count >= tonumber(ARGV[4]) and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then

@@ -1,4 +1,5 @@
 #!lua flags=allow-oom
+-- uses shared/clock.lua
 -- Release a permit, only if it is still the holder's, and wake one waiter per process. Safe to run twice: a repeat
 -- changes nothing and wakes no waiter.
 -- KEYS     1 lock (sorted set with PX: holder id -> end in ms)   2 fence (unused)   3 freed (channel)
@@ -6,15 +7,13 @@
 -- answers  {"released"}   {"lost"}
 local lock, holder_id = KEYS[1], ARGV[1]
 
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-if tonumber(redis.call('ZSCORE', lock, holder_id) or '0') <= now then
+if tonumber(redis.call('ZSCORE', lock, holder_id) or '0') <= now_ms then
   return { 'lost' }
 end
 redis.call('ZREM', lock, holder_id)
 local latest = redis.call('ZRANGE', lock, -1, -1, 'WITHSCORES')
 if latest[2] then
-  redis.call('PEXPIREAT', lock, string.format('%.0f', tonumber(latest[2])))
+  redis.call('PEXPIREAT', lock, digits(tonumber(latest[2])))
 end
 redis.pcall('PUBLISH', KEYS[3], 'freed')
 return { 'released' }

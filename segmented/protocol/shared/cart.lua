@@ -1,3 +1,4 @@
+-- uses shared/clock.lua
 -- uses shared/call.lua
 -- uses shared/seen.lua
 -- Shared by the scripts about carts: their records, and the answer that carries one.
@@ -7,13 +8,6 @@
 -- the content. The state is o(pen), r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). Refusal and content
 -- are texts without newlines or tabs that no script parses.
 local META, CARTS, UNFINISHED = KEYS[1], KEYS[2], KEYS[3]
-
-local time = redis.call('TIME')
-local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-
-local function digits(number)
-  return string.format('%.0f', number)
-end
 
 -- Fails if the pool is not open or was archived, or the caller does not know its profile; while it is being archived only a
 -- script that `is_reading` goes on.

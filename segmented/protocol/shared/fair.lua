@@ -1,3 +1,4 @@
+-- uses shared/clock.lua
 -- uses shared/seen.lua
 -- Shared by the scripts that move the queue of a fair lock: who is alive, who minds the holder's end, handing over.
 -- KEYS  1 lock (string with PX: holder id)
@@ -16,10 +17,6 @@ local LOCK, FENCE, FREED, QUEUE, WAITERS, PRESENT, TURN =
 local MANY = 1000
 local PASSED_MAX = 1000
 
-local time = redis.call('TIME')
-local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local now_ms = math.floor(now_us / 1000)
-
 -- A script does not roll back: a key of the wrong type must fail here.
 local me = ARGV[1]
 local holder = redis.call('GET', LOCK)
@@ -29,10 +26,6 @@ local holders_process, handed, minder = noted[4], noted[5], noted[6]
 local is_in_line = redis.call('ZSCORE', QUEUE, me) and true
 local entry = redis.call('HGET', WAITERS, me)
 redis.call('ZCARD', PRESENT)
-
-local function digits(number)
-  return string.format('%.0f', number)
-end
 
 -- Keep the fence for about `ms` from now; an hour less is not worth a write.
 local function keep_fence(ms)

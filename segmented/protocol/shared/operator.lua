@@ -1,15 +1,9 @@
+-- uses shared/clock.lua
 -- Shared by the operator's scripts, which do not know the name's kind of lock. The `kind.lua` of each kind follows.
 -- KEYS  1 lock (string, hash or zset)
 --       2 fence (hash: token, kind, delay, permits, revoked)   3 freed (channel)
 --       4 and the next ones belong to single kinds, whose files name them
 local LOCK, FENCE, FREED = KEYS[1], KEYS[2], KEYS[3]
-
-local time = redis.call('TIME')
-local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-
-local function digits(number)
-  return string.format('%.0f', number)
-end
 
 local AFTER_NOW = '(' .. digits(now_ms)
 

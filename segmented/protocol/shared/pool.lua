@@ -1,3 +1,4 @@
+-- uses shared/clock.lua
 -- uses shared/call.lua
 -- uses shared/seen.lua
 -- Shared by every pool script: names for KEYS, the pool's numbers, records, the ledger, units, and ending reservations.
@@ -52,10 +53,6 @@ local NOTED = { -- cancelled orders whose record says more, and whose line in th
 local NO_DIGEST = '0000000000000000'
 local LETTERS = { reserved = 'r', confirmed = 'c', cancelled = 'x', expired = 'e', refused = 'f' }
 
-local time = redis.call('TIME')
-local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local now_ms = math.floor(now_us / 1000)
-
 -- A script does not roll back: a key of the wrong type must fail here, not at the fifth write. (meta is read before any
 -- write anyway.)
 local stock_count = redis.call('HLEN', STOCK)
@@ -66,16 +63,7 @@ local entry_count = redis.call('XLEN', LEDGER)
 local has_outbox = redis.call('ZCARD', OUTBOX) > 0
 local has_entries = redis.call('HLEN', ENTRIES) > 0
 
-local texts, numbers = {}, {} -- number -> its text; text -> its number, or false
-
-local function digits(number)
-  local text = texts[number]
-  if not text then
-    text = string.format('%.0f', number)
-    texts[number] = text
-  end
-  return text
-end
+local numbers = {} -- text -> its number, or false
 
 -- Fields with tabs between them, without the empty ones at the end.
 local function joined(fields)
