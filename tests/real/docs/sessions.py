@@ -24,7 +24,7 @@ from tests.real.docs.compare import missing
 from tests.real.docs.warm import PAGE
 
 PROCESS: Final = Path(__file__).with_name("page_process.py")
-BLOCK_SECONDS: Final = 400.0
+BLOCK_SECONDS: Final = 240.0
 END_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.05
 ROWS: Final = 50
@@ -127,10 +127,14 @@ class ShellSession:
         output = self._folder / f".background-{next(self._numbers)}"
         self._send(f"{command} >{output} 2>&1 </dev/null &\n")
         pid = self.run("echo pid=$!")
-        self._jobs.append(int(pid.printed.rpartition("pid=")[2]))
+        job = int(pid.printed.rpartition("pid=")[2])
+        self._jobs.append(job)
         deadline = time.monotonic() + BLOCK_SECONDS
-        while (lacking := missing(ready, said(output))) is not None or not said(output):
-            if time.monotonic() > deadline:
+        while True:
+            is_over = not Path(f"/proc/{job}").exists() or time.monotonic() > deadline  # before the last look
+            if (lacking := missing(ready, said(output))) is None and said(output):
+                return
+            if is_over:
                 raise Failed(f"{command} did not print {lacking!r}, but: {said(output)}")
             time.sleep(LOOK_SECONDS)
 
