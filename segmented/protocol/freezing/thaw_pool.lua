@@ -216,13 +216,7 @@ if order_count == 0 then
   redis.call('DEL', HOLDS)
 end
 redis.call('DEL', STOCK)
-each_chunk(count, MANY, function(first, last)
-  local shares, base, extra = {}, shares_of(available, count)
-  for segment = first, last do
-    shares[#shares + 1], shares[#shares + 2] = segment, digits(base + (segment < extra and 1 or 0))
-  end
-  redis.call('HSET', STOCK, unpack(shares))
-end)
+write_stock(available, count)
 append(pool, 'thawed', pool_line('', sold, '', 'at ' .. from .. ' seen ' .. seen .. ' lost ' .. digits(lost)))
 redis.call('HSET', META, 'epoch', pool.epoch, 'opened', digits(pool.opened), 'lost', digits(lost), 'ledger_start', start, 'checkpoints', start)
 if pool.is_gated then

@@ -40,7 +40,6 @@ end
 if tombstone then
   redis.call('DEL', META)
 end
-local base, extra = math.floor(stock / segment_count), stock % segment_count
 redis.call('HSET', META, 'layout', LAYOUT, 'epoch', ARGV[4], 'segment_count', ARGV[2], 'gated', ARGV[3],
   'sequence', '0', 'fence', '0', 'opened', ARGV[1], 'available', ARGV[1], 'reserved', '0', 'confirmed', '0', 'restocked', '0', 'withdrawn', '0',
   'sent', '0', 'received', '0', 'cursor', '0', 'chain', NO_DIGEST, 'customer_limit', ARGV[5], 'closed', '0',
@@ -51,17 +50,14 @@ end
 if ARGV[8] ~= '' or ARGV[9] ~= '' then
   redis.call('HSET', META, 'queue', ARGV[8], 'step', ARGV[9])
 end
-for first = 0, segment_count - 1, MANY do
-  local shares, free = {}, {}
-  for segment = first, math.min(first + MANY, segment_count) - 1 do
-    shares[#shares + 1] = segment
-    shares[#shares + 1] = digits(base + (segment < extra and 1 or 0))
-    free[#free + 1] = '0'
-    free[#free + 1] = segment
+write_stock(stock, segment_count)
+each_chunk(segment_count, MANY, function(first, last)
+  local free = {}
+  for segment = first, last do
+    free[#free + 1], free[#free + 2] = '0', segment
   end
-  redis.call('HSET', STOCK, unpack(shares))
   redis.call('ZADD', FREE, unpack(free))
-end
+end)
 local pool = read_numbers()
 append(pool, 'opened', pool_line('', stock, even_parts(stock, segment_count), ARGV[2]))
 write_pool(pool)

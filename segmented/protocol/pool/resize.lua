@@ -14,17 +14,10 @@ end
 -- Segments from here on have never been there, so that no holder of before can have their locks.
 local most = math.max(pool.segment_count, tonumber(redis.call('HGET', META, 'segments_most') or '0') or 0)
 local parts = even_parts(pool.available, count)
-local base, extra = shares_of(pool.available, count)
 append(pool, 'resized', pool_line('', pool.available, parts, ARGV[1])) -- first: if it fails, nothing has changed
 redis.call('DEL', STOCK)
-local more, less, now = digits(base + 1), digits(base), digits(now_ms)
-each_chunk(count, MANY, function(first, last)
-  local fields, size = {}, 0
-  for segment = first, last do
-    fields[size + 1], fields[size + 2], size = segment, segment < extra and more or less, size + 2
-  end
-  redis.call('HSET', STOCK, unpack(fields))
-end)
+write_stock(pool.available, count)
+local now = digits(now_ms)
 each_chunk(pool.segment_count - count, MANY, function(first, last)
   local removed = {}
   for offset = first, last do

@@ -1097,6 +1097,19 @@ local function even_parts(count, segment_count)
   return table.concat(parts, ',')
 end
 
+-- Write the stock of a pool that has none: `count` units, evenly split.
+local function write_stock(count, segment_count)
+  local base, extra = shares_of(count, segment_count)
+  local more, less = digits(base + 1), digits(base)
+  each_chunk(segment_count, MANY, function(first, last)
+    local fields, size = {}, 0
+    for segment = first, last do
+      fields[size + 1], fields[size + 2], size = segment, segment < extra and more or less, size + 2
+    end
+    redis.call('HSET', STOCK, unpack(fields))
+  end)
+end
+
 -- Add `count` units evenly to all segments. Returns their parts, or nil if the units of one of these cannot be read.
 local function spread(pool, count)
   local asked, base, extra = {}, shares_of(count, pool.segment_count)
