@@ -151,11 +151,11 @@ class AsyncRedisStore(NotPickled):
             self._start(client, clock, dialect, patience, owned_at=address.shown, eviction=eviction)
             try:
                 async with asyncio.timeout(seconds):  # asyncio only
-                    await self._link.check(inf)
+                    await self._link.check(inf if seconds is None else clock.now() + seconds)
                 # threads: self._link.check(inf if seconds is None else clock.now() + seconds)
             except TimeoutError as error:  # asyncio only
                 await self.close()
-                raise TimeoutError(f"it did not answer within {seconds or CONNECT_TIMEOUT:g} s") from error
+                raise TimeoutError(f"it did not answer {f'within {seconds:g} s' if seconds else 'in time'}") from error
             except BaseException:
                 await self.close()
                 raise

@@ -169,7 +169,7 @@ async def open_briefly(url: str, seconds: Any) -> None:  # noqa: ANN401  # as a 
     await (await AsyncRedisStore.from_url(url, timeout=seconds)).close()
 
 
-@pytest.mark.parametrize(
+both_within = pytest.mark.parametrize(
     "connect",
     [
         lambda url, seconds: RedisStore.from_url(url, timeout=seconds).close(),
@@ -177,6 +177,9 @@ async def open_briefly(url: str, seconds: Any) -> None:  # noqa: ANN401  # as a 
     ],
     ids=["sync", "async"],
 )
+
+
+@both_within
 def test_the_first_contact_with_a_server_that_hangs_takes_no_longer_than_asked(
     start_valkey: Callable[..., ValkeyServer], connect: Callable[[str, object], None]
 ) -> None:
@@ -231,4 +234,18 @@ def test_a_server_or_proxy_that_is_none_of_redis_is_refused(
         server.daemon_threads, server.answers = True, answers  # type: ignore[attr-defined]  # the test's own
         threading.Thread(target=server.serve_forever, daemon=True).start()
         assert sentence in sentence_of(connect, f"redis://127.0.0.1:{server.server_address[1]}/0")
+        server.shutdown()
+
+
+@both_within
+def test_the_first_contact_ends_as_asked_though_the_server_hangs_at_its_check(
+    connect: Callable[[str, object], None],
+) -> None:
+    """One that waits for the answer, as for that of any other request, waits here until the test is ended."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Impostor) as server:
+        server.daemon_threads, server.answers = True, {b"INFO": b"", b"": b"+OK\r\n"}  # type: ignore[attr-defined]  # the test's own
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"redis://127.0.0.1:{server.server_address[1]}/0?protocol=2&socket_timeout=3600"
+        with pytest.raises(StoreUnavailable, match=r"^no server answers at .*: \w+"):
+            connect(address, 0.2)
         server.shutdown()
