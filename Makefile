@@ -97,7 +97,7 @@ docs: $(STAMP) ## write the generated pages and charts, then check every link
 	  $(BIN)/python -m tests.support.reference $$page > docs/reference/$$page.new && \
 	  mv docs/reference/$$page.new docs/reference/$$page.md || exit 1; \
 	done
-	@$(BIN)/python -m tests.support.lock_kinds > docs/reference/lock-kinds.new
+	@$(BIN)/python -m tests.support.contract.locks.kinds > docs/reference/lock-kinds.new
 	@mv docs/reference/lock-kinds.new docs/reference/lock-kinds.md
 	@$(BIN)/python -m tests.support.glossary
 	@$(BIN)/python -m tests.support.proofs > docs/reference/proofs.new

@@ -11,7 +11,7 @@ local AFTER_NOW = '(' .. digits(now_ms)
 --   name             as in its record
 --   type             of its main key
 --   is_its_key()     whether a key of this type is this kind's; without it, the fence says so in its field `kind`
---   is_free()        whether its key has no holder left; without it, every key has one
+--   is_free()        whether its key has no holder left, for a kind with is_its_key; without it, every key has one
 --   has_token        whether the fence keeps the last token of this kind
 --   show(view)       add the holders (`add`, `add_all`), and set the view's permits, waiters or is_delayed
 --   generation()     the token and the mode of the holder; false if each holder has a token of its own; without it, the

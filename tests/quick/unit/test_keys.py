@@ -4,6 +4,7 @@ import gzip
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import astuple
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,25 +14,21 @@ import redis
 from redis.crc import key_slot
 
 from segmented import (
-    FairLock,
-    Lock,
     MemoryStore,
     Order,
     Outbox,
     Pool,
-    ReadWriteLock,
-    ReentrantLock,
-    Semaphore,
     protocol as op,
     single_flight,
 )
 from segmented.celery.selling.orders_file import read_orders
 from segmented.errors import InvalidInput, StoreRefused
 from segmented.keys import cache_keys, cart_keys, lock_keys, message_key, once_keys, operator_keys, shard_keys
-from segmented.locks import GetSetLock, MultiLock, locked
+from segmented.locks import MultiLock, locked
 from segmented.models import Shard, checked_pool_name
 from segmented.stock import Cart
 from segmented.stock.sharded import opening
+from tests.support.contract.locks.kinds import HANDLES
 
 NASTY = ["a", "{a}", "}", "{", "a{b}c", "%", "%7B", "100 % {x}", "a:b", "ü票", " ", "a\nb", "{}"]
 
@@ -133,12 +130,7 @@ def test_the_home_of_an_order_is_the_same_in_every_process(name: str, homes: tup
 STORE = MemoryStore()
 NAME = "_segmented:sweep of segmented"
 KINDS: dict[str, Callable[[], object]] = {
-    "Lock": lambda: Lock(STORE, NAME),
-    "ReentrantLock": lambda: ReentrantLock(STORE, NAME),
-    "FairLock": lambda: FairLock(STORE, NAME),
-    "ReadWriteLock": lambda: ReadWriteLock(STORE, NAME),
-    "Semaphore": lambda: Semaphore(STORE, NAME, permits=2),
-    "GetSetLock": lambda: GetSetLock(STORE, NAME),
+    **{kind.title: partial(kind.sync, STORE, NAME) for kind in HANDLES if kind.servers == 1},
     "MultiLock": lambda: MultiLock(STORE, ["a", NAME]),
     "locked": locked(NAME, store=STORE)(lambda: 7),
 }

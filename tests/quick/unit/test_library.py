@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
-from functools import partialmethod
+from functools import partial, partialmethod
 from typing import Any, Final
 
 import pytest
@@ -15,36 +15,22 @@ from redis.sentinel import Sentinel
 from sqlalchemy import create_engine
 from valkey import asyncio as valkey_asyncio
 
-from segmented import AsyncLock, AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks
+from segmented import AsyncMemoryStore, InvalidInput, Lock, MemoryStore, locks
 from segmented.clock import ManualClock
 from segmented.dedup import SqlRecords
-from segmented.locks import (
-    AsyncFairLock,
-    AsyncGetSetLock,
-    AsyncMultiLock,
-    AsyncReadWriteLock,
-    AsyncReentrantLock,
-    AsyncSemaphore,
-    FairLock,
-    GetSetLock,
-    MultiLock,
-    ReadWriteLock,
-    ReentrantLock,
-    Semaphore,
-)
+from segmented.locks import AsyncReadWriteLock, ReadWriteLock
 from segmented.protocol import ReleaseLock
 from segmented.protocol.wire import Dialect, load_script, sharded
 from segmented.stock import AsyncCarts, AsyncPool, AsyncShardedPool, Carts, Pool, ShardedPool
 from segmented.stores.memory import Engine, MemoryModel
 from segmented.stores.redis import RedisStore
-from tests.support.contract.locks.kinds import USES
-from tests.support.lock_kinds import LOCK_KINDS, page
+from tests.support.contract.locks.kinds import HANDLES, LOCK_KINDS, USES, page
 from tests.support.paths import ROOT
 from tests.support.reference import python_page
 
 LOCKS: Final[list[Any]] = [
     getattr(locks, f"{prefix}{name}")
-    for name in (*(f"{kind}Lock" for kind in ("", "Fair", "GetSet", "Multi", "Quorum", "Reentrant")), "Semaphore")
+    for name in ("MultiLock", *(kind.handle for kind in LOCK_KINDS if kind.name != "read_write"))
     for prefix in ("", "Async")
 ]
 WITHOUT_STORE: Final[list[Any]] = [
@@ -197,23 +183,17 @@ def test_what_cannot_serve_is_refused_at_construction(given: Any, sentence: str)
 
 # --- where a store is meant ---
 
+OF_ONE_SERVER: Final = [kind for kind in HANDLES if kind.servers == 1]
 SYNC: Final[dict[str, Callable[[Any], object]]] = {
-    **{
-        kind.__name__: lambda store, kind=kind: kind(store, "x")  # type: ignore[misc]  # kind has its own type
-        for kind in (Lock, FairLock, ReentrantLock, ReadWriteLock, GetSetLock, Pool, ShardedPool)
-    },
-    "Semaphore": lambda store: Semaphore(store, "x", permits=2),
-    "MultiLock": lambda store: MultiLock(store, ["x", "y"]),
+    **{kind.title: partial(kind.sync, name="x") for kind in OF_ONE_SERVER},
+    "Pool": partial(Pool, sku="x"),
+    "ShardedPool": partial(ShardedPool, sku="x"),
     "Carts": Carts,
 }
 ASYNC: Final[dict[str, Callable[[Any], object]]] = {
-    **{
-        kind.__name__: lambda store, kind=kind: kind(store, "x")  # type: ignore[misc]  # kind has its own type
-        for kind in (AsyncLock, AsyncFairLock, AsyncReentrantLock, AsyncReadWriteLock, AsyncGetSetLock, AsyncPool)
-    },
-    "AsyncSemaphore": lambda store: AsyncSemaphore(store, "x", permits=2),
-    "AsyncMultiLock": lambda store: AsyncMultiLock(store, ["x", "y"]),
-    "AsyncShardedPool": lambda store: AsyncShardedPool(store, "x"),
+    **{kind.title: partial(kind.asyncio, name="x") for kind in OF_ONE_SERVER},
+    "AsyncPool": partial(AsyncPool, sku="x"),
+    "AsyncShardedPool": partial(AsyncShardedPool, sku="x"),
     "AsyncCarts": AsyncCarts,
 }
 

@@ -131,7 +131,7 @@ def _of_locks(store: RedisStore) -> dict[str, Callable[[], object]]:
         "lock": Lock(store, "n", ttl=60),
         "reentrant": ReentrantLock(store, "re", ttl=60),
         "fair": FairLock(store, "fa", ttl=60),
-        "semaphore": Semaphore(store, "se", permits=2, ttl=60),
+        "semaphore": Semaphore(store, "semaphore-permit", permits=2, ttl=60),
         "read": ReadWriteLock(store, "rw", ttl=60).read,
         "write": ReadWriteLock(store, "rw", ttl=60).write,
     }

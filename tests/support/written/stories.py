@@ -1,5 +1,6 @@
 """Stories: operations one after the other that together call every script that writes, each at work that it can do."""
 
+from itertools import chain
 from typing import Any, Final
 
 from segmented import protocol as op
@@ -7,8 +8,17 @@ from segmented.models import Assignment, Cached, Cart, Order, Shard, ShardDirect
 from segmented.models.dedup import RecordName
 from segmented.protocol import Operation
 from segmented.protocol.fair import FairTimes
+from tests.support.contract.locks.kinds import USES, Use
 
 Story = tuple[Operation[Any], ...]
+
+
+def _of(use: Use) -> Story:
+    """Return what every kind of lock can do, on a name of its own."""
+    name = str(use)
+    ends = [use.release(name, "a"), use.acquire(name, "b"), op.RevokeLock(name, "r1")]
+    return (use.acquire(name, "a"), use.acquire(name, "b"), use.renew(name, "a"), *ends)
+
 
 LONG: Final = 600_000
 TIMES: Final = FairTimes(LONG, LONG, LONG)
@@ -38,24 +48,16 @@ LOCKS: Final[Story] = (
     op.ReleaseReadWrite("rw", "a"),
     op.ReleaseReadWrite("rw", "b"),
     op.AcquireWrite("rw", "w", LONG, LONG),
-    op.RenewReadWrite("rw", "w", LONG),
     op.ReleaseReadWrite("rw", "w"),
-    op.AcquireRead("rw", "a", LONG),
-    op.RevokeLock("rw", "r1"),
     op.AcquireReentrant("re", "o", "a", LONG),
     op.AcquireReentrant("re", "o", "b", LONG),
     op.AcquireReentrant("re", "x", "c", LONG, party="p"),
     op.RenewReentrant("re", "o", "a", LONG),
     op.ReleaseReentrant("re", "o", "a"),
     op.ReleaseReentrant("re", "o", "b"),
-    op.AcquireReentrant("re", "o", "b", LONG),
-    op.RevokeLock("re", "r1"),
-    op.AcquirePermit("se", "a", LONG, 1),
-    op.AcquirePermit("se", "b", LONG, 1, party="p"),
-    op.RenewPermit("se", "a", LONG),
-    op.ReleasePermit("se", "a"),
-    op.AcquirePermit("se", "b", LONG, 2),
-    op.RevokeLock("se", "r1"),
+    op.AcquirePermit("semaphore-permit", "a", LONG, 1),
+    op.AcquirePermit("semaphore-permit", "b", LONG, 1, party="p"),
+    op.ReleasePermit("semaphore-permit", "a"),
     op.AcquireFair("fa", "a", "p1", LONG, TIMES),
     op.AcquireFair("fa", "b", "p2", LONG, TIMES),
     op.AcquireFair("fa", "c", "p1", LONG, TIMES),
@@ -64,8 +66,6 @@ LOCKS: Final[Story] = (
     op.AcquireFair("fa", "b", "p2", LONG, TIMES),
     op.ReleaseFair("fa", "c", TIMES),
     op.ReleaseFair("fa", "b", TIMES),
-    op.AcquireFair("fa", "a", "p1", LONG, TIMES),
-    op.RevokeLock("fa", "r1"),
     op.AcquireVote("vo", "a", LONG, 3),
     op.RenewVote("vo", "a", LONG),
     op.RenewVote("vo", "b", LONG, reestablish=True),
@@ -76,6 +76,7 @@ LOCKS: Final[Story] = (
     op.CheckSequencer("n", "exclusive", 1),
     op.FencedSet("door", "open", 5),
     op.FencedSet("door", "closed", 6),
+    *chain.from_iterable(map(_of, USES)),
 )
 
 CACHES: Final[Story] = (

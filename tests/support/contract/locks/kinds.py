@@ -1,13 +1,15 @@
-"""Each kind of lock, described for the tests: how it is held, and how its handles are made.
+"""Each kind of lock, described for the tests and for the page of all kinds, which `make docs` writes.
 
-`USES` says how a kind is held by its operations, for the operator's tests; `HANDLES`, how its handles are made and what
-they offer, for the conformance suite. A new kind joins both.
+`LOCK_KINDS` has its record; `USES` says how it is held by its operations, for the tests of operators and damaged keys;
+`HANDLES`, how its handles are made and what they offer, for the conformance suite and the tests of names and sentences.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from segmented import protocol as op
 from segmented.locks import (
     AsyncGetSetLock,
     AsyncLock,
@@ -29,14 +31,48 @@ from segmented.locks import (
 from segmented.locks.fair import TIMES, AsyncFairLock, FairLock
 from segmented.locks.lock import LockClaim
 from segmented.models.locks import HolderMode
-from segmented.protocol import AcquireLock, Operation, ReleaseLock, RenewLock
-from segmented.protocol.fair import AcquireFair, ReleaseFair, RenewFair
-from segmented.protocol.get_set import DeleteValue, GetSet
-from segmented.protocol.read_write import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
-from segmented.protocol.reentrant import AcquireReentrant, ReleaseReentrant, RenewReentrant
-from segmented.protocol.semaphore import AcquirePermit, ReleasePermit, RenewPermit
-from segmented.protocol.vote import AcquireVote, ReleaseVote, RenewVote
-from tests.support.lock_kinds import LOCK_KINDS, Kind
+from segmented.protocol import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of lock."""
+
+    name: str
+    """The kind's name in `segmented lock show` and in the scripts."""
+    handle: str
+    """The class in `segmented.locks`; the class for asyncio has `Async` before its name."""
+    holders: str
+    """The holders that it admits, for the page of all kinds."""
+    has_token: bool = True
+    """Whether a lease has a fencing token."""
+    counts_waiters: bool = False
+    """Whether `segmented lock show` knows how many wait."""
+    folder: str = ""
+    """The folder of its operations and scripts, if it is not named as the kind."""
+
+
+LOCK_KINDS: Final = (
+    Kind("fair", "FairLock", "one at a time, first come, first served", counts_waiters=True),
+    Kind(
+        "get_set",
+        "GetSetLock",
+        "one at a time, if all clocks agree: the historical algorithm, for study",
+        has_token=False,
+    ),
+    Kind("lock", "Lock", "one at a time"),
+    Kind(
+        "quorum",
+        "QuorumLock",
+        "one at a time, by the votes of a majority of independent servers",
+        folder="vote",
+        has_token=False,
+    ),
+    Kind("read_write", "ReadWriteLock", "many readers, or one writer", counts_waiters=True),
+    Kind("reentrant", "ReentrantLock", "one owner at a time, which may acquire it again"),
+    Kind("semaphore", "Semaphore", "up to N at a time"),
+)
+"""All kinds, by name."""
 
 Make = Callable[..., Any]
 """Makes a handle of a store, a name and options."""
@@ -48,7 +84,7 @@ Step = Callable[[str, str], Operation[Any]]
 EVERY_LEASE: Final = frozenset({"ttl", "with", "renewal", "background", "telling", "listening"})
 """Features that nearly all kinds get from the shell they share."""
 LAPSE_MS: Final = 1
-LONG_MS: Final = 60_000
+LONG_MS: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,52 +185,52 @@ USES: Final = (
     Use(
         "lock",
         "exclusive",
-        lambda name, me: AcquireLock(name, me, LONG_MS),
-        lambda name, me: RenewLock(name, me, LONG_MS),
-        ReleaseLock,
+        lambda name, me: op.AcquireLock(name, me, LONG_MS),
+        lambda name, me: op.RenewLock(name, me, LONG_MS),
+        op.ReleaseLock,
     ),
     Use(
         "fair",
         "exclusive",
-        lambda name, me: AcquireFair(name, me, "process", LONG_MS, TIMES),
-        lambda name, me: RenewFair(name, me, LONG_MS),
-        lambda name, me: ReleaseFair(name, me, TIMES),
+        lambda name, me: op.AcquireFair(name, me, "process", LONG_MS, TIMES),
+        lambda name, me: op.RenewFair(name, me, LONG_MS),
+        lambda name, me: op.ReleaseFair(name, me, TIMES),
     ),
     Use(
         "quorum",
         "exclusive",
-        lambda name, me: AcquireVote(name, me, LONG_MS),
-        lambda name, me: RenewVote(name, me, LONG_MS),
-        ReleaseVote,
+        lambda name, me: op.AcquireVote(name, me, LONG_MS),
+        lambda name, me: op.RenewVote(name, me, LONG_MS),
+        op.ReleaseVote,
     ),
     Use(
         "read_write",
         "read",
-        lambda name, me: AcquireRead(name, me, LONG_MS),
-        lambda name, me: RenewReadWrite(name, me, LONG_MS),
-        ReleaseReadWrite,
+        lambda name, me: op.AcquireRead(name, me, LONG_MS),
+        lambda name, me: op.RenewReadWrite(name, me, LONG_MS),
+        op.ReleaseReadWrite,
     ),
     Use(
         "read_write",
         "write",
-        lambda name, me: AcquireWrite(name, me, LONG_MS),
-        lambda name, me: RenewReadWrite(name, me, LONG_MS),
-        ReleaseReadWrite,
+        lambda name, me: op.AcquireWrite(name, me, LONG_MS),
+        lambda name, me: op.RenewReadWrite(name, me, LONG_MS),
+        op.ReleaseReadWrite,
     ),
     Use(
         "reentrant",
         "exclusive",
-        lambda name, me: AcquireReentrant(name, f"owner {me}", me, LONG_MS),
-        lambda name, me: RenewReentrant(name, f"owner {me}", me, LONG_MS),
-        lambda name, me: ReleaseReentrant(name, f"owner {me}", me),
+        lambda name, me: op.AcquireReentrant(name, f"owner {me}", me, LONG_MS),
+        lambda name, me: op.RenewReentrant(name, f"owner {me}", me, LONG_MS),
+        lambda name, me: op.ReleaseReentrant(name, f"owner {me}", me),
         names_owner=True,
     ),
     Use(
         "semaphore",
         "permit",
-        lambda name, me: AcquirePermit(name, me, LONG_MS, 1),
-        lambda name, me: RenewPermit(name, me, LONG_MS),
-        ReleasePermit,
+        lambda name, me: op.AcquirePermit(name, me, LONG_MS, 1),
+        lambda name, me: op.RenewPermit(name, me, LONG_MS),
+        op.ReleasePermit,
     ),
 )
 """How each kind is held by its operations."""
@@ -212,8 +248,8 @@ HANDLES: Final = (
         GetSetLock,
         AsyncGetSetLock,
         frozenset({"ttl", "alone", "with"}),
-        lapsing=lambda hold: [GetSet(hold.name, LONG_AGO)],
-        ending=lambda hold: [DeleteValue(hold.name)],
+        lapsing=lambda hold: [op.GetSet(hold.name, LONG_AGO)],
+        ending=lambda hold: [op.DeleteValue(hold.name)],
         tells_rest=False,
         key_lapses=False,
         holes={
@@ -276,3 +312,31 @@ HANDLES: Final = (
     ),
 )
 """How the handles of each kind are made."""
+HEAD: Final = """\
+# Kinds of lock
+
+Written by `make docs` from the records of the kinds (`LOCK_KINDS`). `segmented lock list`, `show` and
+`revoke` know all of these kinds. A name belongs to one kind at a time. Which one fits: [Choose a
+lock](../how-to/choose-a-lock.md).
+
+Each class of `segmented.locks` has an asyncio form with `Async` before its name. Waiters are those that `segmented lock
+show` counts in a queue.
+
+| kind | class | holders | fencing token | waiters | folder |
+| --- | --- | --- | --- | --- | --- |
+"""
+SAID: Final = {True: "yes", False: "no"}
+
+
+def page() -> str:
+    """Return the page in Markdown."""
+    rows = (
+        f"| `{kind.name}` | `{kind.handle}` | {kind.holders} | {SAID[kind.has_token]} | {SAID[kind.counts_waiters]} "
+        f"| `segmented/protocol/{kind.folder or kind.name}/` |\n"
+        for kind in LOCK_KINDS
+    )
+    return f"{HEAD}{''.join(rows)}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
