@@ -22,10 +22,10 @@ RENDERED: Final = {"lock-comparison.md", "celery-beat-compared.md", "celery-dedu
 """Pages that `python -m tests.conformance` writes from its results."""
 
 MOST: Final = {
-    "lines of segmented, written by hand": 73_900,
-    "lines of bench": 20_910,
-    "lines of tests": 102_300,
-    "files of segmented and bench": 525,
+    "lines of segmented, written by hand": 72_400,
+    "lines of bench": 20_000,
+    "lines of tests": 101_300,
+    "files of segmented and bench": 480,
     "words of docs, written by hand": 70_000,
     "public names at the top": 43,
 }
