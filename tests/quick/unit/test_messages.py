@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -14,19 +14,14 @@ from celery import Celery, chain, chord, group
 from kombu.exceptions import DecodeError
 
 from segmented import (
-    AsyncFairLock,
     AsyncLock,
     AsyncMemoryStore,
-    AsyncReadWriteLock,
-    AsyncReentrantLock,
-    AsyncSemaphore,
     FairLock,
     Lock,
     MemoryStore,
     Pool,
     ReadWriteLock,
     ReentrantLock,
-    Semaphore,
     StoreUnavailable,
     protocol as op,
 )
@@ -35,7 +30,7 @@ from segmented.celery.consumer import Unreadable, check_message
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, LockUnreachable, SegmentedError, WrongKind
 from segmented.keys import segment_of
-from segmented.locks import AsyncMultiLock, MultiLock, operator
+from segmented.locks import operator
 from segmented.locks.claim import HERE, new_holder_id
 from segmented.locks.keeper import async_keeper
 from segmented.models import Busy
@@ -46,6 +41,7 @@ from segmented.protocol.base import Release
 from segmented.protocol.fair import AcquireFair, ReleaseFair
 from segmented.stock import Grant
 from segmented.stores.quorum import QuorumStore
+from tests.support.contract.locks.kinds import HANDLES, Handles
 from tests.support.workers.forged import BODIES
 
 
@@ -184,15 +180,7 @@ AnswerT = TypeVar("AnswerT")
 SOON: Final = 120.0
 LOST: Final = StoreUnavailable("the reply was lost")
 
-KINDS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
-    "lock": (lambda store: Lock(store, "x"), lambda store: AsyncLock(store, "x")),
-    "fair": (lambda store: FairLock(store, "x"), lambda store: AsyncFairLock(store, "x")),
-    "read": (lambda store: ReadWriteLock(store, "x").read, lambda store: AsyncReadWriteLock(store, "x").read),
-    "write": (lambda store: ReadWriteLock(store, "x").write, lambda store: AsyncReadWriteLock(store, "x").write),
-    "reentrant": (lambda store: ReentrantLock(store, "x"), lambda store: AsyncReentrantLock(store, "x")),
-    "multi": (lambda store: MultiLock(store, ["x", "y"]), lambda store: AsyncMultiLock(store, ["x", "y"])),
-    "semaphore": (lambda store: Semaphore(store, "x", permits=1), lambda store: AsyncSemaphore(store, "x", permits=1)),
-}
+LEASED: Final = [kind for kind in HANDLES if "background" in kind.offers and kind.servers == 1]
 
 
 class LossyStore(MemoryStore):
@@ -242,23 +230,23 @@ class AsyncLossyStore(AsyncMemoryStore):
         raise LOST
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_lock_of_an_unanswered_attempt_is_released_once_the_store_answers(kind: str) -> None:
+@pytest.mark.parametrize("kind", LEASED, ids=lambda kind: kind.title)
+def test_a_lock_of_an_unanswered_attempt_is_released_once_the_store_answers(kind: Handles) -> None:
     store = LossyStore()
-    lock: Any = KINDS[kind][0](store)
-    store.lost = 4 if kind == "multi" else 2  # the attempt and its undoing
+    lock: Any = kind.sync(store, "x")
+    store.lost = 2 * kind.names  # the attempt and its undoing
     with pytest.raises(LockUnreachable):
         lock.acquire(timeout=0)
     assert store.released.wait(SOON)
     assert lock.try_acquire() is not None
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_lock_of_an_unanswered_attempt_is_released_in_asyncio_too(kind: str) -> None:
+@pytest.mark.parametrize("kind", LEASED, ids=lambda kind: kind.title)
+def test_a_lock_of_an_unanswered_attempt_is_released_in_asyncio_too(kind: Handles) -> None:
     async def body() -> None:
         store = AsyncLossyStore()
-        lock: Any = KINDS[kind][1](store)
-        store.lost = 4 if kind == "multi" else 2
+        lock: Any = kind.asyncio(store, "x")
+        store.lost = 2 * kind.names
         with pytest.raises(LockUnreachable):
             await lock.acquire(timeout=0)
         async with asyncio.timeout(SOON):
