@@ -410,6 +410,12 @@ def test_no_odd_address_is_shown_with_its_password() -> None:
     assert [url for url in URLS if leaks(masked(url))] == []
 
 
+def test_a_password_that_looks_like_an_option_of_a_broker_is_not_shown() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        WorkerSettings(url=SecretStr(STOCK), broker=SecretStr("redis+socket://:hunter2?sesame"))
+    assert "sesame" not in str(refused.value)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
 def test_whatever_uses_an_odd_address_shows_no_password(
