@@ -16,28 +16,12 @@ SECONDS_A_TEST: Final = {"quick": 0.03, "real": 0.5, "long": 1.0}
 SECONDS: Final[dict[str, float]] = {
     f"real/{file}.py": seconds
     for seconds, files in {
-        120.0: (
-            *("docs/test_how_to", "docs/test_how_to_later", "docs/test_pages"),
-            *("faults/test_sell_faults", "integration/test_sell"),
-        ),
-        60.0: (
-            *("bench/integration/test_dedup", "bench/integration/test_demo", "bench/integration/test_locust_scenarios"),
-            *("bench/integration/test_session", "bench/integration/test_workers", "faults/test_payments"),
-            *("faults/test_within_kills", "install/test_install", "integration/test_testing_plugin"),
-            "integration/test_watch",
-        ),
+        60.0: ("faults/test_killed_steps", "faults/test_within_kills", "integration/test_testing_plugin"),
+        40.0: ("bench/integration/test_stock", "faults/test_sell_faults", "integration/test_sell"),
         30.0: (
-            *("bench/integration/test_ab", "bench/integration/test_locust_pools", "bench/integration/test_shards"),
-            *(
-                "bench/integration/test_stock",
-                "contract/stores/test_closed_stores",
-                "contract/stores/test_half_written",
-            ),
-            *("docs/test_site", "faults/test_archive_kills", "faults/test_beat", "faults/test_dedup_copies"),
-            *("faults/test_orders_frozen_and_stopped", "faults/test_orders_kills", "faults/test_orders_messages"),
-            *("faults/test_orders_outcomes", "faults/test_sharded_faults", "integration/test_cli_server"),
-            *("integration/test_compose_up", "integration/test_deployments_tls", "integration/test_once_store_down"),
-            *("integration/test_servers", "torture/test_long_run", "torture/test_torture"),
+            *("bench/integration/test_locks", "bench/integration/test_own_strategies", "faults/test_orders_forged"),
+            *("faults/test_orders_frozen_and_stopped", "faults/test_orders_kills", "integration/test_django_app"),
+            *("integration/test_late_patch", "integration/test_watch", "integration/test_worker_tasks"),
         ),
     }.items()
     for file in files

@@ -56,7 +56,7 @@ def test_a_build_that_holds_its_locks_4_times_as_long_sells_no_more_than_that_al
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     builds = build_here(tmp_path / "a"), build_of(str(slow), tmp_path / "b")
-    found = measure_ab(*builds, CELLS[:1], AbSizes(rounds=1, seconds=1), display_on(Console(quiet=True)))
+    found = measure_ab(*builds, CELLS[:1], AbSizes(rounds=1, seconds=2), display_on(Console(quiet=True)))
     (record,) = found.cells
     assert (record.broken, len(record.rounds) + len({one.split(" is")[0] for one in record.void})) == ((), 1)
     assert max((rate for one in record.rounds for rate in one.b), default=0.0) <= SLOW_PER_S
