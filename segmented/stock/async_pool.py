@@ -45,6 +45,7 @@ from segmented.stock.settings import (
     as_order,
     checked_epoch,
     checked_expire_limit,
+    checked_flag,
     opened_as_asked,
 )
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked
@@ -238,12 +239,15 @@ class AsyncPool:
         order id can be used again then. The order is kept if another call for it is under way in this pool or was
         granted it. The pool does not see a repeat that another process makes in that short time.
         """
-        operation = self._settings.reserve(as_order(order, quantity, customer_id), partial=partial, hold=hold)
+        found, hold_ms = as_order(order, quantity, customer_id), self._settings.hold_of(hold)
+        checked_flag(partial, "partial")
+        if self.gate is None:  # the call that is made most: each coroutine and each value on its way costs
+            return await self._own.reserve(found, hold_ms, partial=partial)
 
         async def ask(_: tuple[Order, ...]) -> list[Taken]:
-            return [await self._own.reserve(operation)]
+            return [await self._own.reserve(found, hold_ms, partial=partial)]
 
-        (answer,) = await self._decides.take_orders(self.plain, (operation.order,), ask, partial=partial)
+        (answer,) = await self._decides.take_orders(self.plain, (found,), ask, partial=partial)
         if isinstance(answer, SegmentedError):
             raise answer
         return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
 
+from segmented import protocol as op
 from segmented.errors import PoolNotGated
 from segmented.plans import async_run_owed, perform, run_async, run_owed, run_sync
 from segmented.stock.coalescing import Coalescing
@@ -14,7 +15,6 @@ from segmented.stock.sold_out_mark import reserve_marked, returning
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from segmented import protocol as op
     from segmented.errors import OrderMismatch, SegmentedError
     from segmented.models import (
         AlreadyOpen,
@@ -76,11 +76,12 @@ class AsyncNoGate:
         """Note the running event loop. Raises InvalidInput if the pool serves another one."""
         self._calls.enter_loop()
 
-    async def reserve(self, operation: op.Reserve) -> Taken:
+    def reserve(self, order: Order, hold_ms: int, *, partial: bool) -> Awaitable[Taken]:
         """Reserve units; with asyncio, in one batch with concurrent calls."""
-        return await self._calls.reserve(operation.order, operation.hold_ms, partial=operation.partial)  # asyncio only
-        # threads: if not self._noted.covers(operation.hold_ms):
-        # threads:     run_sync(self._noted.hold_plan(operation.sku, operation.hold_ms), self._store)
+        return self._calls.reserve(order, hold_ms, partial=partial)  # asyncio only
+        # threads: if not self._noted.covers(hold_ms):
+        # threads:     run_sync(self._noted.hold_plan(self._settings.sku, hold_ms), self._store)
+        # threads: operation = op.Reserve(self._settings.sku, order, hold_ms, partial)
         # threads: return run_sync(reserve_marked(self._mark, operation), self._store)
 
     async def open_pool(self, _: object, opening: Opening) -> Opened | AlreadyOpen:
@@ -208,10 +209,11 @@ class NoGate:
         self._mark = mark
         self._noted = noted
 
-    def reserve(self, operation: op.Reserve) -> Taken:
+    def reserve(self, order: Order, hold_ms: int, *, partial: bool) -> Taken:
         """Reserve units; with asyncio, in one batch with concurrent calls."""
-        if not self._noted.covers(operation.hold_ms):
-            run_sync(self._noted.hold_plan(operation.sku, operation.hold_ms), self._store)
+        if not self._noted.covers(hold_ms):
+            run_sync(self._noted.hold_plan(self._settings.sku, hold_ms), self._store)
+        operation = op.Reserve(self._settings.sku, order, hold_ms, partial)
         return run_sync(reserve_marked(self._mark, operation), self._store)
 
     def open_pool(self, _: object, opening: Opening) -> Opened | AlreadyOpen:

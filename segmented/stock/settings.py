@@ -154,8 +154,11 @@ class PoolSettings:
 
     def reserve(self, order: Order, *, partial: bool, hold: Duration | None) -> op.Reserve:
         """Build a reservation of units, for the pool's hold time or another one."""
-        hold_ms = self.hold_ms if hold is None else milliseconds(hold, "hold")
-        return op.Reserve(self.sku, order, hold_ms, checked_flag(partial, "partial"))
+        return op.Reserve(self.sku, order, self.hold_of(hold), checked_flag(partial, "partial"))
+
+    def hold_of(self, hold: Duration | None) -> int:
+        """Return a hold time in milliseconds: the pool's if none is given."""
+        return self.hold_ms if hold is None else milliseconds(hold, "hold")
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool) -> op.ReserveMany:
         """Check that all items are orders, before any is reserved."""
