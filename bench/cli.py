@@ -335,7 +335,7 @@ SizesT = TypeVar("SizesT", StockSizes, DedupSizes, WorkerSizes, LaneSizes, Locus
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a command asks for: servers to use instead of embedded ones, and how large the benchmark should be."""
+    """The options of every benchmark: its servers, if they are not embedded ones, and its size."""
 
     url: str | None = None
     database: str | None = None
@@ -362,7 +362,9 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     DEMO: Benchmark(
         "no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers",
         lambda want, display: measure_demo(
-            DemoOptions(url=want.url, database=want.database, seconds=(SALE_SECONDS, QUICK_SALE_SECONDS)[want.quick]),
+            DemoOptions(
+                url=want.url, database=want.database, seconds=QUICK_SALE_SECONDS if want.quick else SALE_SECONDS
+            ),
             display,
         ),
         f"sales of {QUICK_SALE_SECONDS:g} s instead of {SALE_SECONDS:g} s",

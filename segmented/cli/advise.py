@@ -23,7 +23,9 @@ HEADS: Final = ("segments", "orders/s", "wait", "95 % wait up to", "stock lasts"
 
 def advise(  # noqa: PLR0913  # an option each
     *,
-    hold: Annotated[str, typer.Option(metavar="TIME", help="Slow work of an order under its lock; 0ms: none.")],
+    hold: Annotated[
+        str, typer.Option(metavar="TIME", help="Slow work of an order under its lock, such as 20ms; 0ms for none.")
+    ],
     workers: Annotated[int, typer.Option(metavar="W", help="Concurrent workers across all processes.")],
     stock: Annotated[int, typer.Option(metavar="N", help="Units to sell.")],
     quantity: Annotated[str, typer.Option(metavar="N-M", help="Smallest and largest order, in units.")] = "1",
@@ -34,7 +36,7 @@ def advise(  # noqa: PLR0913  # an option each
         typer.Option("--may-overlap/--must-not-overlap", help="Whether two orders may do the slow work at once."),
     ] = None,
     round_trip: Annotated[
-        str | None, typer.Option(metavar="TIME", help=f"Time of one call. [default: {duration(ROUND_TRIP)}, assumed]")
+        str | None, typer.Option(metavar="TIME", help=f"Redis round trip. [default: {duration(ROUND_TRIP)}, assumed]")
     ] = None,
     row_rate: Annotated[float | None, typer.Option(metavar="N", help="Commits per second on a database row.")] = None,
     is_measured: Annotated[bool, typer.Option("--measure", help="Measure call and server time at --url.")] = False,
@@ -108,7 +110,8 @@ def _print_advice(advice: Advice, workload: Workload, found: Measured | None) ->
     typer.echo()
     rows: list[tuple[str, ...]] = []
     for each in (*advice.alternatives, advice.lock_free):
-        name = (str(each.segments) if each.is_locked else "no lock") + " *" * (each == expected)
+        mark = " *" if each == expected else ""
+        name = f"{each.segments if each.is_locked else 'no lock'}{mark}"
         times = (duration(time) for time in (each.wait_mean, each.wait_p95, each.sale_seconds))
         rows.append((name, f"{each.orders_per_second:,.0f}", *times, each.limited_by))
     print_table(HEADS, rows)

@@ -139,9 +139,8 @@ class ServerCheck:
             found.pop("role", None)
         is_cluster = self._deployment is Deployment.CLUSTER
         check_server(self._where, found, is_cluster=is_cluster, eviction=self._eviction)
-        for (
-            reply
-        ) in probed:  # an account may lack the right, and a server's configuration may have renamed the commands
+        for reply in probed:
+            # an account may lack the right, and a server's configuration may have renamed the commands
             if isinstance(reply, ResponseError):
                 words = f"the server at {self._where} runs no scripts for this account, but locks and stock need them"
                 raise InvalidInput(f"{words}: {reply}") from reply

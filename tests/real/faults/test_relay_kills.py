@@ -94,7 +94,7 @@ def rows(gate: Gate, sku: str) -> list[tuple[int, str, str | None]]:
 def test_every_outcome_is_told_whatever_step_the_process_dies_at(
     store: RedisStore, valkey: ValkeyServer, postgres_database: str, tmp_path: Path
 ) -> None:
-    """And little is told again."""
+    """Each killed process leaves few outcomes that the next one tells again."""
     ids = [f"o-{number:03}" for number in range(ORDERS)]
     with Gate(postgres_database) as gate:
         gate.create()

@@ -241,11 +241,19 @@ def test_a_server_or_proxy_that_is_none_of_redis_is_refused(
 def test_the_first_contact_ends_as_asked_though_the_server_hangs_at_its_check(
     connect: Callable[[str, object], None],
 ) -> None:
-    """One that waits for the answer, as for that of any other request, waits here until the test is ended."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Impostor) as server:
         server.daemon_threads, server.answers = True, {b"INFO": b"", b"": b"+OK\r\n"}  # type: ignore[attr-defined]  # the test's own
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"redis://127.0.0.1:{server.server_address[1]}/0?protocol=2&socket_timeout=3600"
-        with pytest.raises(StoreUnavailable, match=r"^no server answers at .*: \w+"):
-            connect(address, 0.2)
+        errors: list[BaseException] = []
+
+        def contact() -> None:
+            with pytest.raises(StoreUnavailable, match=r"^no server answers at .*: \w+") as found:
+                connect(address, 0.2)
+            errors.append(found.value)
+
+        contacting = threading.Thread(target=contact, daemon=True)  # one that waits for the answer never ends
+        contacting.start()
+        contacting.join(30)
+        assert len(errors) == 1, "it still waits for the answer"
         server.shutdown()
