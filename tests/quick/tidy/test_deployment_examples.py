@@ -1,29 +1,21 @@
-"""The examples for systemd and Kubernetes: what systemd itself says of them, and that they fit the workers.
+"""The examples for systemd and Kubernetes fit the workers; `tests/real/programs/test_systemd.py` asks systemd.
 
 Kubernetes' own schemas are not here: fields are checked that a deployment of these kinds must have, or that we promise.
 """
 
-import os
 import re
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.support.paths import ROOT
-from tests.support.rings import require
 from tests.support.servers.composing import SERVICES
 from tests.support.servers.deploying import is_there, unknown_settings
 
 EXAMPLES: Final = ROOT / "docs" / "how-to" / "examples"
 SYSTEMD: Final = EXAMPLES / "systemd"
 UNITS: Final = ("segmented-worker@.service", "segmented-beat.service")
-INSTALLED: Final = "/opt/segmented"
-EXPOSURE_MAX: Final = "20"
-"""Of 100: systemd calls up to 20 "OK", and what is not hardened at all 96."""
 MANIFESTS: Final[list[dict[str, Any]]] = [
     manifest
     for path in sorted((EXAMPLES / "kubernetes").glob("*.yaml"))
@@ -37,42 +29,6 @@ def unit_lines(name: str) -> dict[str, str]:
     """Return the settings of a unit; of one that is there twice the last."""
     lines = (SYSTEMD / name).read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-
-
-def installed(folder: Path, name: str) -> Path:
-    """Write a unit as it would be where the programs are, be they others."""
-    (folder / "bin").mkdir()
-    for program in ("python", "celery"):
-        shutil.copy("/bin/true", folder / "bin" / program)
-    text = (SYSTEMD / name).read_text(encoding="utf-8")
-    unit = folder / name
-    unit.write_text(text.replace(INSTALLED, str(folder)), encoding="utf-8")
-    return unit
-
-
-def systemd_says(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    program = shutil.which("systemd-analyze")
-    require("systemd", found=program is not None, missing="the program systemd-analyze is not on the PATH")
-    return subprocess.run(
-        [str(program), *map(str, words)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        env={**os.environ, "SYSTEMD_COLORS": "0", "LC_ALL": "C"},
-    )
-
-
-@pytest.mark.parametrize("name", UNITS)
-def test_systemd_has_nothing_to_say_against_a_unit(tmp_path: Path, name: str) -> None:
-    said = systemd_says("verify", installed(tmp_path, name))
-    assert (said.returncode, said.stdout + said.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("name", UNITS)
-def test_a_unit_is_hardened(tmp_path: Path, name: str) -> None:
-    said = systemd_says("security", "--offline=true", f"--threshold={EXPOSURE_MAX}", installed(tmp_path, name))
-    assert said.returncode == 0, said.stdout
 
 
 @pytest.mark.parametrize("name", UNITS)

@@ -352,7 +352,7 @@ def test_the_keys_of_an_app_are_listed_wherever_its_records_are(commands: DedupC
     [
         (("--task", "charge", "o-7"), "task 'charge' does not name its module: give the module of its Celery app"),
         (("--task", "no_such_shop.charge", "o-7"), "there is no Celery app in 'no_such_shop': give its module with"),
-        (("--task", "MODULE.plain", "o-7"), "has no task 'MODULE.plain' with base=Once; it has: MODULE.charge"),
+        (("--task", "MODULE.plain", "o-7"), "has no task 'MODULE.plain' with base=Once; it has: ... MODULE.charge"),
         (("--task", "MODULE.charge"), "task 'MODULE.charge' cannot be called with these arguments: missing"),
         (("o-7", "o-8"), "2 keys were given: give one, or --task NAME with the arguments of a call"),
     ],
@@ -362,4 +362,5 @@ def test_a_call_that_cannot_be_found_is_one_sentence(
 ) -> None:
     done = commands.ran("explain", *(word.replace("MODULE", module) for word in words))
     assert (done.code, done.out) == (2, "")
-    assert sentence.replace("MODULE", module) in done.err
+    for part in sentence.replace("MODULE", module).split("... "):  # Celery shares tasks among the apps of a process
+        assert part in done.err
