@@ -48,11 +48,11 @@ def checked_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) ->
     Records and ledger are lines of text with tabs, and an id must neither control a terminal nor look like another one:
     control characters, characters without a width, and those that turn the direction of writing, are refused.
     """
+    if type(value) is str and is_plain_id(value) and len(value) <= bytes_max and not value.isspace():
+        return value  # as nearly all are
     if not isinstance(value, str):
         raise InvalidInput(f"{what} {shortened(value)} is not text")
     found = plain_text(value)
-    if len(found) <= bytes_max and is_plain_id(found) and not found.isspace():
-        return found
     if not 1 <= _bytes_of(found) <= bytes_max:
         raise InvalidInput(f"{what} {shortened(found)} must have 1 to {bytes_max} bytes of UTF-8")
     if what == "sku" and not found.strip():
