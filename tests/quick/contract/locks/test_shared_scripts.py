@@ -231,6 +231,7 @@ def test_valkey_compares_by_its_own_commands_and_only_the_acquire_is_a_script(ow
     assert repr(own_commands.store).endswith("compare-and-delete by DELIFEQ)")
 
 
+@pytest.mark.real  # that server is Debian's
 @pytest.mark.parametrize("flavour", FEW_REDIS, ids=str)
 def test_a_server_without_such_commands_gets_scripts(flavour: Flavour, redis70_server: Node) -> None:
     side = side_of(flavour, redis70_server.url, None)
@@ -239,6 +240,7 @@ def test_a_server_without_such_commands_gets_scripts(flavour: Flavour, redis70_s
     side.close()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("flavour", "dialect"), list(zip(FEW_REDIS, [Dialect.REDIS, Dialect.TAIR], strict=True)), ids=str
 )
