@@ -3,8 +3,8 @@
 A worker of Celery imports for a second or two, which is most of what a test of one costs, and tests start hundreds.
 `start_warm` puts `WarmPopen` in the place of `subprocess.Popen`: what `program_of` knows starts as a fork, and is a
 child of this process with the session, the streams, the folder and the environment that it asked for. All other
-programs, also Python's, start as ever; so do those that patch modules before they import (gevent, a shifted clock),
-and `segmented sell`, whose own workers do not come from here.
+programs, also Python's, start as ever; so do those that patch modules before they import (gevent, a shifted clock).
+`segmented sell` gets a warm process of its own, from which its workers fork.
 
 The warm process forks twice, and the one in between ends, so that the kernel gives the program to this process, which
 is a subreaper for that moment: it can be waited for as any child.
@@ -48,10 +48,14 @@ MODULES: Final = (
         "segmented.dedup.celery",
     ),
     *("segmented.testing.wrapping", "segmented.cli.main", "segmented.cli.pool", "segmented.cli.orders"),
-    *("segmented.cli.dedup", "segmented.cli.lock", "segmented.orders", "segmented.servers"),
+    *("segmented.cli.dedup", "segmented.cli.lock", "segmented.cli.sell", "segmented.celery.selling.sale"),
+    *("segmented.orders", "segmented.servers"),
     *("django.core.management", "django.db"),
 )
 """Modules that most programs of tests import."""
+SET_NAME: Final = 15
+"""PR_SET_NAME of Linux, for names of up to NAME_MAX bytes."""
+NAME_MAX: Final = 15
 SUBREAPER: Final = 36
 """PR_SET_CHILD_SUBREAPER of Linux."""
 HIGH: Final = 700
@@ -73,13 +77,15 @@ def program_of(words: list[str]) -> Program | None:
     match words:
         case [sys.executable, "-m", module, *rest] if module in {"celery", "django"} or module.startswith("tests."):
             found = Program("-m", module, rest)
+        case [sys.executable, "-P", "-m", "segmented.celery" as module, *rest]:
+            found = Program("-P -m", module, rest)
         case [sys.executable, "-c", code, *rest] if code.startswith("from segmented.__main__ import main"):
             found = Program("-c", code, rest)
         case [sys.executable, "-P", worker_main.__file__, folder, "0.0", *rest]:
             found = Program("-P", worker_main.__file__, [folder, "0.0", *rest])
         case _:
             return None
-    return None if {"gevent", "eventlet"} & set(words) or found.words[:1] == ["sell"] else found
+    return None if {"gevent", "eventlet"} & set(words) else found
 
 
 class WarmPopen(subprocess.Popen[Any]):
@@ -144,6 +150,10 @@ class Zygote:
             finally:
                 set_process(SUBREAPER, 0)
 
+    def use(self, wire: socket.socket) -> None:
+        """Use the warm process at the other side, in a fork that is not the process which made this."""
+        self._wire, self._pid = wire, os.getpid()
+
     @staticmethod
     def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
         ours, theirs = socket.socketpair()
@@ -184,11 +194,44 @@ def serve(fd: int) -> None:
     gc.freeze()
     wire = socket.socket(fileno=fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH))
     os.close(fd)
+    _attend(wire)
+
+
+def _attend(wire: socket.socket) -> None:
+    """Fork for each program that is asked for, and run it in its fork."""
+    told = _until_forked(wire)
+    wire.close()
+    if told is None:
+        return
+    program = Program(*told["program"])
+    if program.words[:1] != ["sell"]:
+        _run(program, told["environment"])
+        return
+    ours, theirs = socket.socketpair()
+    helper = os.fork()
+    if not helper:
+        ours.close()
+        for number in range(3):
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        _attend(theirs)
+        return
+    theirs.close()
+    ZYGOTE.use(ours)
+    start_warm()
+    try:
+        _run(program, told["environment"])
+    finally:
+        ours.close()
+        os.waitpid(helper, 0)
+
+
+def _until_forked(wire: socket.socket) -> dict[str, Any] | None:
+    """Return what a fork is to run, in that fork; or None once the other side has ended."""
     while True:
         head, fds, _, _ = socket.recv_fds(wire, 4, 64)
         if not head:
-            return
-        told = json.loads(_read(wire, int.from_bytes(head, "big")))
+            return None
+        told: dict[str, Any] = json.loads(_read(wire, int.from_bytes(head, "big")))
         alone, held = os.pipe()
         middle = os.fork()
         if not middle:
@@ -197,16 +240,15 @@ def serve(fd: int) -> None:
             os.close(held)
             _take_place(told, fds, alone)
             wire.sendall(os.getpid().to_bytes(4, "big"))
-            break
+            return told
         os.waitpid(middle, 0)
         for number in (alone, held, *fds):
             os.close(number)
-    wire.close()
-    _run(Program(*told["program"]), told["environment"])
 
 
 def _take_place(told: dict[str, Any], fds: list[int], alone: int) -> None:
-    """Become what the starter asked for: its session, streams and folder; and wait until it is the parent."""
+    """Become what the starter asked for: its name, session, streams and folder; and wait until it is the parent."""
+    ctypes.CDLL(None).prctl(SET_NAME, told["program"][1][:NAME_MAX].encode())
     if told["is_leader"]:
         os.setsid()
     alone, *fds = [_moved(fd) for fd in (alone, *fds)]
@@ -245,10 +287,10 @@ def _run(program: Program, environment: dict[str, str]) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    first = {"-m": [os.getcwd()], "-c": [""], "-P": []}[program.kind]  # noqa: PTH109  # a text
+    first = {"-m": [os.getcwd()], "-c": [""], "-P": [], "-P -m": []}[program.kind]  # noqa: PTH109  # a text
     sys.path[:] = [*first, *paths, *(path for path in sys.path[1:] if path not in own)]
     sys.argv = [program.kind if program.kind == "-c" else program.what, *program.words]
-    if program.kind == "-m":
+    if program.kind.endswith("-m"):
         runpy.run_module(program.what, run_name="__main__", alter_sys=True)
     elif program.kind == "-P":
         runpy.run_path(program.what, run_name="__main__")

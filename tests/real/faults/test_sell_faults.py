@@ -102,7 +102,7 @@ def test_messages_that_the_broker_loses_are_published_again(
     with selling(
         tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=pace.environment
     ) as process:
-        until(lambda: reached(client, MIDDLE))
+        until(lambda: reached(client, MIDDLE) and broker.exists(queue))
         lost = broker.delete(queue)
         pace.go_on()
         sold = ended(process, tmp_path)
@@ -151,7 +151,7 @@ def test_a_command_that_is_killed_leaves_no_process_and_a_second_run_finishes(
         kill(process.pid)
         process.wait()
     assert words == [f"{file}: columns not used: ordered_on\n"]
-    assert len(started) >= 6  # two workers, two servers and their guards
+    assert len(started) >= 7  # two workers and what they fork from, two servers and their guards
     until(lambda: not alive(started))
     pace.go_on()
     check(sell(tmp_path, file, *options, environment=pace.environment), replayed=None)

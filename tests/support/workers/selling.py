@@ -18,8 +18,8 @@ from typing import Any, Final
 import psutil
 
 from tests.support.paths import CDNOW, ROOT
-from tests.support.processes import words_of
 from tests.support.rings import require_module
+from tests.support.warm import NAME_MAX
 
 COMMAND: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()", "sell")
 SALE_SECONDS: Final = 250.0
@@ -120,7 +120,7 @@ def processes_of(pid: int) -> list[psutil.Process]:
 
 def workers_of(pid: int) -> list[psutil.Process]:
     """Return the worker processes of a command."""
-    return [process for process in processes_of(pid) if "segmented.celery" in words_of(process)]
+    return [process for process in processes_of(pid) if process.name() == "segmented.celery"[:NAME_MAX]]
 
 
 def stock_server_of(pid: int) -> str:
