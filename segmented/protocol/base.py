@@ -127,6 +127,15 @@ class LeaseRelease(Release[Released | Lost]):
         return unsure_if_lost(answer)
 
 
+def is_one(_: object, reply: Reply) -> bool:
+    """Return whether the reply is 1: `answer` of an operation that says whether it found or did what it names."""
+    return int(reply) == 1
+
+
+def ignored(_: object, reply: Reply) -> None:
+    """Return nothing: `answer` of an operation after which the same is true whatever the reply says."""
+
+
 def has_taken(attempt: Operation[object], answer: object) -> bool:
     """Return whether an attempt took what it asked for; otherwise that may be free for other waiters."""
     return not isinstance(answer, SegmentedError) and attempt.takes(answer)

@@ -21,8 +21,9 @@ from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, scan_call, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.models import ShardDirectory
+    from collections.abc import Sequence
 
+    from segmented.models import ShardDirectory
 
 Change = tuple[int, int]
 """Epoch and sequence number."""
@@ -49,11 +50,10 @@ class NoteRelayed(Operation[tuple[int, int]]):
         return script_call("note_relayed", keys_of(self.sku), *(self.relayed or ("", "")))
 
     def answer(self, reply: Reply) -> tuple[int, int]:
-        kind = kind_of(self.sku, reply)
         found = int(reply[1]), int(reply[2])
-        if kind != "relayed":
-            reason: Literal["behind", "gap"] = "behind" if kind == "behind" else "gap"
-            raise ledger_diverged(self.sku, self.relayed, found, reason)
+        match text(reply[0]):
+            case "behind" | "gap" as reason:
+                raise ledger_diverged(self.sku, self.relayed, found, reason)
         return found
 
 
@@ -177,9 +177,7 @@ class BeginArchive(Operation[Archiving]):
             case "open":
                 raise still_open(self.sku, self.purpose)
             case "unsettled":
-                reserved, orders, away, carts, behind = map(int, reply[1:6])
-                counts = {"reserved": reserved, "orders": orders, "away": away, "carts": carts, "behind": behind}
-                raise not_archivable(self.sku, **counts, purpose=self.purpose)
+                raise not_archivable(self.sku, [int(part) for part in reply[1:6]], self.purpose)
             case "removing":
                 return _complete(self.sku, reply)
         return Archiving(self.sku, int(reply[1]))
@@ -343,24 +341,22 @@ def cannot_forget(sku: str, reason: Refused) -> InvalidInput:
     return InvalidInput(f"pool {sku!r} {why}")
 
 
-def not_archivable(
-    sku: str, *, reserved: int, orders: int, away: int, carts: int, behind: int = 0, purpose: Purpose = "archive"
-) -> InvalidInput:
-    """Return the error for a pool in which something is left to decide."""
+def not_archivable(sku: str, counts: Sequence[int], purpose: Purpose) -> InvalidInput:
+    """Return the error for a pool in which something is left to decide: how many of each, in the script's order."""
     name = sku.sku if isinstance(sku, Shard) else sku
     left = (
-        (reserved, "unit", "reserved: confirm or cancel the orders, or let their holds expire"),
-        (orders, "submitted order", "unfinished: let the workers finish what was submitted, or cancel it"),
-        (away, "transfer", f"unfinished between shards: run 'segmented pool repair {name}'"),
-        (carts, "cart", f"unfinished: run 'segmented pool finish-carts {name}'"),
-        (behind, "change", f"not in the order database yet: run 'segmented pool relay {name} --database URL'"),
+        ("unit", "reserved: confirm or cancel the orders, or let their holds expire"),
+        ("submitted order", "unfinished: let the workers finish what was submitted, or cancel it"),
+        ("transfer", f"unfinished between shards: run 'segmented pool repair {name}'"),
+        ("cart", f"unfinished: run 'segmented pool finish-carts {name}'"),
+        ("change", f"not in the order database yet: run 'segmented pool relay {name} --database URL'"),
     )
-    count, what, said = next(one for one in left if one[0])
+    count, (what, said) = next(one for one in zip(counts, left, strict=True) if one[0])
     done = "archived" if purpose == "archive" else "deleted"
     return InvalidInput(f"pool {name!r} cannot be {done}: {count} {plural(count, what, 'is')} {said}{_anyway(purpose)}")
 
 
-def still_open(sku: str, purpose: Purpose = "archive") -> InvalidInput:
+def still_open(sku: str, purpose: Purpose) -> InvalidInput:
     """Return the error for a pool that is open."""
     name = sku.sku if isinstance(sku, Shard) else sku
     return InvalidInput(f"pool {name!r} is open: close it first, with 'segmented pool close {name}'{_anyway(purpose)}")
@@ -368,11 +364,6 @@ def still_open(sku: str, purpose: Purpose = "archive") -> InvalidInput:
 
 def _anyway(purpose: Purpose) -> str:
     return "" if purpose == "archive" else "; unfinished=True, or --unfinished, deletes it as it is"
-
-
-def not_begun(sku: str) -> StoreRefused:
-    """Return the error for a pool that nobody archives, or whose server changed meanwhile."""
-    return StoreRefused(f"the server of pool {sku!r} changed while the pool was read: archive it again")
 
 
 def _keys_of(sku: str) -> list[str]:
@@ -395,9 +386,10 @@ def _score(value: Reply) -> str:
 
 
 def _answered(sku: str, reply: Reply) -> str:
+    """Return the kind of the answer. Raises StoreRefused if nobody archives the pool, or its server has changed."""
     kind = text(reply[0])
     if kind in {"not_begun", "not_removing", "more"}:
-        raise not_begun(sku)
+        raise StoreRefused(f"the server of pool {sku!r} changed while the pool was read: archive it again")
     return kind
 
 

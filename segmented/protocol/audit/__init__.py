@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.keys import cart_keys, shard_keys
 from segmented.models.pools import Differing, Inspected, Mended, MendedKind, NumberKind, Outrun, ScannedKey, Sound
-from segmented.protocol.base import Operation
-from segmented.protocol.pool import keys_of, kind_of, moment, whole
-from segmented.protocol.wire import Call, Finish, Reply, pairs_in, plain_call, readable, scan_call, script_call
+from segmented.protocol.base import Operation, ignored
+from segmented.protocol.pool import ReadingOrders, keys_of, kind_of, whole
+from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, readable, scan_call, script_call
 
 if TYPE_CHECKING:
     from segmented.models.pools import PoolKey
@@ -25,27 +25,11 @@ def key_of(sku: str, key: PoolKey) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class InspectOrders(Operation[tuple[Inspected, ...]]):
+class InspectOrders(ReadingOrders[Inspected]):
     """Read the raw records of up to 1,000 orders, each with the end of its hold in one step."""
 
-    sku: str
-    order_ids: tuple[str, ...]
-
-    def call(self) -> Call:
-        return script_call("read_orders", keys_of(self.sku), *self.order_ids)
-
-    def answer(self, reply: Reply) -> tuple[Inspected, ...]:
-        found = zip(self.order_ids, reply[1], reply[2], strict=False)  # maybe of the first orders only
-        return tuple(
-            Inspected(order_id, None if raw is None else readable(raw), None if until is None else moment(until))
-            for order_id, raw, until in found
-        )
-
-    def continued(self, answers: tuple[Inspected, ...]) -> Finish:
-        """Read the records that one page was too short for."""
-        while left := self.order_ids[len(answers) :]:
-            answers += yield replace(self, order_ids=left)
-        return answers
+    def read(self, order_id: str, raw: Reply, hold_until_ms: int | None) -> Inspected:
+        return Inspected(order_id, None if raw is None else readable(raw), hold_until_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +74,7 @@ class KeepAudit(Operation[None]):
     def call(self) -> Call:
         return plain_call("SET", shard_keys(self.sku).audit, self.progress, "PX", AUDIT_KEPT_MS)
 
-    def answer(self, reply: Reply) -> None:
-        """Ignore "OK"."""
+    answer = ignored
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from segmented.models import (
     cart_of,
 )
 from segmented.models.orders import cart_mismatch
-from segmented.protocol.base import Operation, Release
+from segmented.protocol.base import Operation, Release, is_one
 from segmented.protocol.pool import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Reply, always, plain_call, readable, script_call, text
 
@@ -116,8 +116,7 @@ class FinishCart(Release[bool]):
     def call(self) -> Call:
         return plain_call("ZREM", cart_keys(self.home).unfinished, self.cart_id)
 
-    def answer(self, reply: Reply) -> bool:
-        return int(reply) == 1
+    answer = is_one
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,10 +63,13 @@ kind, body = has_form and 'effect' or 'unkept', form"""
 """Nothing may fail after the effect, because it is already done."""
 EFFECTS_MAX: Final = 256
 """How many effect scripts are cached with their text and digest."""
+InTheWay = KeyHeld | OutcomeKept | PayloadDiffers
+"""Why a message gets no seat, or does not begin: another one has the key, or an outcome is kept."""
+BeginAnswer = RunBegun | InTheWay | MessageCancelled | AttemptOutdated | MessageEarly
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
+class ClaimKey(Operation[KeyClaimed | InTheWay]):
     """Take the seat of a key for a message that is about to be published, for `wait_ms` beyond its `delay_ms`."""
 
     record: RecordName
@@ -109,21 +112,14 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
             self.text,
         )
 
-    def answer(self, reply: Reply) -> KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers:
-        match text(reply[0]):
-            case "finished":
-                return _outcome(reply)
-            case "differs":
-                return PayloadDiffers(text(reply[1]), text(reply[2]), is_kept=text(reply[3]) == "1")
-            case "held":
-                return _held(reply)
-        return KeyClaimed(text(reply[1]) == "1", int(reply[2]))
+    def answer(self, reply: Reply) -> KeyClaimed | InTheWay:
+        if text(reply[0]) == "claimed":
+            return KeyClaimed(text(reply[1]) == "1", int(reply[2]))
+        return _in_the_way(reply)
 
 
 @dataclass(frozen=True, slots=True)
-class BeginRun(
-    Operation[RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated | MessageEarly]
-):
+class BeginRun(Operation[BeginAnswer]):
     """Begin to process a message, under a lease of `ttl_ms`."""
 
     record: RecordName
@@ -170,9 +166,7 @@ class BeginRun(
             self.resend_ms,
         )
 
-    def answer(
-        self, reply: Reply
-    ) -> RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated | MessageEarly:
+    def answer(self, reply: Reply) -> BeginAnswer:
         match text(reply[0]):
             case "begun":
                 return RunBegun(
@@ -183,17 +177,13 @@ class BeginRun(
                     next_text=text(reply[4]),
                     after=text(reply[5]),
                 )
-            case "finished":
-                return _outcome(reply)
             case "early":
                 return MessageEarly(int(reply[1]))
-            case "held":
-                return _held(reply)
-            case "differs":
-                return PayloadDiffers(text(reply[1]), text(reply[2]), is_kept=text(reply[3]) == "1")
             case "cancelled":
                 return MessageCancelled()
-        return AttemptOutdated(int(reply[1]))
+            case "outdated":
+                return AttemptOutdated(int(reply[1]))
+        return _in_the_way(reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +450,12 @@ def _call(script: str, record: RecordName, *arguments: str | int) -> Call:
     return script_call(script, keys.listed(), keys.member, *arguments)
 
 
-def _held(reply: Reply) -> KeyHeld:
+def _in_the_way(reply: Reply) -> InTheWay:
+    match text(reply[0]):
+        case "finished":
+            return _outcome(reply)
+        case "differs":
+            return PayloadDiffers(text(reply[1]), text(reply[2]), is_kept=text(reply[3]) == "1")
     return KeyHeld(
         text(reply[1]),
         cast("HeldState", text(reply[2])),

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from segmented.keys import HOLDS_NOTED, OUTBOXES, Duty, cart_keys, due_key, due_keys, shard_keys
 from segmented.models.shards import SHARD_MARK
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, ignored, is_one
 from segmented.protocol.wire import Call, Reply, plain_call, readable, script_call, text
 
 SOON_MS: Final = 10_000
@@ -49,8 +49,7 @@ class NotePool(Operation[None]):
         keys = [*due_keys(), OUTBOXES, HOLDS_NOTED]
         return script_call("note_pool", keys, self.sku, base_of(self.sku), *times, *soon, flag)
 
-    def answer(self, reply: Reply) -> None:
-        """Ignore whether it was known."""
+    answer = ignored
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +96,7 @@ class MovePool(Operation[bool]):
         ends_holds = "1" if self.duty == "expire" else ""
         return script_call("move_pool", [due_key(self.duty), HOLDS_NOTED], self.name, self.seen, *times, ends_holds)
 
-    def answer(self, reply: Reply) -> bool:
-        return int(reply) == 1
+    answer = is_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +141,4 @@ class DropPool(Operation[None]):
     def call(self) -> Call:
         return script_call("drop_pool", [OUTBOXES, *due_keys(), HOLDS_NOTED], self.sku, base_of(self.sku))
 
-    def answer(self, reply: Reply) -> None:
-        """Ignore whether it was there: it is not any more."""
+    answer = ignored

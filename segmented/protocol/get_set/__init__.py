@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from segmented.keys import lock_keys
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, is_one
 from segmented.protocol.wire import Call, Reply, plain_call, text
 
 
@@ -23,8 +23,7 @@ class SetNx(Operation[bool]):
     def call(self) -> Call:
         return plain_call("SETNX", lock_keys(self.name).lock, self.value)
 
-    def answer(self, reply: Reply) -> bool:
-        return _decode_flag(self, reply)
+    answer = is_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class GetValue(Operation[str]):
         return plain_call("GET", lock_keys(self.name).lock)
 
     def answer(self, reply: Reply) -> str:
-        return _decode_value(self, reply)
+        return "" if reply is None else text(reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class GetSet(Operation[str]):
         return plain_call("GETSET", lock_keys(self.name).lock, self.value)
 
     def answer(self, reply: Reply) -> str:
-        return _decode_value(self, reply)
+        return "" if reply is None else text(reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,4 @@ class DeleteValue(Operation[bool]):
     def call(self) -> Call:
         return plain_call("DEL", lock_keys(self.name).lock)
 
-    def answer(self, reply: Reply) -> bool:
-        return _decode_flag(self, reply)
-
-
-def _decode_flag(_: SetNx | DeleteValue, reply: Reply) -> bool:
-    return int(reply) == 1
-
-
-def _decode_value(_: GetValue | GetSet, reply: Reply) -> str:
-    return "" if reply is None else text(reply)
+    answer = is_one

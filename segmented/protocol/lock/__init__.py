@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from segmented.errors import WrongKind
 from segmented.keys import KEPT_MAX, LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
-from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release
+from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release, is_one
 from segmented.protocol.wire import (
     Call,
     Command,
@@ -115,8 +115,7 @@ class LeaveLine(Release[bool]):
     def call(self) -> Call:
         return leaving_call(_with_line(self.name, is_key=self.is_key), self.party)
 
-    def answer(self, reply: Reply) -> bool:
-        return bool(int(reply))
+    answer = is_one
 
 
 @dataclass(frozen=True, slots=True)

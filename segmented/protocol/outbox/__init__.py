@@ -9,7 +9,7 @@ from segmented.errors import OrderUnknown, PoolDrifted, SegmentedError
 from segmented.keys import OUTBOXES, message_key, shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import Busy
-from segmented.models.orders import Closed, Decided, Order, Reserved, Settled, decided_as
+from segmented.models.orders import Closed, Decided, Order, Reserved, Settled
 from segmented.models.pools import UNASSIGNED, Assignment
 from segmented.models.submitted import (
     SUBMITTED_UNTIL_MS,
@@ -29,10 +29,10 @@ from segmented.models.submitted import (
     encodable,
     one_line,
 )
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, is_one
 from segmented.protocol.lock import NEWCOMER, asked_of
 from segmented.protocol.pool import keys_of, kind_of, order_record
-from segmented.protocol.pool.orders import customer_missing, other_content, settled_line
+from segmented.protocol.pool.orders import refused_line, settled_line
 from segmented.protocol.wire import (
     Call,
     Finish,
@@ -198,8 +198,10 @@ class PutOff(Operation[int]):
     def answer(self, reply: Reply) -> int:
         return int(reply[1])
 
-    def continued(self, answer: Any) -> Finish | None:
-        return _put_off_rest(self, answer) if len(self.order_ids) > PUT_OFF_MAX else None
+    def continued(self, buried: int) -> Finish:
+        for first in range(PUT_OFF_MAX, len(self.order_ids), PUT_OFF_MAX):
+            buried += yield replace(self, order_ids=self.order_ids[first : first + PUT_OFF_MAX])
+        return buried
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,8 +342,7 @@ class KeepMessage(Operation[bool]):
         kept = (one_line(self.reason), encodable(self.text))
         return script_call("keep_message", keys, self.digest, MESSAGES_MAX, *kept)
 
-    def answer(self, reply: Reply) -> bool:
-        return int(reply) == 1
+    answer = is_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,8 +372,7 @@ class DropMessage(Operation[bool]):
     def call(self) -> Call:
         return plain_call("HDEL", message_key(self.queue), self.digest)
 
-    def answer(self, reply: Reply) -> bool:
-        return int(reply) == 1
+    answer = is_one
 
 
 def _queued(sku: str, order: Order, line: str, epoch: int) -> Queued | Reserved | Decided | Closed | SegmentedError:
@@ -380,19 +380,13 @@ def _queued(sku: str, order: Order, line: str, epoch: int) -> Queued | Reserved 
     match kind:
         case "queued":
             return Queued(order.order_id, replay=fields[0] == "1")
-        case "settled":
-            return decided_as(settled_line(order.order_id, fields))
         case "reserved":
             segment, quantity = int(fields[0]), int(fields[1])
             parts = parse_parts(fields[2], segment=segment, quantity=quantity)
             known = (order.order_id, quantity, segment, parts, epoch, int(fields[3]))
             return Reserved(*known, replay=True, hold_until_ms=SUBMITTED_UNTIL_MS)
-        case "closed":
-            return Closed(order.order_id)
-        case "nobody":
-            return customer_missing(sku, order)
         case _:
-            return other_content(order, fields)
+            return refused_line(sku, order, line)  # type: ignore[return-value]  # it refuses for no other reason
 
 
 def _taken(
@@ -425,13 +419,6 @@ def _taken(
             return PoolDrifted(sku)
         case _:
             return OrderUnknown(order_id)
-
-
-def _put_off_rest(operation: PutOff, buried: int) -> Finish:
-    for first in range(PUT_OFF_MAX, len(operation.order_ids), PUT_OFF_MAX):
-        page = operation.order_ids[first : first + PUT_OFF_MAX]
-        buried += yield replace(operation, order_ids=page)
-    return buried
 
 
 def _submitted(order_id: str, raw: Reply, entry: Reply, due: Reply, dead: Reply, hold: Reply) -> Submitted:

@@ -52,7 +52,7 @@ from segmented.models.pools import (
     is_profile,
     pool_profile,
 )
-from segmented.protocol.base import AnswerT_co, Operation, profile_wait
+from segmented.protocol.base import AnswerT_co, Operation, ignored, profile_wait
 from segmented.protocol.wire import (
     POSITION,
     Call,
@@ -147,8 +147,7 @@ class CheckProfile(Operation[None]):
     def call(self) -> Call:
         return plain_call("EXISTS", shard_keys(self.sku).meta)  # its key decides which server of a cluster is asked
 
-    def answer(self, __: Reply) -> None:
-        """Ignore whether the pool is there."""
+    answer = ignored
 
     def continued(self, _: None) -> Finish:
         """Ask the server for its state, for its configuration, and whether it knows and allows the waiting command."""
@@ -306,8 +305,8 @@ class ReadActivity(Operation[PoolActivity]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOrders(Operation[tuple[OrderRecord | None, ...]]):
-    """Read the records of up to 1,000 orders, in the order asked."""
+class ReadingOrders(Operation[tuple[AnswerT_co, ...]]):
+    """Read the records of up to 1,000 orders, in the order asked, each with the end of its hold in one step."""
 
     sku: str
     order_ids: tuple[str, ...]
@@ -315,18 +314,29 @@ class ReadOrders(Operation[tuple[OrderRecord | None, ...]]):
     def call(self) -> Call:
         return script_call("read_orders", keys_of(self.sku), *self.order_ids)
 
-    def answer(self, reply: Reply) -> tuple[OrderRecord | None, ...]:
+    def answer(self, reply: Reply) -> tuple[AnswerT_co, ...]:
         found = zip(self.order_ids, reply[1], reply[2], strict=False)  # maybe of the first orders only
         return tuple(
-            None if raw is None else order_record(order_id, raw, None if until is None else moment(until))
-            for order_id, raw, until in found
+            self.read(order_id, raw, None if until is None else moment(until)) for order_id, raw, until in found
         )
 
-    def continued(self, answers: tuple[OrderRecord | None, ...]) -> Finish:
+    def read(self, order_id: str, raw: Reply, hold_until_ms: int | None) -> AnswerT_co:
+        """Return the answer for one order; without a record, `raw` is None."""
+        raise NotImplementedError
+
+    def continued(self, answer: Any) -> Finish:
         """Read the records that one page was too short for."""
-        while left := self.order_ids[len(answers) :]:
-            answers += yield replace(self, order_ids=left)
-        return answers
+        while left := self.order_ids[len(answer) :]:
+            answer += yield replace(self, order_ids=left)
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOrders(ReadingOrders[OrderRecord | None]):
+    """Read what is known of each order; None if nothing is."""
+
+    def read(self, order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord | None:
+        return None if raw is None else order_record(order_id, raw, hold_until_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from segmented.errors import (
     EpochEnded,
     InvalidInput,
     OrderInWork,
-    OrderMismatch,
     OrderQueued,
     OrderUnknown,
     PoolDrifted,
@@ -42,7 +41,7 @@ from segmented.models import (
 from segmented.models.ids import plural
 from segmented.models.orders import ANOTHER, decided_as, ended_as, mismatch_of, took_segment
 from segmented.models.pools import UNASSIGNED, Assignment
-from segmented.protocol.base import AnswerT_co, LeaseRelease, Operation, Release
+from segmented.protocol.base import AnswerT_co, LeaseRelease, Operation, Release, is_one
 from segmented.protocol.lock import NEWCOMER, asked_of, leaving_call
 from segmented.protocol.pool import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Finish, Reply, Sight, always, json_text, load_script, optional_number, text
@@ -200,8 +199,7 @@ class LeavePoolLine(Release[bool]):
         keys = shard_keys(self.sku)
         return leaving_call((keys.lock, keys.meta, keys.freed, keys.line), self.party)
 
-    def answer(self, reply: Reply) -> bool:
-        return bool(int(reply))
+    answer = is_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,9 +340,11 @@ class SettleMany(_Ending[tuple[Settled | SegmentedError | None, ...]]):
             return tuple(answers)  # type: ignore[arg-type]  # as the script answers
         return tuple(None if isinstance(answer, Superseded) else answer for answer in answers)
 
-    def continued(self, answer: Any) -> Finish | None:
-        # a step ends its first order at least
-        return _settle_rest(self, answer) if len(self.order_ids) > 1 else None
+    def continued(self, answers: tuple[Settled | SegmentedError | None, ...]) -> Finish:
+        """End the orders that one step was too short for, because those before them have many parts."""
+        while left := self.order_ids[len(answers) :]:
+            answers += yield replace(self, order_ids=left)
+        return answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,8 +477,8 @@ def settled_line(order_id: str, fields: Sequence[str], *, replay: bool = True) -
     )
 
 
-def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Decided | Closed | LimitReached | SegmentedError:
-    """Read a line that grants nothing."""
+def refused_line(sku: str, order: Order, line: str) -> Refusal | SegmentedError:
+    """Read a line that grants nothing; any other one refuses other content under the order's id."""
     kind, *fields = line.split("\t")
     order_id = order.order_id
     match kind:
@@ -496,24 +496,13 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Decided | Cl
             limit, taken = map(int, fields)
             return LimitReached(order_id, order.quantity, order.customer_id or "", limit, taken)
         case "nobody":
-            return customer_missing(sku, order)
+            return InvalidInput(f"order {order_id!r} names no customer, but pool {sku!r} limits what one may have")
         case "drifted":
             return PoolDrifted(sku)
         case _:
-            return other_content(order, fields)
-
-
-def other_content(order: Order, fields: Sequence[str]) -> OrderMismatch:
-    """Read what is stored under the id of an order."""
-    quantity, *customer = fields
-    stored = order.customer_id if customer == ["="] else ANOTHER if customer else None
-    return mismatch_of(order, int(quantity), stored)
-
-
-def customer_missing(sku: str, order: Order) -> InvalidInput:
-    """Return the error for an order without a customer in a pool that limits customers."""
-    message = f"order {order.order_id!r} names no customer, but pool {sku!r} limits what one may have"
-    return InvalidInput(message)
+            quantity, *customer = fields
+            stored = order.customer_id if customer == ["="] else ANOTHER if customer else None
+            return mismatch_of(order, int(quantity), stored)
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -547,7 +536,7 @@ def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | S
             one.__class__ = Reserved
             answers.append(one)
         else:
-            answers.append(_refused(sku, order, line))
+            answers.append(refused_line(sku, order, line))
     return answers
 
 
@@ -591,7 +580,7 @@ def _not_granted(operation: Grant, reply: Reply) -> SoldOut | Busy | Decided | C
     if kind == "sold_out":
         available, reserved, sequence, epoch = map(int, reply[1:5])
         return SoldOut(order.order_id, order.quantity, available, reserved, sequence, replay=True, epoch=epoch)
-    answer = _refused(operation.sku, order, kind)
+    answer = refused_line(operation.sku, order, kind)
     if isinstance(answer, SegmentedError):
         raise answer
     return answer
@@ -641,13 +630,6 @@ def _not_ended(
             return PoolDrifted(sku)
         case _:
             return None
-
-
-def _settle_rest(operation: SettleMany, answers: tuple[Settled | SegmentedError | None, ...]) -> Finish:
-    """End the orders that one step was too short for, because those before them have many parts."""
-    while left := operation.order_ids[len(answers) :]:
-        answers += yield replace(operation, order_ids=left)
-    return answers
 
 
 def too_many_returned(order_id: str, units: int, sold: int) -> InvalidInput:

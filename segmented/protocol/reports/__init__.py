@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from segmented.keys import REPORTS
-from segmented.protocol.base import Operation
+from segmented.protocol.base import Operation, is_one
 from segmented.protocol.wire import Call, pairs_in, plain_call, readable, script_call
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class ReportProcess(Operation[bool]):
         content = [said.refused, said.is_worker, said.doing, said.taken, said.taken_ago_ms]
         return script_call("report_process", [REPORTS], said.process, json.dumps(content), LIFE_MS, PROCESSES_MAX)
 
-    def answer(self, reply: Reply) -> bool:
-        return int(reply) == 1
+    answer = is_one
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from segmented.errors import PoolDrifted, StoreUnavailable, TransferGated
 from segmented.keys import directory_copy, shard_keys
 from segmented.models import Received, Shard, ShardDirectory, ShardFound, Transfer
 from segmented.models.shards import parse_directory
-from segmented.protocol.base import AnswerT_co, Operation
+from segmented.protocol.base import AnswerT_co, Operation, ignored
 from segmented.protocol.pool import keys_of, kind_of
 from segmented.protocol.wire import (
     Call,
@@ -193,8 +193,7 @@ class AcknowledgeUnits(Operation[None]):
         numbers = (self.target, self.number, self.epoch)
         return script_call("acknowledge_units", [keys.transfers, keys.meta], *numbers)
 
-    def answer(self, reply: Reply) -> None:
-        """Ignore whether the transfer was away: it is not any more."""
+    answer = ignored
 
 
 @dataclass(frozen=True, slots=True)
