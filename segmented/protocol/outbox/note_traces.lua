@@ -1,16 +1,12 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
--- numbers
 -- Note the trace context in which orders were submitted, so that a sweep which publishes them again can name it. Orders
 -- that have left the outbox are passed over.
 -- ARGV     1 trace context   then up to 1,000 order ids
 -- answers  {"noted", how many}
 read_pool()
-local ids = {}
-for index = 2, #ARGV do
-  ids[#ids + 1] = ARGV[index]
-end
+local ids = { unpack(ARGV, 2) }
 check_count(#ids)
 local places, entries, fields = redis.call('ZMSCORE', OUTBOX, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids)), {}
 for index, id in ipairs(ids) do

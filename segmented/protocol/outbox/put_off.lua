@@ -11,10 +11,7 @@
 local delay_ms, counts, begun_max = tonumber(ARGV[1]), ARGV[2] == '1', tonumber(ARGV[3])
 local reason, holder_id, hold_until = ARGV[4], ARGV[5], digits(now_ms + tonumber(ARGV[6]))
 local pool = read_numbers() or read_pool()
-local ids = {}
-for index = 7, #ARGV do
-  ids[index - 6] = ARGV[index]
-end
+local ids = { unpack(ARGV, 7) }
 local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
 local scores = redis.call('ZMSCORE', OUTBOX, unpack(ids))
 local buried, notes, places, freed, due = 0, {}, {}, {}, digits(now_ms + delay_ms)

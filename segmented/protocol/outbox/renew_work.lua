@@ -8,10 +8,7 @@
 local holder_id, ttl_ms, hold_until = ARGV[1], tonumber(ARGV[2]), digits(now_ms + tonumber(ARGV[3]))
 local work_until_ms = now_ms + tonumber(ARGV[4])
 local pool = read_pool()
-local ids = {}
-for index = 5, #ARGV do
-  ids[index - 4] = ARGV[index]
-end
+local ids = { unpack(ARGV, 5) }
 local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
 local answer, notes, places, holds, renewed = { 'renewed' }, {}, {}, {}, {}
 for index, id in ipairs(ids) do

@@ -43,10 +43,7 @@ local pool = read_pool()
 if pool.is_gated and ARGV[7] ~= '' and ARGV[7] ~= pool.epoch then
   return { 'late', pool.epoch }
 end
-local ids = {}
-for index = 13, #ARGV do
-  ids[index - 12] = ARGV[index]
-end
+local ids = { unpack(ARGV, 13) }
 local message_size = tonumber(ARGV[8]) + #ids
 local raws, entries = raws_of(ids), redis.call('HMGET', ENTRIES, unpack(ids))
 local waiting = redis.call('ZMSCORE', OUTBOX, unpack(ids))
