@@ -7,15 +7,11 @@
 --           due, dead orders}
 local pool = known_numbers() -- that of a frozen pool is readable, too
 local held = {}
-for first = 0, pool.segment_count - 1, MANY do
-  local locks = {}
-  for segment = first, math.min(first + MANY, pool.segment_count) - 1 do
-    locks[#locks + 1] = lock_of(segment)
-  end
-  for _, holder in ipairs(redis.call('MGET', unpack(locks))) do
+each_chunk(pool.segment_count, MANY, function(first, last)
+  for _, holder in ipairs(lock_holders(first, last)) do
     held[#held + 1] = holder and '1' or '0'
   end
-end
+end)
 local due = redis.call('ZRANGE', OUTBOX, 0, 0, 'WITHSCORES')[2]
 return { 'activity', table.concat(held), redis.call('ZCARD', LOCK .. ':line'), redis.call('ZCOUNT', HOLDS, '-inf', now_ms),
   redis.call('ZCOUNT', HOLDS, '(' .. digits(now_ms), digits(now_ms + tonumber(ARGV[1]))), redis.call('ZCARD', OUTBOX),

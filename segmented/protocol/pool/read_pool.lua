@@ -11,13 +11,7 @@ if redis.call('EXISTS', META) == 0 then
 end
 check_archived()
 check_layout(redis.call('HGET', META, 'layout'))
-local answer, last_id = pool_state(), ''
-if redis.call('EXISTS', LEDGER) > 0 then
-  local about = redis.call('XINFO', 'STREAM', LEDGER)
-  for index = 1, #about, 2 do
-    last_id = about[index] == 'last-generated-id' and about[index + 1] or last_id
-  end
-end
+local answer = pool_state()
 local more = redis.call('HMGET', META, 'fence', 'cursor', 'frozen', 'epoch', 'sequence', 'lost', 'servers', 'relayed',
   'forgotten')
 if not more[3] and lacks_seen(tonumber(more[4] or '') or 0, tonumber(more[5] or '') or 0, more[7] or '') then
@@ -34,7 +28,7 @@ if string.match(relayed, '^%d+%-%d+$') and #relayed < 32 then
     end
   end
 end
-answer[#answer + 1] = { last_id, more[1] or '', more[2] or '', more[3] == '' and '?' or more[3] or '', more[6] or '0',
+answer[#answer + 1] = { last_id(), more[1] or '', more[2] or '', more[3] == '' and '?' or more[3] or '', more[6] or '0',
   relayed, digits(age_ms), more[9] or '' }
 answer[#answer + 1] = redis.call('HGETALL', TRANSFERS)
 return answer

@@ -28,13 +28,11 @@ end)
 
 -- When segments from before the pool had fewer may be free.
 local function free_again(first, last)
-  local locks, free = {}, {}
-  for segment = first, last do
-    locks[segment - first + 1] = LOCK .. ':' .. segment
-  end
-  for index, holder in ipairs(redis.call('MGET', unpack(locks))) do
-    free[2 * index - 1] = holder and digits(now_ms + math.max(0, redis.call('PTTL', locks[index]))) or now
-    free[2 * index] = first + index - 1
+  local free = {}
+  for index, holder in ipairs(lock_holders(first, last)) do
+    local segment = first + index - 1
+    free[2 * index - 1] = holder and digits(now_ms + math.max(0, redis.call('PTTL', lock_of(segment)))) or now
+    free[2 * index] = segment
   end
   return free
 end

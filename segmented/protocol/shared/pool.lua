@@ -666,16 +666,21 @@ local function digest_of(chain, id, kind, at_us, lines)
   return string.sub(redis.sha1hex(table.concat({ chain, id, kind, at_us, lines }, '\n')), 1, 16)
 end
 
--- Epoch and sequence number of the ledger's last entry, which stay when it is deleted: no later one has lower ones. Nothing
--- without a ledger.
-local function last_entry()
+-- The id of the ledger's last entry, which stays when it is deleted: no later one has a lower one. "" without a ledger.
+local function last_id()
   local about = redis.call('EXISTS', LEDGER) > 0 and redis.call('XINFO', 'STREAM', LEDGER) or {}
   for index = 1, #about, 2 do
     if about[index] == 'last-generated-id' then
-      local epoch, sequence = string.match(about[index + 1], '^(%d+)-(%d+)$')
-      return tonumber(epoch), tonumber(sequence)
+      return about[index + 1]
     end
   end
+  return ''
+end
+
+-- Its epoch and sequence number; nothing without a ledger.
+local function last_entry()
+  local epoch, sequence = string.match(last_id(), '^(%d+)-(%d+)$')
+  return tonumber(epoch), tonumber(sequence)
 end
 
 local taken_lock -- of the segment that this call has taken
@@ -762,6 +767,15 @@ end
 
 local function lock_of(segment)
   return LOCK .. ':' .. digits(segment)
+end
+
+-- Who has the lock of each segment in a range of up to 1,000; false where nobody has.
+local function lock_holders(first, last)
+  local locks = {}
+  for segment = first, last do
+    locks[#locks + 1] = lock_of(segment)
+  end
+  return redis.call('MGET', unpack(locks))
 end
 
 -- A segment that a resize removed is not granted again.

@@ -34,11 +34,7 @@ do -- for Lua allows 200 local variables at once
 
   local function free_segment_by_scan(pool, holder_id, ttl_ms)
     for first = 0, pool.segment_count - 1, MANY do
-      local locks = {}
-      for segment = first, math.min(first + MANY, pool.segment_count) - 1 do
-        locks[#locks + 1] = lock_of(segment)
-      end
-      for index, holder in ipairs(redis.call('MGET', unpack(locks))) do
+      for index, holder in ipairs(lock_holders(first, math.min(first + MANY, pool.segment_count) - 1)) do
         if not holder and take_lock(first + index - 1, holder_id, ttl_ms) then
           return first + index - 1
         end
