@@ -8,7 +8,4 @@ KINDS[#KINDS + 1] = {
   is_its_key = function()
     return string.match(redis.call('GET', LOCK), '^%d+%.%d%d%d%d%d%d$')
   end,
-  show = function(view)
-    add(view, redis.call('GET', LOCK), 'exclusive', view.free_in_ms)
-  end,
 }

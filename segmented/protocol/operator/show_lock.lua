@@ -19,7 +19,11 @@ end
 -- 1. by kind: the holders and the known waiters
 local view = { holders_max = holders_max, shown = shown, free_in_ms = redis.call('PTTL', LOCK), is_delayed = false,
   permits = '', waiters = '', holder_count = 1, holders = {} }
-kind.show(view)
+if kind.show then
+  kind.show(view)
+else
+  add(view, redis.call('GET', LOCK), 'exclusive', view.free_in_ms)
+end
 
 -- 2. each node of a cluster counts only its own subscriptions
 local listeners = ''

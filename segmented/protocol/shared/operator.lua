@@ -13,7 +13,8 @@ local AFTER_NOW = '(' .. digits(now_ms)
 --   is_its_key()     whether a key of this type is this kind's; without it, the fence says so in its field `kind`
 --   is_free()        whether its key has no holder left, for a kind with is_its_key; without it, every key has one
 --   has_token        whether the fence keeps the last token of this kind
---   show(view)       add the holders (`add`, `add_all`), and set the view's permits, waiters or is_delayed
+--   show(view)       add the holders (`add`, `add_all`), and set the view's permits, waiters or is_delayed; without it, the
+--                    string is the only holder
 --   generation()     the token and the mode of the holder; false if each holder has a token of its own; without it, the
 --                    last token, and exclusive
 --   has_listeners    whether waiters subscribe to `freed`
@@ -72,10 +73,7 @@ end
 -- Another library's lock, or ours in its place: all keys of a string, or a hash of owners.
 local function other(name, has_token, owners)
   local kind = { name = name, has_token = has_token, has_listeners = has_token, companions = {} }
-  function kind.show(view)
-    if not owners then
-      return add(view, redis.call('GET', LOCK), 'exclusive', view.free_in_ms)
-    end
+  kind.show = owners and function(view)
     view.holder_count = #owners / 2
     for index = 1, #owners, 2 do
       add(view, '', 'exclusive', view.free_in_ms, owners[index], owners[index + 1])

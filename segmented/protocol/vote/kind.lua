@@ -5,7 +5,4 @@ KINDS[#KINDS + 1] = {
   type = 'string',
   has_token = false,
   has_listeners = true,
-  show = function(view)
-    add(view, redis.call('GET', LOCK), 'exclusive', view.free_in_ms)
-  end,
 }
