@@ -31,7 +31,8 @@ if seat.seat == message then
   due = tonumber(seat.seat_until)
   drop(RECORD, SEAT_FIELDS)
 end
-note_cancelled(message, due, remember_ms)
+note_message(message, math.max(0, due - now) + tonumber(remember_ms),
+  'done', message, 'kind', 'cancelled', 'body', '', 'done_at', digits(now))
 redis.pcall('ZREM', LINE, message)
 note_claim(own, key .. ' ' .. message)
 if redis.call('EXISTS', RECORD) == 1 then

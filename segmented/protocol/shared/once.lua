@@ -239,12 +239,6 @@ local function take_place(run, print, successor, remember_ms)
   end
 end
 
--- Make sure that a message never begins, neither now nor when it is due.
-local function note_cancelled(message, due, remember_ms)
-  note_message(message, math.max(0, due - now) + tonumber(remember_ms),
-    'done', message, 'kind', 'cancelled', 'body', '', 'done_at', digits(now))
-end
-
 local function write_outcome(where, run, fence, kind, body, keep_until)
   redis.call('HSET', where, 'done', run.run, 'done_fence', fence, 'done_print', run.print, 'done_at', digits(now),
     'kind', kind, 'body', body, 'keep_until', digits(keep_until))
