@@ -142,8 +142,7 @@ class MendNumber(_Mending):
     expected: int
 
     def call(self) -> Call:
-        arguments = (self.kind, self.name, self.after, self.expected)
-        return script_call("mend_number", keys_of(self.sku), *arguments)
+        return script_call("mend_number", keys_of(self.sku), self.kind, self.name, self.after, self.expected)
 
 
 @dataclass(frozen=True, slots=True)

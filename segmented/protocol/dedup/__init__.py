@@ -198,8 +198,7 @@ class RenewRun(LeaseRenewal):
     run_on: RunOn = "key"
 
     def call(self) -> Call:
-        who = (self.message, self.holder_id, self.run_on)
-        return _call("renew_run", self.record, *who, self.ttl_ms, self.remember_ms)
+        return _call("renew_run", self.record, self.message, self.holder_id, self.run_on, self.ttl_ms, self.remember_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +296,7 @@ class DoubtRun(LeaseRelease):
     run_on: RunOn = "key"
 
     def call(self) -> Call:
-        who = (self.message, self.holder_id, self.run_on)
-        return _call("doubt_run", self.record, *who, self.remember_ms)
+        return _call("doubt_run", self.record, self.message, self.holder_id, self.run_on, self.remember_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +314,7 @@ class CancelMessage(Operation[MessageCancelled | StillRunning | OutcomeKept]):
     is_dead: bool = False
 
     def call(self) -> Call:
-        who = (self.message, self.remember_ms, self.run_on)
-        return _call("cancel_message", self.record, *who, int(self.is_dead))
+        return _call("cancel_message", self.record, self.message, self.remember_ms, self.run_on, int(self.is_dead))
 
     def answer(self, reply: Reply) -> MessageCancelled | StillRunning | OutcomeKept:
         match text(reply[0]):

@@ -52,8 +52,7 @@ class VerifyPool(Operation[Verified | str]):
     """Identity of the sale in the order database; empty if it has none."""
 
     def call(self) -> Call:
-        numbers = (self.epoch, self.sequence, self.turn, self.sale_id)
-        return script_call("verify_pool", keys_of(self.sku), *numbers)
+        return script_call("verify_pool", keys_of(self.sku), self.epoch, self.sequence, self.turn, self.sale_id)
 
     def answer(self, reply: Reply) -> Verified | str:
         match text(reply[0]):
@@ -147,8 +146,7 @@ class RecountPool(Operation[bool]):
 
     def call(self) -> Call:
         counted = (self.reserved, self.confirmed, self.restocked, self.withdrawn)
-        head = (*counted, self.segment_count, self.sequence)
-        return script_call("recount_pool", keys_of(self.sku), *head, *self.before)
+        return script_call("recount_pool", keys_of(self.sku), *counted, self.segment_count, self.sequence, *self.before)
 
     def answer(self, reply: Reply) -> bool:
         match text(reply[0]):

@@ -339,8 +339,7 @@ class KeepMessage(Operation[bool]):
 
     def call(self) -> Call:
         keys = [message_key(self.queue)]
-        kept = (one_line(self.reason), encodable(self.text))
-        return script_call("keep_message", keys, self.digest, MESSAGES_MAX, *kept)
+        return script_call("keep_message", keys, self.digest, MESSAGES_MAX, one_line(self.reason), encodable(self.text))
 
     answer = is_one
 

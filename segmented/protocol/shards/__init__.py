@@ -190,8 +190,7 @@ class AcknowledgeUnits(Operation[None]):
 
     def call(self) -> Call:
         keys = shard_keys(self.shard)
-        numbers = (self.target, self.number, self.epoch)
-        return script_call("acknowledge_units", [keys.transfers, keys.meta], *numbers)
+        return script_call("acknowledge_units", [keys.transfers, keys.meta], self.target, self.number, self.epoch)
 
     answer = ignored
 
