@@ -8,7 +8,6 @@
 --          7 reserved before the count (0: cannot be read)   8 confirmed before the count (the same)
 -- answers  {"sells"}       it is not frozen, and all of its numbers can be read
 --          {"not_gated"}   it has no order database
---          {"drifted"}     its settings cannot be read: nobody else knows them
 --          {"outrun"}      the numbers have changed since the count: count again
 --          {"recounted", frozen}
 check_layout(redis.call('HGET', META, 'layout'))
@@ -17,11 +16,11 @@ local found = redis.call('HMGET', META, 'layout', 'gated', 'customer_limit', 'cl
 if redis.call('EXISTS', META) == 0 then
   error(MISSING)
 end
-if found[2] ~= '1' then
-  return { found[2] == '0' and 'not_gated' or 'drifted' }
+if found[2] == '0' then
+  return { 'not_gated' }
 end
-if not (found[3] and whole(found[3])) or not (found[4] and whole(found[4])) then
-  return { 'drifted' }
+if found[2] ~= '1' or not (found[3] and whole(found[3])) or not (found[4] and whole(found[4])) then
+  error(DRIFTED) -- its settings cannot be read, and nobody else knows them
 end
 
 -- A number that a thaw can work with: of at most 15 digits, or a token, which is longer.

@@ -17,7 +17,6 @@ from segmented.errors import (
     EpochEnded,
     InvalidInput,
     OrderUnknown,
-    PoolDrifted,
     PoolGated,
     PoolInShards,
     PoolVanished,
@@ -433,8 +432,6 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
         raise AssignedElsewhere(sku, readable(reply[1]), readable(reply[2]))
     if kind == "unknown":
         raise OrderUnknown(order_id)
-    if kind == "drifted":
-        raise PoolDrifted(sku)
     if kind == "gated":
         raise PoolGated(sku, order_id or None)
     if kind == "late":

@@ -5,7 +5,7 @@
 -- Give back some units of a reserved order that nobody works on. It is in the ledger as an order that is cancelled and
 -- reserved again, with fewer units than it asked for. Safe to run twice.
 -- ARGV     1 order_id   2 quantity that the order keeps
--- answers  {"unknown"}   {"queued"}   {"drifted"}
+-- answers  {"unknown"}   {"queued"}
 --          {"settled", line}   decided before; the line is as `settle` answers it
 --          {"in_hand"}    a holder, a worker or a cart has it
 --          {"fewer", quantity}   it has fewer units than that
@@ -30,9 +30,6 @@ if not is_replay then
     return { 'in_hand' }
   end
   local parts, given = split_record(pool, record, quantity)
-  if not parts then
-    return { 'drifted' }
-  end
   read_bought(pool, { record.customer })
   append(pool, 'cancelled', joined({ id, digits(record.quantity), digits(record.segment), record.parts, record.customer,
     record.fence, NOTED.v }))

@@ -10,7 +10,6 @@
 --          {"closed"}    restocked: the pool is closed
 --          {"full", left}   restocked: with these units the pool would have been given more than a script can count
 --          {"too_few", available}   withdrawn: fewer are free
---          {"drifted"}   the units of the segments do not add up to the total, or cannot be read
 local change_id, kind, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local pool = read_pool()
 if ARGV[4] ~= '' and ARGV[4] ~= pool.epoch then
@@ -38,22 +37,12 @@ if kind == 'restocked' then
     return { 'full', digits(math.max(0, left)) }
   end
   parts = spread(pool, count)
-  if not parts then
-    return { 'drifted' }
-  end
   pool.available, pool.restocked = pool.available + count, pool.restocked + count
 else
   if pool.available < count then
     return { 'too_few', digits(pool.available) }
   end
-  local first
-  first, parts = gather(pool, pool.cursor, count)
-  if not first then
-    return { 'drifted' }
-  end
-  if parts == '' then
-    parts = digits(first) .. ':' .. digits(count)
-  end
+  parts = gather_parts(pool, count)
   pool.available, pool.withdrawn = pool.available - count, pool.withdrawn + count
 end
 append(pool, kind, pool_line(change_id, count, parts, ''))

@@ -10,7 +10,7 @@
 -- without them: they are restocked.
 -- ARGV     1 order_id   2 units   3 return_id   4 epoch (in which the order database of a gated pool has stored the
 --            return; "": none)   5 customer_id ("": none; as the order database has it)
--- answers  {"unknown"}   {"queued"}   {"gated"}   the order database must store it first   {"drifted"}
+-- answers  {"unknown"}   {"queued"}   {"gated"}   the order database must store it first
 --          {"late", epoch}   stored in another epoch, whose numbers may include it
 --          {"mismatch"}   the id was used for another change
 --          {"reserved"}   the order is not sold yet   {"in_cart"}   it is a line of a cart
@@ -53,23 +53,17 @@ if is_sold then
     return { 'fewer', digits(record.quantity) }
   end
   parts, given = split_record(pool, record, record.quantity - count)
-  if not parts then
-    return { 'drifted' }
-  end
   read_bought(pool, { record.customer })
 elseif pool.is_gated and (not record or record.state == 's') then
   is_counted = lost and lost >= count
   if not lost or pool.opened + pool.restocked + count > EXACT_MAX then
-    return { 'drifted' }
+    error(DRIFTED)
   end
   read_bought(pool, { customer })
   if pool.customer_limit == 0 or customer ~= '' and bought_by(customer) < count then
     customer = '' -- a rebuilt pool has forgotten what its customers had bought before
   end
   parts = spread(pool, count)
-  if not parts then
-    return { 'drifted' }
-  end
 elseif not record then
   return { read_queued(id) and 'queued' or 'unknown' }
 elseif record.state == 'r' then

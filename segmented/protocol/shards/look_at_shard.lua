@@ -2,8 +2,7 @@
 -- uses shared/pool.lua
 -- Read a shard's numbers, after expiring some due holds. `increases` grows whenever free units are added.
 -- ARGV     none
--- answers  {"drifted"}   a transfer cannot be read
---          {"found", available, reserved, increases, more ("1": more holds are due), {target, number, units, sent in all, ...},
+-- answers  {"found", available, reserved, increases, more ("1": more holds are due), {target, number, units, sent in all, ...},
 --           sequence, epoch, ms}   the list: transfers to other shards that may not have arrived; the time until the first
 --            hold ends ("" if none does)
 local pool = read_pool()
@@ -17,7 +16,7 @@ for field, text in pairs(kept) do
     local number, count = string.match(text, '^(%d+) (%d+)$')
     local last, sum = string.match(kept['sent:' .. target] or '', '^(%d+) (%d+)$')
     if not number or last ~= number then
-      return { 'drifted' }
+      error(DRIFTED) -- a transfer cannot be read
     end
     for _, value in ipairs({ target, number, count, sum }) do
       away[#away + 1] = value

@@ -9,7 +9,6 @@
 -- answers  {"gated"}   its order database must store the transfer first
 --          {"earlier", epoch}   the source was thawed in this later epoch: it may have forgotten the transfer
 --          {"received", units}   0: they arrived before
---          {"drifted"}   the units of a segment, or a number, cannot be read; or the notes do not add up to the total
 local source, sent = ARGV[1], tonumber(ARGV[3])
 local pool = read_pool()
 if pool.is_gated and ARGV[5] ~= '1' then
@@ -31,7 +30,7 @@ for index = 1, #notes, 2 do
   end
 end
 if sum ~= tonumber(totals and whole(totals) or '-1') or got < 0 or not string.match(latest, '^%d+$') then
-  return { 'drifted' }
+  error(DRIFTED) -- a number cannot be read, or the notes do not add up to the total
 end
 if tonumber(ARGV[4]) < tonumber(latest) then
   return { 'earlier', latest }
@@ -41,9 +40,6 @@ if count <= 0 then
   return { 'received', '0' }
 end
 local parts = spread(pool, count)
-if not parts then
-  return { 'drifted' }
-end
 pool.available = pool.available + count
 append(pool, 'received', pool_line(source .. ':' .. ARGV[2], count, parts, '')) -- the first write
 redis.call('HSET', TRANSFERS, 'received:' .. source, ARGV[2] .. ' ' .. digits(sent))

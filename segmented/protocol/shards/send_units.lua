@@ -7,7 +7,6 @@
 -- answers  {"none"}   nothing is free
 --          {"gated"}   its order database must store the transfer
 --          {"away", number, units, sent in all, epoch}
---          {"drifted"}   the units of the segments do not add up to the total, or a number cannot be read
 local target, wanted = ARGV[1], tonumber(ARGV[2])
 local pool = read_pool()
 if pool.is_gated and ARGV[3] ~= '1' then
@@ -17,23 +16,17 @@ local found = redis.call('HMGET', TRANSFERS, 'away:' .. target, 'sent:' .. targe
 local totals = redis.call('HGET', META, 'sent')
 local last, sum = string.match(found[2] or '0 0', '^(%d+) (%d+)$')
 if not last or not (totals and whole(totals)) then
-  return { 'drifted' }
+  error(DRIFTED)
 end
 if found[1] then
   local number, count = string.match(found[1], '^(%d+) (%d+)$')
-  return number and { 'away', number, count, sum, pool.epoch } or { 'drifted' }
+  return number and { 'away', number, count, sum, pool.epoch } or error(DRIFTED)
 end
 local count = math.min(wanted, pool.available)
 if count <= 0 then
   return { 'none' }
 end
-local first, parts = gather(pool, pool.cursor, count)
-if not first then
-  return { 'drifted' }
-end
-if parts == '' then
-  parts = digits(first) .. ':' .. digits(count)
-end
+local parts = gather_parts(pool, count)
 local number = digits(tonumber(last) + 1)
 pool.available = pool.available - count
 append(pool, 'sent', pool_line(target .. ':' .. number, count, parts, '')) -- the first write

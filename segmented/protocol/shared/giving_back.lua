@@ -2,7 +2,7 @@
 -- stands; they use shared/pool.lua, too.
 
 -- The units that a record keeps of each segment, if it keeps `count` of them, as its text of parts; and what it gives back,
--- as a list of segments of today and their units. No list if the units of one of those segments cannot be read.
+-- as a list of segments of today and their units. Fails before any write if the units of one of those cannot be read.
 local function split_record(pool, record, count)
   local kept, given, left = {}, {}, count
   each_part(record, function(segment, units_there)
@@ -22,7 +22,7 @@ local function split_record(pool, record, count)
   read_units(asked)
   for _, segment in ipairs(asked) do
     if unreadable[segment] then
-      return nil
+      error(DRIFTED)
     end
   end
   local parts = table.concat(kept, ',')

@@ -412,6 +412,15 @@ local function gather(pool, start, quantity)
   return nil
 end
 
+-- The same for a change without an order, which has written nothing yet: returns the parts, or fails.
+local function gather_parts(pool, quantity)
+  local first, parts = gather(pool, pool.cursor, quantity)
+  if not first then
+    error(DRIFTED)
+  end
+  return parts ~= '' and parts or digits(first) .. ':' .. digits(quantity)
+end
+
 -- Call `act` with each segment of a record and its units; a queued order has none.
 local function each_part(record, act)
   if record.parts == '' then
@@ -769,7 +778,7 @@ local function lock_of(segment)
   return LOCK .. ':' .. digits(segment)
 end
 
--- Who has the lock of each segment in a range of up to 1,000; false where nobody has.
+-- The holders of the locks in a range of up to 1,000 segments; false where there is none.
 local function lock_holders(first, last)
   local locks = {}
   for segment = first, last do
@@ -1124,7 +1133,7 @@ local function write_stock(count, segment_count)
   end)
 end
 
--- Add `count` units evenly to all segments. Returns their parts, or nil if the units of one of these cannot be read.
+-- Add `count` units evenly to all segments, and return their parts. Fails before any write if units of one cannot be read.
 local function spread(pool, count)
   local asked, base, extra = {}, shares_of(count, pool.segment_count)
   for segment = 0, (base > 0 and pool.segment_count or extra) - 1 do
@@ -1132,7 +1141,7 @@ local function spread(pool, count)
   end
   read_units(asked)
   if next(unreadable) then
-    return nil
+    error(DRIFTED)
   end
   for _, segment in ipairs(asked) do
     add_units(segment, base + (segment < extra and 1 or 0))
