@@ -2,8 +2,8 @@
 -- `MemoryModel` is a keyspace of its own: a table that every call hands in.
 --
 -- Commands, as far as our scripts and codecs use them:
---   keys         COPY DEL EXISTS EXPIRE FLUSHDB KEYS PERSIST PEXPIRE PEXPIREAT PTTL RENAME SCAN TYPE UNLINK
---   strings      GET GETSET INCR INCRBY MGET SET (EX PX NX XX GET KEEPTTL) SETNX
+--   keys         COPY DEL EXISTS KEYS PERSIST PEXPIRE PEXPIREAT PTTL RENAME SCAN TYPE
+--   strings      GET GETSET INCR INCRBY MGET SET (PX NX XX GET KEEPTTL) SETNX
 --   hashes       HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HSCAN HSET HSETNX
 --   sets         SADD SCARD SISMEMBER SMEMBERS SREM
 --   sorted sets  ZADD (NX XX GT LT) ZCARD ZCOUNT ZMSCORE ZRANGE (BYSCORE LIMIT WITHSCORES) ZRANGEBYSCORE ZRANK ZREM
@@ -144,7 +144,7 @@ define('EXISTS', nil, function(keys)
   for _, key in ipairs(keys) do if entry_of(key) then count = count + 1 end end
   return count
 end)
-define('DEL UNLINK', nil, function(keys)
+define('DEL', nil, function(keys)
   local count = 0
   for _, key in ipairs(keys) do
     if entry_of(key) then
@@ -166,7 +166,6 @@ local function ends_at(key, at_ms)
 end
 define('PEXPIREAT', 2, function(key, at_ms) return ends_at(key, whole(at_ms)) end)
 define('PEXPIRE', 2, function(key, ms) return ends_at(key, now_ms + whole(ms)) end)
-define('EXPIRE', 2, function(key, seconds) return ends_at(key, now_ms + 1000 * whole(seconds)) end)
 define('PERSIST', 1, function(key)
   local entry = entry_of(key)
   if not (entry and entry.ends_ms) then return 0 end
@@ -194,10 +193,6 @@ define('COPY', 2, function(from, to)
   if not entry or entry_of(to) then return 0 end
   keyspace[to] = copied(entry)
   return 1
-end)
-define('FLUSHDB', 0, function()
-  for key in pairs(keyspace) do keyspace[key] = nil end
-  return OK
 end)
 -- A server's pattern as one of Lua: `*`, `?`, a set in brackets, and a backslash before a plain character.
 local function lua_pattern(glob)
@@ -267,8 +262,8 @@ define('SET', nil, function(words)
   local options, index = {}, 3
   while index <= #words do
     local word = upper(words[index])
-    if word == 'PX' or word == 'EX' then
-      options.ends_ms = now_ms + whole(words[index + 1]) * (word == 'EX' and 1000 or 1)
+    if word == 'PX' then
+      options.ends_ms = now_ms + whole(words[index + 1])
       index = index + 1
     else
       options[word] = true
@@ -608,12 +603,7 @@ define('XTRIM', 4, function(key, how, _, bound)
 end)
 define('XINFO', 2, function(_, key)
   local entry = entry_of(key, 'stream') or fail('ERR no such key')
-  local entries = entry.entries
-  return {
-    'length', #entries, 'last-generated-id', id_shown(entry.last),
-    'first-entry', entries[1] and entry_shown(entries[1]) or false,
-    'last-entry', entries[1] and entry_shown(entries[#entries]) or false,
-  }
+  return { 'length', #entry.entries, 'last-generated-id', id_shown(entry.last) }
 end)
 
 -- the server
