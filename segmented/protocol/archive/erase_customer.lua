@@ -15,10 +15,7 @@ redis.call('HLEN', KEYS[15])
 redis.call('ZCARD', KEYS[16])
 redis.call('HLEN', DEAD)
 redis.call('HLEN', CUSTOMERS)
-local start = whole(redis.call('HGET', META, 'ledger_start') or '1')
-if not start then
-  error(DRIFTED)
-end
+local start = whole(redis.call('HGET', META, 'ledger_start') or '1') or error(DRIFTED)
 local raws, undecided, recent, gone, units = raws_of(ids), 0, 0, {}, 0
 local changed, dead_changed = {}, {}
 for index, id in ipairs(kind == 'orders' and ids or {}) do

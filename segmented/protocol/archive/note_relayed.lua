@@ -10,10 +10,8 @@
 --          {"relayed", epoch, sequence}  as given; otherwise the change before the ledger's first entry
 local pool = known_numbers()
 local noted = redis.call('HMGET', META, 'relayed', 'ledger_start')
-local start = whole(noted[2] or '1')
-if not start then
-  error(DRIFTED)
-end
+local before = noted[1] and (numbers_in(noted[1]) or error(DRIFTED))
+local start = whole(noted[2] or '1') or error(DRIFTED)
 local function is_before(one, other)
   return one[1] < other[1] or one[1] == other[1] and one[2] < other[2]
 end
@@ -21,10 +19,6 @@ local function id_of(change)
   return digits(change[1]) .. '-' .. digits(change[2])
 end
 local own_epoch = tonumber(pool.epoch)
-local before = noted[1] and numbers_in(noted[1])
-if noted[1] and not before then
-  error(DRIFTED)
-end
 local given = ARGV[1] ~= '' and { tonumber(ARGV[1]), tonumber(ARGV[2]) }
 if given and is_before({ own_epoch, pool.sequence }, given) then
   return { 'behind', pool.epoch, digits(pool.sequence) }

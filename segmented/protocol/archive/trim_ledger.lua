@@ -49,10 +49,7 @@ local is_due = pool.sequence - (checkpoints[#checkpoints] or 0) >= math.max(1, m
 if is_due then
   checkpoints[#checkpoints + 1] = pool.sequence + 1
 end
-local relayed = remembered[5] and numbers_in(remembered[5])
-if remembered[5] and not relayed then
-  error(DRIFTED)
-end
+local relayed = remembered[5] and (numbers_in(remembered[5]) or error(DRIFTED))
 local newest = pool.sequence + (is_due and 1 or 0) - keep
 if is_relayed_only then
   local is_in_epoch = relayed and relayed[1] == tonumber(pool.epoch)

@@ -67,9 +67,6 @@ end
 local noted, dropped = {}, {}
 local function note_of(field)
   local number, count = string.match(redis.call('HGET', TRANSFERS, field) or '0 0', '^(%d+) (%d+)$')
-  if not number then
-    error(DRIFTED)
-  end
   check_number(tonumber(number), 0, LONGEST)
   check_number(tonumber(count), 0, LONGEST)
   return tonumber(number), tonumber(count)
@@ -117,11 +114,8 @@ for index = gated_until + 1, 8 + 5 * tonumber(ARGV[8]), 5 do
     end
   end
   if kind == 'sent' then
-    local before = redis.call('HGET', TRANSFERS, 'epoch:' .. other) or '0'
-    if not whole(before) then
-      error(DRIFTED)
-    end
-    note('epoch:' .. other, digits(math.max(tonumber(before), tonumber(ARGV[index + 4]))))
+    local before = whole(redis.call('HGET', TRANSFERS, 'epoch:' .. other) or '0') or error(DRIFTED)
+    note('epoch:' .. other, digits(math.max(before, tonumber(ARGV[index + 4]))))
   end
 end
 if is_last and reserved_counted then

@@ -5,10 +5,7 @@
 -- ARGV     1 after (sequence)   2 limit   3 epoch of that sequence number ("": the pool's)
 -- answers  {"entries", {{id, {field, value, ...}}, ...}}
 check_archived()
-local epoch = redis.call('HGET', META, 'epoch')
-if not epoch then
-  error(MISSING)
-end
+local epoch = redis.call('HGET', META, 'epoch') or error(MISSING)
 if (whole(epoch) or 0) < 1 then
   error(DRIFTED)
 end

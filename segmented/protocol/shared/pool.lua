@@ -480,12 +480,8 @@ end
 local bought, bought_changed = {}, {}
 
 local function note_bought(customer, text)
-  local found = whole(text or '0')
-  if not found then
-    error(DRIFTED)
-  end
-  bought[customer] = found
-  return found
+  bought[customer] = whole(text or '0') or error(DRIFTED)
+  return bought[customer]
 end
 
 local function bought_by(customer)
@@ -540,11 +536,7 @@ end
 
 -- The same for a script that has written nothing yet: fails.
 local function parsed(raw)
-  local record = readable(raw)
-  if not record then
-    error(DRIFTED)
-  end
-  return record
+  return readable(raw) or error(DRIFTED)
 end
 
 -- Returns a function that returns the raw record of the order at a place of `ids`. It reads a chunk when the first of it
