@@ -80,9 +80,9 @@ class Call:
         return self.keys[0] if self.script is not None else str(self.arguments[1])
 
 
-def script_call(name: str, keys: Sequence[str], *arguments: str | int) -> Call:
-    """Create a call of the script `<name>.lua`."""
-    return Call(load_script(name), keys, arguments)
+def script_call(name: str, keys: Sequence[str], *arguments: str | int | None) -> Call:
+    """Create a call of the script `<name>.lua`; None is sent as an empty text."""
+    return Call(load_script(name), keys, ["" if one is None else one for one in arguments])
 
 
 def plain_call(*arguments: str | int) -> Call:

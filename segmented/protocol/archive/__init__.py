@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, unquote
 
 from segmented.errors import InvalidInput, PoolDrifted, StoreRefused
-from segmented.keys import cart_keys, directory_copy, shard_keys
+from segmented.keys import directory_copy, shard_keys
 from segmented.models.ids import plural
 from segmented.models.pools import ENTRIES_AT_ONCE, Archiving, PoolKey, Trimmed
 from segmented.models.shards import Shard
 from segmented.protocol.audit import SETS, key_of
 from segmented.protocol.base import Operation
-from segmented.protocol.pool import keys_of, kind_of
+from segmented.protocol.pool import keys_of, kind_of, with_carts
 from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, scan_call, script_call, text
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class EraseCustomer(Operation[Erased]):
     ids: tuple[str, ...] = ()
 
     def call(self) -> Call:
-        return script_call("erase_customer", _keys_of(self.sku), self.customer_id, self.kind, *self.ids)
+        return script_call("erase_customer", with_carts(self.sku), self.customer_id, self.kind, *self.ids)
 
     def answer(self, reply: Reply) -> Erased:
         return Erased(*(int(part) for part in reply[1:4]))
@@ -170,7 +170,7 @@ class BeginArchive(Operation[Archiving]):
     purpose: Purpose = "archive"
 
     def call(self) -> Call:
-        return script_call("begin_archive", _keys_of(self.sku), self.purpose)
+        return script_call("begin_archive", with_carts(self.sku), self.purpose)
 
     def answer(self, reply: Reply) -> Archiving:
         match _answered(self.sku, reply):
@@ -190,7 +190,7 @@ class AbandonArchive(Operation[None]):
     sku: str
 
     def call(self) -> Call:
-        return script_call("abandon_archive", shard_keys(self.sku).listed())
+        return script_call("abandon_archive", keys_of(self.sku))
 
     def answer(self, reply: Reply) -> None:
         _answered(self.sku, reply)
@@ -208,7 +208,7 @@ class CompleteExport(Operation[Archiving]):
     target: str
 
     def call(self) -> Call:
-        return script_call("complete_export", shard_keys(self.sku).listed(), self.digest, quote(self.target))
+        return script_call("complete_export", keys_of(self.sku), self.digest, quote(self.target))
 
     def answer(self, reply: Reply) -> Archiving:
         _answered(self.sku, reply)
@@ -255,7 +255,7 @@ class RemoveRecords(Operation[int]):
     names: tuple[str, ...] = ()
 
     def call(self) -> Call:
-        return script_call("remove_records", _keys_of(self.sku), self.key, ENTRIES_AT_ONCE, *self.names)
+        return script_call("remove_records", with_carts(self.sku), self.key, ENTRIES_AT_ONCE, *self.names)
 
     def answer(self, reply: Reply) -> int:
         _answered(self.sku, reply)
@@ -270,7 +270,7 @@ class RemovePool(Operation[None]):
     note_ms: int
 
     def call(self) -> Call:
-        keys = [*_keys_of(self.sku), shard_keys(self.sku).ledger_copy]
+        keys = [*with_carts(self.sku), shard_keys(self.sku).ledger_copy]
         return script_call("remove_pool", keys, self.note_ms)
 
     def answer(self, reply: Reply) -> None:
@@ -364,11 +364,6 @@ def still_open(sku: str, purpose: Purpose) -> InvalidInput:
 
 def _anyway(purpose: Purpose) -> str:
     return "" if purpose == "archive" else "; unfinished=True, or --unfinished, deletes it as it is"
-
-
-def _keys_of(sku: str) -> list[str]:
-    kept = cart_keys(sku)
-    return [*shard_keys(sku).listed(), kept.carts, kept.unfinished]
 
 
 def _as_it_is(value: Reply) -> str:

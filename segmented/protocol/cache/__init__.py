@@ -77,8 +77,7 @@ class WriteCached(Operation[Written | Outpaced]):
 
     def call(self) -> Call:
         value = (self.value.kind, self.value.body)
-        refresh_in_ms = "" if self.refresh_in_ms is None else self.refresh_in_ms
-        arguments = (self.holder_id, self.fencing_token, self.ttl_ms, FENCE_IDLE_MS, *value, refresh_in_ms)
+        arguments = (self.holder_id, self.fencing_token, self.ttl_ms, FENCE_IDLE_MS, *value, self.refresh_in_ms)
         return script_call("write_cached", cache_keys(self.name).listed(), *arguments)
 
     def answer(self, reply: Reply) -> Written | Outpaced:

@@ -96,9 +96,8 @@ class DecideCart(Release[CartRecord]):
     """The order database of a gated home has stored, or voided, every line."""
 
     def call(self) -> Call:
-        letter, stored = CART_LETTERS[self.state], "1" if self.stored else "0"
-        arguments = (self.cart_id, letter, refusal_text(self.refusal), stored)
-        return script_call("decide_cart", cart_keys(self.home), *arguments)
+        change = (CART_LETTERS[self.state], refusal_text(self.refusal), int(self.stored))
+        return script_call("decide_cart", cart_keys(self.home), self.cart_id, *change)
 
     def answer(self, reply: Reply) -> CartRecord:
         return _record(self.home, self.cart_id, reply)

@@ -277,9 +277,8 @@ class AbandonRun(LeaseRelease):
 
     def call(self) -> Call:
         who = (self.message, self.holder_id, self.seat_end, self.run_on)
-        following = "" if self.next_attempt is None else self.next_attempt
         times = (self.wait_ms, self.delay_ms, self.expires_ms)
-        return _call("abandon_run", self.record, *who, self.remember_ms, following, *times, self.text)
+        return _call("abandon_run", self.record, *who, self.remember_ms, self.next_attempt, *times, self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +362,7 @@ class SettleRun(Operation[RunFinished | Freed | NotUnknown]):
     """Settle only if the run is of this message, since the caller does not know about a later one."""
 
     def call(self) -> Call:
-        outcome = (self.kind or "", self.body, self.keep_ms, self.remember_ms)
+        outcome = (self.kind, self.body, self.keep_ms, self.remember_ms)
         return _call("settle_run", self.record, self.message, *outcome, self.of_message)
 
     def answer(self, reply: Reply) -> RunFinished | Freed | NotUnknown:
@@ -442,7 +441,7 @@ class ListNamespaces(Operation[NamespacesPage]):
         return NamespacesPage(tuple(sorted(name for name in found if name is not None)), int(text(reply[0])))
 
 
-def _call(script: str, record: RecordName, *arguments: str | int) -> Call:
+def _call(script: str, record: RecordName, *arguments: str | int | None) -> Call:
     keys = once_keys(record.namespace, record.key)
     return script_call(script, keys.listed(), keys.member, *arguments)
 

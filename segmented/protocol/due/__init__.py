@@ -43,11 +43,10 @@ class NotePool(Operation[None]):
     """Whether orders are submitted to it."""
 
     def call(self) -> Call:
-        times = ["" if each is None else each for each in (self.sweep_ms, self.expire_ms)]
-        soon = ("", "") if self.sweep_ms is self.expire_ms is None else (SOON_MS, AUDIT_SOON_MS)
-        flag = "1" if self.submits else ""
+        soon = (None, None) if self.sweep_ms is self.expire_ms is None else (SOON_MS, AUDIT_SOON_MS)
+        times = (self.sweep_ms, self.expire_ms, *soon)
         keys = [*due_keys(), OUTBOXES, HOLDS_NOTED]
-        return script_call("note_pool", keys, self.sku, base_of(self.sku), *times, *soon, flag)
+        return script_call("note_pool", keys, self.sku, base_of(self.sku), *times, int(self.submits))
 
     answer = ignored
 
@@ -90,11 +89,9 @@ class MovePool(Operation[bool]):
     quiet_ms: int
 
     def call(self) -> Call:
-        after = "" if self.after_ms is None else self.after_ms
         again_ms = {"audit": self.quiet_ms, "finish_transfers": SOON_MS}.get(self.duty, AGAIN_MS)
-        times = (after, again_ms, self.quiet_ms, EACH_MS[self.duty])
-        ends_holds = "1" if self.duty == "expire" else ""
-        return script_call("move_pool", [due_key(self.duty), HOLDS_NOTED], self.name, self.seen, *times, ends_holds)
+        times = (self.after_ms, again_ms, self.quiet_ms, EACH_MS[self.duty], int(self.duty == "expire"))
+        return script_call("move_pool", [due_key(self.duty), HOLDS_NOTED], self.name, self.seen, *times)
 
     answer = is_one
 

@@ -95,11 +95,10 @@ class ThawPool(Operation[Thawed | None]):
     """
 
     def call(self) -> Call:
-        stocked = "" if self.stocked is None else self.stocked
-        flags = ("1" if self.is_stored else "0", "1" if self.is_last else "0", *(self.reserved or ("", "")))
+        flags = (int(self.is_stored), int(self.is_last), *(self.reserved or (None, None)))
         notes = [part for one in self.transfers for part in (one.kind, one.other, one.number, one.units, one.epoch)]
         decided = [part for order_id, state in dict(self.decided).items() for part in (order_id, FATE_LETTERS[state])]
-        numbers = (self.epoch, stocked, self.sold, *flags, len(self.transfers), *notes)
+        numbers = (self.epoch, self.stocked, self.sold, *flags, len(self.transfers), *notes)
         return script_call("thaw_pool", keys_of(self.sku), *numbers, *decided)
 
     def answer(self, reply: Reply) -> Thawed | None:

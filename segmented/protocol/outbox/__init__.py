@@ -190,8 +190,7 @@ class PutOff(Operation[int]):
     """Time for which the units of dead orders stay reserved."""
 
     def call(self) -> Call:
-        counts = "1" if self.counts else "0"
-        why = (self.delay_ms, counts, self.begun_max, one_line(self.reason))
+        why = (self.delay_ms, int(self.counts), self.begun_max, one_line(self.reason))
         head = (*why, self.holder_id, self.hold_ms)
         return script_call("put_off", keys_of(self.sku), *head, *self.order_ids[:PUT_OFF_MAX])
 
@@ -219,9 +218,8 @@ class SweepOutbox(Operation[Swept | SweepSuperseded]):
     """Queue and step of the workers that get the messages: raises AssignedElsewhere if the pool names others."""
 
     def call(self) -> Call:
-        fence = "" if self.fencing_token is None else self.fencing_token
         times = (self.base_ms, self.most_ms, self.hold_ms, self.begun_max, *self.assignment.texts)
-        return script_call("sweep_outbox", keys_of(self.sku), self.limit, fence, *times)
+        return script_call("sweep_outbox", keys_of(self.sku), self.limit, self.fencing_token, *times)
 
     def answer(self, reply: Reply) -> Swept | SweepSuperseded:
         if kind_of(self.sku, reply) == "superseded":

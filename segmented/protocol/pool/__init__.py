@@ -114,12 +114,9 @@ class OpenPool(Operation[Opened | AlreadyOpen]):
     """The workers that take its submitted orders."""
 
     def call(self) -> Call:
-        gated = "1" if self.gated else "0"
-        numbers = (self.stock, self.segment_count, gated, self.epoch, self.limit_per_customer or 0)
+        numbers = (self.stock, self.segment_count, int(self.gated), self.epoch, self.limit_per_customer or 0)
         profile = self.profile or pool_profile(self.sku, None, gated=self.gated)
-        kept = cart_keys(self.sku)
-        place = shard_keys(self.sku)
-        keys = [*keys_of(self.sku), kept.carts, kept.unfinished, place.directory]
+        keys = [*with_carts(self.sku), shard_keys(self.sku).directory]
         return script_call("open_pool", keys, *numbers, str(profile), self.sale_id, *self.assignment.texts)
 
     def answer(self, reply: Reply) -> Opened | AlreadyOpen:
@@ -193,8 +190,7 @@ class _Change(Operation[AnswerT_co]):
     """The epoch in which an order database has begun the change: raises EpochEnded if the pool is in another one."""
 
     def _call(self, kind: str) -> Call:
-        epoch = "" if self.epoch is None else self.epoch
-        return script_call("restock", keys_of(self.sku), self.change_id, kind, self.units, epoch)
+        return script_call("restock", keys_of(self.sku), self.change_id, kind, self.units, self.epoch)
 
     def _answer(self, reply: Reply) -> Restocked | None:
         kind = text(reply[0])
@@ -361,8 +357,7 @@ class _Ledger(Operation[AnswerT_co]):
     """The epoch of `after`, to read those of an earlier one as well; None: the pool's."""
 
     def call(self) -> Call:
-        epoch = "" if self.epoch is None else self.epoch
-        return script_call("read_ledger", keys_of(self.sku), self.after, self.limit, epoch)
+        return script_call("read_ledger", keys_of(self.sku), self.after, self.limit, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +418,12 @@ class CheckAssignment(Operation[None]):
 def keys_of(sku: str) -> tuple[str, ...]:
     """Return KEYS of every pool script; cached, because each call needs them."""
     return tuple(shard_keys(sku).listed())
+
+
+def with_carts(sku: str) -> list[str]:
+    """Return KEYS of the scripts that take the carts of the pool, too."""
+    kept = cart_keys(sku)
+    return [*keys_of(sku), kept.carts, kept.unfinished]
 
 
 def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
