@@ -95,22 +95,10 @@ class ClaimKey(Operation[KeyClaimed | InTheWay]):
     """What is published if the message is lost; "" if that has no form."""
 
     def call(self) -> Call:
-        return _call(
-            "claim_key",
-            self.record,
-            self.message,
-            self.payload_print,
-            self.task,
-            self.wait_ms,
-            self.remember_ms,
-            self.delay_ms,
-            self.delay_max_ms,
-            self.resend_ms,
-            int(self.is_blocked_by_run),
-            self.call_text,
-            self.expires_ms,
-            self.text,
-        )
+        what = (self.message, self.payload_print, self.task)
+        times = (self.wait_ms, self.remember_ms, self.delay_ms, self.delay_max_ms, self.resend_ms)
+        how = (int(self.is_blocked_by_run), self.call_text, self.expires_ms, self.text)
+        return _call("claim_key", self.record, *what, *times, *how)
 
     def answer(self, reply: Reply) -> KeyClaimed | InTheWay:
         if text(reply[0]) == "claimed":
@@ -146,25 +134,10 @@ class BeginRun(Operation[BeginAnswer]):
     """After this time, whoever meets a waiting message sends it again; 0: never."""
 
     def call(self) -> Call:
-        return _call(
-            "begin_run",
-            self.record,
-            self.message,
-            self.holder_id,
-            self.payload_print,
-            self.attempt,
-            self.follows,
-            self.seat_end,
-            self.run_on,
-            self.ttl_ms,
-            self.on_lapse,
-            self.remember_ms,
-            self.task,
-            self.at_once,
-            self.round,
-            self.text,
-            self.resend_ms,
-        )
+        who = (self.message, self.holder_id, self.payload_print, self.attempt, self.follows)
+        run = (self.seat_end, self.run_on, self.ttl_ms, self.on_lapse, self.remember_ms, self.task)
+        waiting = (self.at_once, self.round, self.text, self.resend_ms)
+        return _call("begin_run", self.record, *who, *run, *waiting)
 
     def answer(self, reply: Reply) -> BeginAnswer:
         match text(reply[0]):

@@ -108,19 +108,11 @@ class TakeOrders(Operation[TakenOrders]):
     """As for `Grant`, but a segment is left to the processes that wait in any case."""
 
     def call(self) -> Call:
-        head = (
-            self.holder_id,
-            self.ttl_ms,
-            self.hold_ms,
-            self.work_ms,
-            self.begun_max,
-            self.above,
-            "" if self.epoch is None else self.epoch,
-            self.earlier,
-            *(self.lease or ("", "" if self.party == NEWCOMER else asked_of(self.party))),
-            *self.assignment.texts,
-        )
-        return Call(load_script("take_orders"), keys_of(self.sku), (*head, *self.order_ids))
+        work = (self.holder_id, self.ttl_ms, self.hold_ms, self.work_ms, self.begun_max)
+        known = (self.above, "" if self.epoch is None else self.epoch, self.earlier)
+        lease = self.lease or ("", "" if self.party == NEWCOMER else asked_of(self.party))
+        arguments = (*work, *known, *lease, *self.assignment.texts, *self.order_ids)
+        return Call(load_script("take_orders"), keys_of(self.sku), arguments)
 
     def answer(self, reply: Reply) -> TakenOrders:
         if reply[0] not in TAKEN_ORDERS:
