@@ -39,8 +39,7 @@ if following ~= '' then
       redis.call('HSET', RECORD, 'seat_call', run.call, 'due_at', digits(due))
     end
   end
-end
-if following == '' then
+else
   note_attempt(run, remember_ms)
 end
 if not is_on_key then
