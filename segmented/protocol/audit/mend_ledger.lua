@@ -26,25 +26,18 @@ end
 local beyond = redis.call('XRANGE', LEDGER, '(' .. own_id, '+', 'COUNT', PAGE + 1)
 local ids = {}
 
-local function text_of(entry, name)
-  for index = 1, #entry[2], 2 do
-    if entry[2][index] == name then
-      return entry[2][index + 1]
-    end
-  end
-end
-
 -- How many of the entries beyond are the next changes of this pool, and the digest of the last of them.
 local function changes_beyond()
   local last = redis.call('XRANGE', LEDGER, own_id, own_id)[1]
-  local count, chain = 0, last and is_own_entry(last[2]) and text_of(last, 'chain') or pool.chain
+  local count, chain = 0, last and is_own_entry(last[2]) and by_name(last[2]).chain or pool.chain
   for index, entry in ipairs(beyond) do
     local id = pool.epoch .. '-' .. digits(pool.sequence + index)
     if entry[1] ~= id or not is_own_entry(entry[2]) then
       break
     end
-    local found = digest_of(chain, id, text_of(entry, 'kind'), text_of(entry, 'at_us'), text_of(entry, 'lines'))
-    if found ~= text_of(entry, 'chain') then
+    local said = by_name(entry[2])
+    local found = digest_of(chain, id, said.kind, said.at_us, said.lines)
+    if found ~= said.chain then
       break
     end
     count, chain = index, found

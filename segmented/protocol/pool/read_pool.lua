@@ -22,10 +22,9 @@ end
 local relayed, age_ms = more[8] or '', 0
 if string.match(relayed, '^%d+%-%d+$') and #relayed < 32 then
   local oldest = redis.pcall('XRANGE', LEDGER, '(' .. relayed, '+', 'COUNT', 1)[1]
-  for index = 1, oldest and oldest[2] and #oldest[2] or 0, 2 do
-    if oldest[2][index] == 'at_us' and whole(oldest[2][index + 1]) then
-      age_ms = math.max(0, now_ms - math.floor(whole(oldest[2][index + 1]) / 1000))
-    end
+  local at_us = whole(by_name(oldest and oldest[2] or {}).at_us or '')
+  if at_us then
+    age_ms = math.max(0, now_ms - math.floor(at_us / 1000))
   end
 end
 answer[#answer + 1] = { last_id(), more[1] or '', more[2] or '', more[3] == '' and '?' or more[3] or '', more[6] or '0',

@@ -6,10 +6,7 @@
 --           sequence, epoch, ms}   the list: transfers to other shards that may not have arrived; the time until the first
 --            hold ends ("" if none does)
 local pool = read_pool()
-local found, kept, away = redis.call('HGETALL', TRANSFERS), {}, {}
-for index = 1, #found, 2 do
-  kept[found[index]] = found[index + 1]
-end
+local kept, away = by_name(redis.call('HGETALL', TRANSFERS)), {}
 for field, text in pairs(kept) do
   local target = string.match(field, '^away:(%d+)$')
   if target then

@@ -14,19 +14,15 @@ local pool = read_pool()
 if pool.is_gated and ARGV[5] ~= '1' then
   return { 'gated' }
 end
-local totals, sum, got, latest = redis.call('HGET', META, 'received'), 0, 0, '0'
-local notes = redis.call('HGETALL', TRANSFERS)
-for index = 1, #notes, 2 do
-  local other = string.match(notes[index], '^received:(%d+)$')
-  if notes[index] == 'epoch:' .. source then
-    latest = notes[index + 1]
-  end
+local totals, sum, got = redis.call('HGET', META, 'received'), 0, 0
+local notes = by_name(redis.call('HGETALL', TRANSFERS))
+local latest = notes['epoch:' .. source] or '0'
+for name, note in pairs(notes) do
+  local other = string.match(name, '^received:(%d+)$')
   if other then
-    local count = tonumber(string.match(notes[index + 1], '^%d+ (%d+)$') or '-1')
+    local count = tonumber(string.match(note, '^%d+ (%d+)$') or '-1')
     sum = sum + count
-    if other == source then
-      got = count
-    end
+    got = other == source and count or got
   end
 end
 if sum ~= tonumber(totals and whole(totals) or '-1') or got < 0 or not string.match(latest, '^%d+$') then

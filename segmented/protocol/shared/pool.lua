@@ -630,13 +630,19 @@ local function pool_line(id, quantity, stock, note)
   return joined({ id, digits(quantity), '', stock, '', '', note })
 end
 
--- The texts of an entry as its fields say them, if they have the pool's names; another program may have written it.
-local function is_own_entry(fields)
-  local names = {}
+-- The fields of a hash, or of an entry of the ledger, by name.
+local function by_name(fields)
+  local found = {}
   for index = 1, #fields, 2 do
-    names[fields[index]] = true
+    found[fields[index]] = fields[index + 1]
   end
-  return names.kind and names.at_us and names.lines and names.chain
+  return found
+end
+
+-- Return whether the fields of an entry have the pool's names; another program may have written it.
+local function is_own_entry(fields)
+  local found = by_name(fields)
+  return found.kind and found.at_us and found.lines and found.chain
 end
 
 -- Entries after an id, oldest first: up to `limit`, or fewer that reach `bytes_max` bytes together. Reads a few at a time,
@@ -709,10 +715,8 @@ local function own_change(pool, sequence)
   if is_further and found == nil then
     work = work + OWN_WORK
     local id = pool.epoch .. '-' .. digits(sequence)
-    local entry, fields = redis.call('XRANGE', LEDGER, id, id)[1], {}
-    for index = 1, entry and #entry[2] or 0, 2 do
-      fields[entry[2][index]] = entry[2][index + 1]
-    end
+    local entry = redis.call('XRANGE', LEDGER, id, id)[1]
+    local fields = by_name(entry and entry[2] or {})
     found = fields.by == this_call and fields
     own_changes[sequence] = found
   end
