@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -120,14 +120,23 @@ def processes_of(pid: int) -> list[psutil.Process]:
 
 def workers_of(pid: int) -> list[psutil.Process]:
     """Return the worker processes of a command."""
-    return [process for process in processes_of(pid) if process.name() == "segmented.celery"[:NAME_MAX]]
+    return _named(pid, "segmented.celery"[:NAME_MAX])
 
 
 def stock_server_of(pid: int) -> str:
     """Return the socket of the embedded Valkey that a command has started."""
-    (server,) = (process for process in processes_of(pid) if process.name().startswith("valkey"))
+    (server,) = _named(pid, "valkey")
     (path,) = {str(one.laddr) for one in server.net_connections("unix")} - {""}
     return path
+
+
+def _named(pid: int, name: str) -> list[psutil.Process]:
+    """Return what a command has started whose name begins so. The process between the warm one and a fork ends soon."""
+    found = []
+    for process in processes_of(pid):
+        with suppress(psutil.NoSuchProcess):
+            found += [process] * process.name().startswith(name)
+    return found
 
 
 def kill(pid: int) -> None:
