@@ -220,10 +220,7 @@ local function write_down(kind, changed_records)
   end
   local lines, fields = {}, {}
   for index, record in ipairs(changed_records) do
-    lines[index] = line_of(record.id, record)
-    if record.note == 'limit' then
-      lines[index] = table.concat({ record.id, digits(record.quantity), '', '', record.customer, '', 'limit' }, '\t')
-    end
+    lines[index] = line_of(record.id, record, record.note)
   end
   append(pool, kind, table.concat(lines, '\n'))
   for index, record in ipairs(changed_records) do

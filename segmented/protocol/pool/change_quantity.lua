@@ -31,8 +31,7 @@ if not is_replay then
   end
   local parts, given = split_record(pool, record, quantity)
   read_bought(pool, { record.customer })
-  append(pool, 'cancelled', joined({ id, digits(record.quantity), digits(record.segment), record.parts, record.customer,
-    record.fence, NOTED.v }))
+  append(pool, 'cancelled', line_of(id, record, NOTED.v))
   pool.reserved = pool.reserved - (record.quantity - quantity)
   record.asked = record.asked ~= '' and record.asked or digits(record.quantity)
   give_units_back(pool, record, parts, given, quantity)

@@ -80,8 +80,7 @@ if is_sold then
   end
   record.asked = record.asked ~= '' and record.asked or digits(record.quantity)
   give_units_back(pool, record, parts, given, record.quantity - count)
-  line = table.concat({ id, digits(record.quantity), digits(record.segment), record.parts, record.customer, record.fence,
-    table.concat(listed, ',') .. ' ' .. return_id }, '\t')
+  line = line_of(id, record, table.concat(listed, ',') .. ' ' .. return_id)
 elseif is_counted then
   pool.available = pool.available + count
   add_bought(pool, customer, -count)

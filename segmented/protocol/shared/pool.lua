@@ -617,12 +617,12 @@ local function packed(record)
     record.home or '' })
 end
 
-local function line_of(id, record)
-  if record.segment and is_short(record) then
+local function line_of(id, record, note)
+  if record.segment and not note and is_short(record) then
     return id .. '\t' .. record.quantity .. '\t' .. record.segment
   end
   return joined({ id, digits(record.quantity), record.segment and digits(record.segment) or '', record.parts,
-    record.customer, record.fence })
+    record.customer, record.fence, note or '' })
 end
 
 -- The line of a change without an order. `stock` is what each segment has afterwards, or has received or given.
@@ -922,8 +922,7 @@ local function settle(pool, state, ids, records, keeps, noted)
       if not (keeps and keeps[id]) and has_lease(record) then
         freed[#freed + 1] = record
       end
-      lines[index] = noted and table.concat({ id, digits(record.quantity), record.segment and digits(record.segment)
-        or '', record.parts, record.customer, record.fence, NOTED[noted] }, '\t') or line_of(id, record)
+      lines[index] = line_of(id, record, noted and NOTED[noted])
     end
   end
   append(pool, state, table.concat(lines, '\n')) -- the first write: if it fails, nothing has changed
