@@ -16,8 +16,8 @@ from segmented.models.ids import plural
 from segmented.models.pools import ENTRIES_AT_ONCE, Archiving, PoolKey, Trimmed
 from segmented.models.shards import Shard
 from segmented.protocol.audit import SETS, key_of
-from segmented.protocol.base import Operation
-from segmented.protocol.pool import keys_of, kind_of, with_carts
+from segmented.protocol.base import Operation, ignored
+from segmented.protocol.pool import keys_of, with_carts
 from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, scan_call, script_call, text
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TrimLedger(Operation[Trimmed]):
         return script_call("trim_ledger", keys_of(self.sku), self.keep, int(self.relayed_only))
 
     def answer(self, reply: Reply) -> Trimmed:
-        kind = kind_of(self.sku, reply)
+        kind = text(reply[0])
         if kind == "unsound":
             raise PoolDrifted(self.sku)
         if kind == "not_relayed":
@@ -119,7 +119,7 @@ class ForgetOrders(Operation[Forgot]):
         return script_call("forget_orders", keys_of(self.sku), self.up_to, self.notice_ms, *orders)
 
     def answer(self, reply: Reply) -> Forgot:
-        kind = kind_of(self.sku, reply)
+        kind = text(reply[0])
         if kind == "waiting":
             return Forgot(0, 0, 0, int(reply[1]))
         if kind != "forgot":
@@ -192,8 +192,7 @@ class AbandonArchive(Operation[None]):
     def call(self) -> Call:
         return script_call("abandon_archive", keys_of(self.sku))
 
-    def answer(self, reply: Reply) -> None:
-        _answered(self.sku, reply)
+    answer = ignored
 
 
 @dataclass(frozen=True, slots=True)

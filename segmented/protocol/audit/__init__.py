@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from segmented.keys import cart_keys, shard_keys
 from segmented.models.pools import Differing, Inspected, Mended, MendedKind, NumberKind, Outrun, ScannedKey, Sound
 from segmented.protocol.base import Operation, ignored
-from segmented.protocol.pool import ReadingOrders, keys_of, kind_of, whole
-from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, readable, scan_call, script_call
+from segmented.protocol.pool import ReadingOrders, keys_of, whole
+from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, readable, scan_call, script_call, text
 
 if TYPE_CHECKING:
     from segmented.models.pools import PoolKey
@@ -115,7 +115,7 @@ class _Mending(Operation[Mended | Sound | Differing | Outrun]):
     sku: str
 
     def answer(self, reply: Reply) -> Mended | Sound | Differing | Outrun:
-        match kind_of(self.sku, reply):
+        match text(reply[0]):
             case "mended":
                 return Mended(int(reply[1]))
             case "sound":

@@ -201,11 +201,11 @@ def _refusal(raw: str) -> LineRefusal | None:
 
 
 def _record(home: str, cart_id: str, reply: Reply) -> CartRecord:
-    kind = kind_of(home, reply) if text(reply[0]) not in {"unknown", "gated"} else text(reply[0])
-    if kind == "gated":
-        raise CartGated(home, cart_id)
-    if kind == "unknown":
-        raise CartUnknown(home, cart_id)
+    match text(reply[0]):
+        case "gated":
+            raise CartGated(home, cart_id)
+        case "unknown":
+            raise CartUnknown(home, cart_id)
     state, left_ms, finished, refusal, content, replay = (text(part) for part in reply[1:7])
     return CartRecord(
         cart=cart_of(cart_id, content),

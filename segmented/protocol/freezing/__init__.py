@@ -9,7 +9,7 @@ from segmented.errors import AnotherDatabase, InvalidInput, PoolNotFrozen, PoolN
 from segmented.models import Frozen, Thawed, Transfer, Verified
 from segmented.models.ids import plural
 from segmented.protocol.base import Operation
-from segmented.protocol.pool import keys_of, kind_of, pool_state
+from segmented.protocol.pool import keys_of, pool_state
 from segmented.protocol.wire import Call, Reply, Sight, position, script_call, text
 
 FATE_LETTERS: Final = {"confirmed": "c", "cancelled": "x", "reserved": "r"}
@@ -30,7 +30,6 @@ class FreezePool(Operation[Frozen]):
     def answer(self, reply: Reply) -> Frozen:
         if text(reply[0]) == "late":
             raise another_epoch(self.sku, self.epoch, int(reply[1]))
-        kind_of(self.sku, reply)
         return Frozen(self.sku, found=(int(reply[1]), int(reply[2])), seen=position(text(reply[3])))
 
 
@@ -64,7 +63,6 @@ class VerifyPool(Operation[Verified | str]):
                 raise another_epoch(self.sku, self.epoch, int(reply[1]))
             case "another":
                 return text(reply[1])
-        kind_of(self.sku, reply)
         return Verified(self.sku, replay=text(reply[1]) == "1")
 
 
@@ -118,7 +116,6 @@ class ThawPool(Operation[Thawed | None]):
                 raise counted_before(sku)
             case "ending":
                 return None
-        kind_of(sku, reply)
         return Thawed(pool_state(sku, reply[1]), replay=text(reply[2]) == "1")
 
     def sight(self, _: Reply, answer: Thawed | None) -> Sight | None:
@@ -155,7 +152,6 @@ class RecountPool(Operation[bool]):
                 raise PoolNotGated(self.sku)
             case "outrun":
                 return False
-        kind_of(self.sku, reply)
         return True
 
 

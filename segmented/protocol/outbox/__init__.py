@@ -296,7 +296,6 @@ class ReplayDead(Operation[tuple[Replayed | Settled | None, ...]]):
         return script_call("replay_dead", keys_of(self.sku), *self.order_ids)
 
     def answer(self, reply: Reply) -> tuple[Replayed | Settled | None, ...]:
-        kind_of(self.sku, reply)
         answers: list[Replayed | Settled | None] = []
         for order_id, line in zip(self.order_ids, text(reply[1]).split("\n"), strict=True):
             kind, *fields = line.split("\t")

@@ -127,7 +127,7 @@ class OpenPool(Operation[Opened | AlreadyOpen]):
             raise PoolInShards(self.sku)
         if kind == "vanished":
             raise PoolVanished(self.sku, int(reply[1]))
-        state = _state(self.sku, reply[1])
+        state = pool_state(self.sku, reply[1])
         return Opened(state) if kind == "opened" else AlreadyOpen(state)
 
     sight = sight_of_state
@@ -176,7 +176,7 @@ class ReadPool(Operation[PoolState]):
         return script_call("read_pool", keys_of(self.sku))
 
     def answer(self, reply: Reply) -> PoolState:
-        return _state(self.sku, reply)
+        return pool_state(self.sku, reply)
 
     sight = sight_of_state
 
@@ -247,7 +247,7 @@ class Resize(Operation[Resized]):
             base, extra = divmod(int(state[1 + NUMBER_NAMES.index("available")]), self.segment_count)
             units = (base + (segment < extra) for segment in range(self.segment_count))
             state[place] = [number for pair in enumerate(units) for number in pair]
-        return Resized(_state(self.sku, state), replay=text(reply[2]) == "1")
+        return Resized(pool_state(self.sku, state), replay=text(reply[2]) == "1")
 
     acknowledges = always
 
@@ -264,7 +264,7 @@ class ClosePool(Operation[PoolClosed]):
         return script_call("close_pool", keys_of(self.sku))
 
     def answer(self, reply: Reply) -> PoolClosed:
-        return PoolClosed(_state(self.sku, reply[1]), replay=text(reply[2]) == "1")
+        return PoolClosed(pool_state(self.sku, reply[1]), replay=text(reply[2]) == "1")
 
     acknowledges = always
 
@@ -366,7 +366,7 @@ class ReadLedger(_Ledger[tuple[LedgerEntry, ...]]):
 
     def answer(self, reply: Reply) -> tuple[LedgerEntry, ...]:
         found: list[LedgerEntry] = []
-        for step in _steps(self.sku, reply):
+        for step in _steps(reply):
             with suppress(ValueError):  # another program's entry; the audit reports the missing one of the pool
                 found += entries_of(step)
         return tuple(found)
@@ -377,7 +377,7 @@ class ReadSteps(_Ledger[tuple[LedgerStep, ...]]):
     """Read the same changes as `ReadLedger`, those of each sequence number in one piece."""
 
     def answer(self, reply: Reply) -> tuple[LedgerStep, ...]:
-        return tuple(_steps(self.sku, reply))
+        return tuple(_steps(reply))
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,11 +440,6 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
     return kind
 
 
-def _state(sku: str, reply: Reply) -> PoolState:
-    kind_of(sku, reply)
-    return pool_state(sku, reply)
-
-
 def order_record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord:
     """Read a record. Raises ValueError for one that no script could have written."""
     found = parse_record(order_id, text(raw), hold_until_ms=hold_until_ms, states=STATES)
@@ -453,8 +448,7 @@ def order_record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderR
     return found
 
 
-def _steps(sku: str, reply: Reply) -> Iterator[LedgerStep]:
-    kind_of(sku, reply)
+def _steps(reply: Reply) -> Iterator[LedgerStep]:
     for entry_id, flat in reply[1]:
         epoch, _, sequence = text(entry_id).partition("-")
         found: dict[str, Any] = {readable(flat[index]): readable(flat[index + 1]) for index in range(0, len(flat), 2)}

@@ -48,7 +48,6 @@ from segmented.protocol.wire import Call, Finish, Reply, Sight, always, json_tex
 
 BATCH_MAX = 1_000
 """Maximum orders in one batch: a script must not block other clients for long."""
-RESERVED: Final = frozenset({"reserved", b"reserved"})
 GRANTED: Final = frozenset({"granted", b"granted"})
 SETTLED: Final = frozenset({"settled", b"settled"})
 """First words of the usual answers, as text and as bytes; `kind_of` reads the others."""
@@ -522,8 +521,6 @@ def _reserve_call(
 
 
 def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | SegmentedError]:
-    if reply[0] not in RESERVED:
-        kind_of(sku, reply)
     epoch, sequence, hold_until_ms = int(reply[1]), int(reply[2]), int(reply[4])
     answers: list[Taken | SegmentedError] = []
     alike: dict[str, tuple[Any, ...]] = {}  # most lines of a batch are the same few: what follows the order id

@@ -23,7 +23,7 @@ from segmented.keys import directory_copy, shard_keys
 from segmented.models import Received, Shard, ShardDirectory, ShardFound, Transfer
 from segmented.models.shards import parse_directory
 from segmented.protocol.base import AnswerT_co, Operation, ignored
-from segmented.protocol.pool import keys_of, kind_of
+from segmented.protocol.pool import keys_of
 from segmented.protocol.wire import (
     Call,
     Finish,
@@ -92,7 +92,6 @@ class LookAtShard(Operation[ShardFound]):
         return script_call("look_at_shard", keys_of(self.shard))
 
     def answer(self, reply: Reply) -> ShardFound:
-        kind_of(self.shard, reply)
         flat = [int(value) for value in reply[5]]
         epoch = int(reply[7])
         away = tuple(sorted(Transfer("away", *(*flat[first : first + 4], epoch)) for first in range(0, len(flat), 4)))
@@ -208,7 +207,6 @@ class NoteEpoch(_Transferring[int]):
         return script_call("note_epoch", [keys.meta, keys.transfers], self.source, self.epoch)
 
     def answer(self, reply: Reply) -> int:
-        kind_of(self.shard, reply)
         return int(reply[1])
 
 
@@ -223,4 +221,4 @@ def _directory(sku: str, state: str, content: str) -> ShardDirectory:
 def _kind_of(shard: str, reply: Reply) -> str:
     if text(reply[0]) == "gated":
         raise TransferGated(shard)
-    return kind_of(shard, reply)
+    return text(reply[0])
