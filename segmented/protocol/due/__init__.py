@@ -14,7 +14,7 @@ from typing import Final, Literal
 from segmented.keys import HOLDS_NOTED, OUTBOXES, Duty, cart_keys, due_key, due_keys, shard_keys
 from segmented.models.shards import SHARD_MARK
 from segmented.protocol.base import Operation, ignored, is_one
-from segmented.protocol.wire import Call, Reply, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Reply, optional_number, pairs_in, plain_call, readable, script_call, text
 
 SOON_MS: Final = 10_000
 """Time to the look of the duties that follow each change: transfers and relay."""
@@ -72,9 +72,8 @@ class ListDuePools(Operation[DuePools]):
         return script_call("list_due_pools", [due_key(self.duty)], self.offset, self.limit)
 
     def answer(self, reply: Reply) -> DuePools:
-        first, found = text(reply[0]), reply[1]
-        pools = tuple((readable(found[index]), text(found[index + 1])) for index in range(0, len(found), 2))
-        return DuePools(pools, int(first) if first else None)
+        pools = tuple((readable(name), text(score)) for name, score in pairs_in(reply[1]))
+        return DuePools(pools, optional_number(reply[0]))
 
 
 @dataclass(frozen=True, slots=True)

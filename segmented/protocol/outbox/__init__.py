@@ -216,14 +216,11 @@ class SweepOutbox(Operation[Swept | SweepSuperseded]):
     def answer(self, reply: Reply) -> Swept | SweepSuperseded:
         if kind_of(self.sku, reply) == "superseded":
             return SweepSuperseded(int(reply[1]))
-        flat = [text(part) for part in reply[2]]
-        due = tuple((flat[index], int(flat[index + 1])) for index in range(0, len(flat), 2))
-        traced = [readable(part) for part in reply[4]]
         return Swept(
-            due,
+            tuple((text(order_id), int(begun)) for order_id, begun in pairs_in(reply[2])),
             tuple(text(order_id) for order_id in reply[3]),
             is_more_due=text(reply[1]) == "1",
-            traces=dict(zip(traced[::2], traced[1::2], strict=True)),
+            traces={readable(order_id): readable(trace) for order_id, trace in pairs_in(reply[4])},
         )
 
 

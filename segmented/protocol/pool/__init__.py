@@ -451,7 +451,7 @@ def order_record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderR
 def _steps(reply: Reply) -> Iterator[LedgerStep]:
     for entry_id, flat in reply[1]:
         epoch, _, sequence = text(entry_id).partition("-")
-        found: dict[str, Any] = {readable(flat[index]): readable(flat[index + 1]) for index in range(0, len(flat), 2)}
+        found: dict[str, Any] = {readable(name): readable(said) for name, said in pairs_in(flat)}
         with suppress(KeyError, ValueError):  # another program's entry
             at_us = int(found["at_us"])
             yield LedgerStep(int(epoch), int(sequence), found["kind"], at_us, found["lines"], found["chain"])
@@ -543,7 +543,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
     """Read the answer of `read_pool`, or the shorter state in the answers of others; kind comes first in both."""
     found = {name: whole(value) for name, value in zip(NUMBER_NAMES, reply[1:], strict=False)}
     flat = reply[len(NUMBER_NAMES) + 1]
-    units = {readable(flat[index]): whole(flat[index + 1]) for index in range(0, len(flat), 2)}
+    units = {readable(segment): whole(count) for segment, count in pairs_in(flat)}
     profile = readable(reply[len(NUMBER_NAMES) + 2])
     sale_id, queue, step = map(readable, reply[len(NUMBER_NAMES) + 3 : len(NUMBER_NAMES) + 6])
     for name, least, most in BOUNDS:
@@ -596,8 +596,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
 def _transfers(flat: Sequence[Reply]) -> dict[str, Transfer | None]:
     """Read a shard's notes of units between it and others; None for an unreadable note."""
     found: dict[str, Transfer | None] = {}
-    for index in range(0, len(flat), 2):
-        field, said = readable(flat[index]), readable(flat[index + 1])
+    for field, said in ((readable(name), readable(note)) for name, note in pairs_in(flat)):
         if THAWED.fullmatch(f"{field} {said}"):
             continue
         about, numbers = TRANSFER.fullmatch(field), TRANSFERRED.fullmatch(said)
