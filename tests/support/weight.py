@@ -22,7 +22,7 @@ RENDERED: Final = {"lock-comparison.md", "celery-beat-compared.md", "celery-dedu
 """Pages that `python -m tests.conformance` writes from its results."""
 
 MOST: Final = {
-    "lines of segmented, written by hand": 72_400,
+    "lines of segmented, written by hand": 72_200,
     "lines of bench": 20_000,
     "lines of tests": 101_300,
     "files of segmented and bench": 480,
