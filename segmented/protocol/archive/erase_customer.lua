@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
--- Take a customer's id out of records of decided orders, of dead ones, and of finished carts, whose records go as a whole. A
--- record goes without the customer only if the ledger has no entry of it any more, so that an audit is clean at every step;
+-- Take a customer's id out of records of decided orders, and of finished carts, whose records go as a whole. A record goes
+-- without the customer only if the ledger has no entry of it any more, so that an audit is clean at every step;
 -- the units that the customer has bought are lowered with it. Safe to run twice.
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset)
 -- ARGV     1 customer_id   2 kind ("orders", "carts", or "count": of forgotten orders; no ids)   3 and on: ids, at most 1,000
@@ -13,16 +13,14 @@ check_count(#ids)
 local pool = read_pool()
 redis.call('HLEN', KEYS[15])
 redis.call('ZCARD', KEYS[16])
-redis.call('HLEN', DEAD)
 redis.call('HLEN', CUSTOMERS)
 local start = whole(redis.call('HGET', META, 'ledger_start') or '1') or error(DRIFTED)
 local raws, undecided, recent, gone, units = raws_of(ids), 0, 0, {}, 0
-local changed, dead_changed = {}, {}
+local changed = {}
 for index, id in ipairs(kind == 'orders' and ids or {}) do
   local raw = raws(index)
   local record = raw and readable(raw)
   local queued = read_queued(id)
-  local note = redis.call('HGET', DEAD, id)
   if queued and queued.customer == customer or record and record.customer == customer and record.state == 'r' then
     undecided = undecided + 1
   elseif record and record.customer == customer and record.sequence >= start then
@@ -32,10 +30,6 @@ for index, id in ipairs(kind == 'orders' and ids or {}) do
       record.customer = ''
       changed[#changed + 1], changed[#changed + 2] = id, packed(record)
       units = units + (record.state == 'c' and record.quantity or 0)
-    end
-    local about = note and string.match(note, '^(%d+\t%d+\t[^\t]*\t%d*)\t' )
-    if about and string.sub(note, #about + 2) == customer then
-      dead_changed[#dead_changed + 1], dead_changed[#dead_changed + 2] = id, about .. '\t'
     end
   end
 end
@@ -51,9 +45,6 @@ local left = kind == 'count' and 0 or bought - units
 
 if #changed > 0 then
   redis.call('HSET', ORDERS, unpack(changed))
-end
-if #dead_changed > 0 then
-  redis.call('HSET', DEAD, unpack(dead_changed))
 end
 if #gone > 0 then
   redis.call('HDEL', KEYS[15], unpack(gone))

@@ -9,7 +9,7 @@
 --            settled, state, quantity, segment, fence, sequence   decided in the meantime
 --            replayed
 read_pool()
-local notes, raws = redis.call('HMGET', DEAD, unpack(ARGV)), raws_of(ARGV)
+local notes, kept, raws = redis.call('HMGET', DEAD, unpack(ARGV)), redis.call('HMGET', ENTRIES, unpack(ARGV)), raws_of(ARGV)
 local answers, done, entries, places, holds, is_done = {}, {}, {}, {}, {}, {}
 
 local function publish(id, entry)
@@ -27,12 +27,13 @@ for index, id in ipairs(ARGV) do
   elseif record and record.state ~= 'r' then
     answers[index] = settled_line(record)
   else
-    local quantity, customer = string.match(note, '^%d+\t%d+\t[^\t]*\t(%d*)\t(.*)$')
-    if not record and quantity == '' then
-      answers[index] = 'unknown' -- its record is gone: there is nothing to publish
+    local entry = entry_of(kept[index])
+    if not record and not entry.quantity then
+      answers[index] = 'unknown' -- its record is gone, or it expired since: there is nothing to publish
     else
-      publish(id, { begun = 0, published = 0, quantity = not record and tonumber(quantity) or nil,
-        customer = not record and customer or '', reason = '', until_ms = 0, worker = '' })
+      clear_worker(entry)
+      entry.begun, entry.published, entry.reason, entry.by, entry.trace = 0, 0, '', '', ''
+      publish(id, entry)
       answers[index] = 'replayed'
     end
   end

@@ -33,7 +33,7 @@ local function bury(id, entry, hold_until)
   buried.holds[2 * count + 1], buried.holds[2 * count + 2] = hold_until, id
   buried.entries[2 * count + 1], buried.entries[2 * count + 2] = id, packed_entry(entry)
   buried.notes[2 * count + 1], buried.notes[2 * count + 2] = id, table.concat({ digits(entry.begun), digits(now_ms),
-    entry.reason, entry.quantity and digits(entry.quantity) or '', entry.customer }, '\t')
+    entry.reason }, '\t')
 end
 
 local function write_buried()

@@ -10,7 +10,7 @@
 --       11 transfers (hash: sent:, away: or received:<shard> -> number and units; only of a shard of several)
 --       12 outbox (zset: id of a submitted, unfinished order -> ms at which it is published again)
 --       13 entries (hash: order id -> entry; of submitted orders that were begun or published again, or are queued)
---       14 dead (hash: order id -> begun, ms, reason, quantity, customer: of orders that are no longer published)
+--       14 dead (hash: order id -> begun, ms, reason: of orders that are no longer published)
 -- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, home (of the cart that pinned
 -- it), separated by tabs, none at the end. (`..` may append numbers of up to 14 digits; longer ones need `digits`.) The
 -- state is r(eserved), c(onfirmed), x (cancelled), v (cancelled, and the id can be reserved or granted again), s (cancelled

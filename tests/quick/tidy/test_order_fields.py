@@ -1,9 +1,7 @@
-"""A field of an order is in every file that passes orders on: one that a file lacks is lost without an error."""
+"""A field of an order is in its record as text, and in the order database; see `test_every_field.py` for scripts."""
 
 from dataclasses import fields
 from typing import Any, Final
-
-import pytest
 
 from segmented.ledger_lines import parse_record, record_text
 from segmented.models import Order, OrderRecord
@@ -14,20 +12,6 @@ from tests.support.paths import ROOT
 FIELDS: Final = [field.name for field in fields(Order)]
 OF_RECORD: Final = {"quantity": "asked"}
 """Names of a record's fields that differ from the order's."""
-PLACES: Final = (
-    "ledger_lines.py",
-    "protocol/archive/erase_customer.lua",
-    "protocol/outbox/__init__.py",
-    "protocol/outbox/queue_orders.lua",
-    "protocol/outbox/replay_dead.lua",
-    "protocol/outbox/take_orders.lua",
-    "protocol/pool/grant.lua",
-    "protocol/pool/orders.py",
-    "protocol/pool/reserve.lua",
-    "protocol/shared/outbox.lua",
-    "protocol/shared/pool.lua",
-)
-"""Files that name each field, in a script without "_id"."""
 GIVEN: Final[dict[str, Any]] = {"state": "reserved", "parts": ((3, 4), (5, 1)), "quantity": 5, "asked": 7}
 
 
@@ -37,13 +21,6 @@ def full_record() -> OrderRecord:
     for number, field in enumerate(fields(OrderRecord)):
         values[field.name] = GIVEN.get(field.name, number if "int" in str(field.type) else f"the {field.name}")
     return OrderRecord(**values)
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_file_that_passes_orders_on_names_each_of_their_fields(place: str) -> None:
-    text = (ROOT / "segmented" / place).read_text(encoding="utf-8")
-    names = [name if place.endswith(".py") else name.removesuffix("_id") for name in FIELDS[1:]]
-    assert [name for name in names if name not in text] == []
 
 
 def test_a_record_keeps_each_field_of_its_order_as_text() -> None:
