@@ -29,7 +29,8 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -204,9 +205,13 @@ def _attend(wire: socket.socket) -> None:
     if told is None:
         return
     program = Program(*told["program"])
-    if program.words[:1] != ["sell"]:
+    with warm_workers() if program.words[:1] == ["sell"] else nullcontext():
         _run(program, told["environment"])
-        return
+
+
+@contextmanager
+def warm_workers() -> Iterator[None]:
+    """Let programs that the block starts be forks of a fork of this warm process, which has one thread so far."""
     ours, theirs = socket.socketpair()
     helper = os.fork()
     if not helper:
@@ -214,12 +219,12 @@ def _attend(wire: socket.socket) -> None:
         for number in range(3):
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
         _attend(theirs)
-        return
+        sys.exit()
     theirs.close()
     ZYGOTE.use(ours)
     start_warm()
     try:
-        _run(program, told["environment"])
+        yield
     finally:
         ours.close()
         os.waitpid(helper, 0)

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,7 @@ from tests.support.paths import ROOT
 
 AUTHOR: Final = ("-c", "user.name=reader", "-c", "user.email=reader@example.com")
 CHECKOUT: Final = "<!-- in a checkout -->"
+KILLS: Final = "$ kill -9"
 SERVES_ITSELF: Final = "$ segmented server"
 SET_UP: Final = re.compile(r"(?:python3? -m )?pip install |python3? -m venv |(?:\.|source) \S+/activate$")
 """What the install ring runs."""
@@ -59,7 +61,7 @@ def run_page(page: Path, database: Callable[[], str], warm: Path | None) -> None
     """Run a page in an empty folder against fresh servers; raises Failed with the block's line."""
     text = page.read_text(encoding="utf-8")
     blocks = blocks_of(page)
-    if CHECKOUT in text:  # it has modules of its own
+    if CHECKOUT in text or KILLS in text:  # it has modules of its own, or looks for the workers of its sale
         warm = None
     with ExitStack() as stack:
         addresses = Addresses("".join(block.code for block in blocks), stack, database)
@@ -92,12 +94,18 @@ def run_page(page: Path, database: Callable[[], str], warm: Path | None) -> None
 
 
 def check_out(folder: Path) -> None:
-    """Put a copy of what is committed into the folder, but for published results, and our environment."""
+    """Put a copy of what is committed into the folder, but for published results, and our environment.
+
+    Files keep their times, so that Python need not compile again what it has compiled here.
+    """
     for file in committed():
         path = file.relative_to(ROOT)
         if not path.is_relative_to("docs/results"):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, folder / path)
+            shutil.copy2(file, folder / path)
+            if path.suffix == ".py" and (compiled := Path(cache_from_source(str(file)))).exists():
+                (folder / path.parent / "__pycache__").mkdir(exist_ok=True)
+                shutil.copy2(compiled, folder / path.parent / "__pycache__")
     (folder / ".venv").symlink_to(BIN.parent)
     for words in (("init",), ("add", "--all"), (*AUTHOR, "commit", "--message", "all")):
         subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)  # noqa: S607  # git is wherever it is

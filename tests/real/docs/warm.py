@@ -2,7 +2,8 @@
 
 To start a Python and to import the library is most of what a page costs. `warm` makes a folder with a program
 `segmented`, to be put on the PATH: it hands its words, folder, environment and streams to the warm process, which runs
-the command in a fork of itself and returns the exit code. Commands that start processes or go on are run as installed.
+the command in a fork of itself and returns the exit code. Commands that go on or start processes are run as installed,
+but for sales, whose workers are forks too.
 """
 
 import contextlib
@@ -20,8 +21,10 @@ from types import ModuleType
 from typing import Final
 
 from tests.support.paths import ROOT
+from tests.support.warm import warm_workers
 
-QUICK: Final = ("pool", "orders", "dedup", "lock", "advise")
+SALE: Final = "sell"
+QUICK: Final = ("pool", "orders", "dedup", "lock", "advise", SALE)
 PAGE: Final = "the Python of a page"
 PROGRAM: Final = """\
 #!{python} -IS
@@ -113,7 +116,8 @@ def _attend(wire: socket.socket) -> None:
 def _command() -> int:
     from segmented.__main__ import main  # noqa: PLC0415  # warm by now
 
-    main()
+    with warm_workers() if sys.argv[1] == SALE else contextlib.nullcontext():
+        main()
     return 0
 
 
