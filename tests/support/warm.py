@@ -54,6 +54,8 @@ MODULES: Final = (
     *("django.core.management", "django.db"),
 )
 """Modules that most programs of tests import."""
+SERVERS: Final = frozenset({"celery", "django", "flask", "uvicorn"})
+"""Modules of other packages that serve an application of a test."""
 SET_NAME: Final = 15
 """PR_SET_NAME of Linux, for names of up to NAME_MAX bytes."""
 NAME_MAX: Final = 15
@@ -76,7 +78,7 @@ class Program(NamedTuple):
 def program_of(words: list[str]) -> Program | None:
     """Return the program of a command if it can be a fork."""
     match words:
-        case [sys.executable, "-m", module, *rest] if module in {"celery", "django"} or module.startswith("tests."):
+        case [sys.executable, "-m", module, *rest] if module in SERVERS or module.startswith("tests."):
             found = Program("-m", module, rest)
         case [sys.executable, "-P", "-m", "segmented.celery" as module, *rest]:
             found = Program("-P -m", module, rest)

@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from segmented.servers import ValkeyServer
 from tests.support.paths import ROOT
 
@@ -90,7 +88,7 @@ def test_a_worker_killed_while_it_is_handed_a_segment_leaves_its_order_to_anothe
 
 
 BEFORE = """
-import sys, time, warnings
+import os, sys, time, warnings
 warnings.simplefilter("ignore")  # gevent says that it patches late
 from segmented import Lock, MemoryStore, Pool, RedisStore, ReentrantLock
 from segmented.compat import Lock as CompatLock
@@ -163,10 +161,20 @@ pool.reserve('first')
 }
 
 
-@pytest.mark.parametrize("member", LOCKS)
-def test_what_was_made_before_a_late_patch_serves_greenlets_in_turn(valkey: ValkeyServer, member: str) -> None:
-    before, after = LOCKS[member]
-    assert printed_by(BEFORE + before + PATCH + after, valkey) == "10 in turn,\n"
+EACH_ALONE = """
+for member, program in programs.items():
+    if os.fork() == 0:
+        print(member, end=": ")
+        exec(program)
+        break
+    assert os.wait()[1] == 0
+"""
+
+
+def test_what_was_made_before_a_late_patch_serves_greenlets_in_turn(valkey: ValkeyServer) -> None:
+    programs = {member: before + PATCH + after for member, (before, after) in LOCKS.items()}
+    printed = printed_by(f"{BEFORE}programs = {programs!r}{EACH_ALONE}", valkey)
+    assert printed.splitlines() == [f"{member}: 10 in turn," for member in LOCKS]
 
 
 OTHERS = """
