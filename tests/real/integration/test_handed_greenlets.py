@@ -116,12 +116,8 @@ def ten(acquire):
     print(sum(job.successful() for job in jobs), "in turn," if most == [1] else "together")
 """
 LOCKS = {
-    "a lock whose store has served": (
-        "lock = Lock(store, 'door', ttl=600, renew=True)\nlock.acquire().release()\n",
-        "ten(lambda: lock.acquire(timeout=90))",
-    ),
-    "a lock whose store has waited": (
-        """
+    "a lock whose store has served": "lock = Lock(store, 'door', ttl=600, renew=True)\nlock.acquire().release()\n",
+    "a lock whose store has waited": """
 lock = Lock(store, 'door', ttl=600)
 with lock.acquire():
     try:
@@ -129,38 +125,24 @@ with lock.acquire():
     except SegmentedError:
         pass
 """,
-        "ten(lambda: lock.acquire(timeout=90))",
-    ),
-    "a reentrant lock": (
-        "lock = ReentrantLock(store, 'door', ttl=600)\nlock.acquire().release()\n",
-        "ten(lambda: lock.acquire(timeout=90))",
-    ),
-    "a lock in memory": (
-        "lock = Lock(MemoryStore(), 'door', ttl=600, renew=True)\nlock.acquire().release()\n",
-        "ten(lambda: lock.acquire(timeout=90))",
-    ),
-    "a lock of a quorum": (
-        """
+    "a reentrant lock": "lock = ReentrantLock(store, 'door', ttl=600)\nlock.acquire().release()\n",
+    "a lock in memory": "lock = Lock(MemoryStore(), 'door', ttl=600, renew=True)\nlock.acquire().release()\n",
+    "a lock of a quorum": """
 lock = QuorumLock(QuorumStore([MemoryStore() for _ in range(3)], answer_timeout=30), 'door', ttl=600)
 lock.acquire().release()
 """,
-        "ten(lambda: lock.acquire(timeout=90))",
-    ),
-    "a lock of redis-py's interface": (
-        "lock = CompatLock(store.client, 'door', timeout=600)\nlock.acquire()\nlock.release()\n",
-        "ten(lambda: lock)",
-    ),
-    "a grant": (
-        """
+    "a lock of redis-py's interface": "lock = CompatLock(store.client, 'door', timeout=600)\nwith lock:\n    pass\n",
+    "a grant": """
 pool, numbers = Pool(store, 'mug'), iter(range(100))
 pool.open(stock=100, segments=1)
 pool.reserve('first')
 """,
-        "ten(lambda: pool.grant(f'o-{next(numbers)}', timeout=90))",
-    ),
 }
-
-
+CALLS = {
+    "a lock of redis-py's interface": "lock",
+    "a grant": "pool.grant(f'o-{next(numbers)}', timeout=90)",
+}
+"""What takes the lock, where it is not `lock.acquire`."""
 EACH_ALONE = """
 for member, program in programs.items():
     if os.fork() == 0:
@@ -172,7 +154,10 @@ for member, program in programs.items():
 
 
 def test_what_was_made_before_a_late_patch_serves_greenlets_in_turn(valkey: ValkeyServer) -> None:
-    programs = {member: before + PATCH + after for member, (before, after) in LOCKS.items()}
+    programs = {
+        member: f"{before}{PATCH}ten(lambda: {CALLS.get(member, 'lock.acquire(timeout=90)')})"
+        for member, before in LOCKS.items()
+    }
     printed = printed_by(f"{BEFORE}programs = {programs!r}{EACH_ALONE}", valkey)
     assert printed.splitlines() == [f"{member}: 10 in turn," for member in LOCKS]
 
