@@ -51,10 +51,9 @@ def pay_in_session(pool: Pool, engine: Engine, order_id: str, points: Points) ->
 
 
 def pay_in_django(pool: Pool, engine: Engine, order_id: str, points: Points) -> None:
-    name = {"sqlite": "sqlite3"}.get(engine.name, engine.name)
     url = engine.url
     place = {"NAME": url.database, "USER": url.username or "", "HOST": url.query.get("host", "")}
-    settings.configure(DATABASES={"default": {"ENGINE": f"django.db.backends.{name}", **place}})
+    settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", **place}})
     django.setup()
 
     def each(execute: Callable[..., Any], *words: object) -> object:

@@ -214,7 +214,10 @@ def test_a_server_that_would_lose_or_refuse_orders_is_refused(start_mariadb: Cal
         ("mysql://u:s3cr3t@127.0.0.1/shop?ssl_ca=/no/such.pem", "cannot be used: No such file or directory"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_refused_in_one_sentence(url: str, sentence: str) -> None:
+def test_an_address_that_cannot_be_used_is_refused_in_one_sentence(
+    url: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pymysql.connections.SSL_ENABLED", True)
     with pytest.raises(Exception, match="the order database mysql://u:") as refused:
         connect(url)
     assert sentence in str(refused.value)

@@ -138,10 +138,7 @@ pool.open(stock=100, segments=1)
 pool.reserve('first')
 """,
 }
-CALLS = {
-    "a lock of redis-py's interface": "lock",
-    "a grant": "pool.grant(f'o-{next(numbers)}', timeout=90)",
-}
+CALLS = {"a lock of redis-py's interface": "lock", "a grant": "pool.grant(f'o-{next(numbers)}', timeout=90)"}
 """What takes the lock, where it is not `lock.acquire`."""
 EACH_ALONE = """
 for member, program in programs.items():
