@@ -24,7 +24,7 @@ RENDERED: Final = {"lock-comparison.md", "celery-beat-compared.md", "celery-dedu
 MOST: Final = {
     "lines of segmented, written by hand": 72_200,
     "lines of bench": 20_000,
-    "lines of tests": 101_350,
+    "lines of tests": 101_371,
     "files of segmented and bench": 480,
     "words of docs, written by hand": 70_000,
     "public names at the top": 43,
