@@ -28,6 +28,9 @@ def key_of(sku: str, key: PoolKey) -> str:
 class InspectOrders(ReadingOrders[Inspected]):
     """Read the raw records of up to 1,000 orders, each with the end of its hold in one step."""
 
+    sku: str
+    order_ids: tuple[str, ...]
+
     def read(self, order_id: str, raw: Reply, hold_until_ms: int | None) -> Inspected:
         return Inspected(order_id, None if raw is None else readable(raw), hold_until_ms)
 

@@ -299,10 +299,10 @@ class ReadActivity(Operation[PoolActivity]):
         return PoolActivity(tuple(digit == "1" for digit in text(reply[1])), *(int(part) for part in reply[2:9]))
 
 
-@dataclass(frozen=True, slots=True)
 class ReadingOrders(Operation[tuple[AnswerT_co, ...]]):
     """Read the records of up to 1,000 orders, in the order asked, each with the end of its hold in one step."""
 
+    __slots__ = ()
     sku: str
     order_ids: tuple[str, ...]
 
@@ -322,13 +322,16 @@ class ReadingOrders(Operation[tuple[AnswerT_co, ...]]):
     def continued(self, answer: Any) -> Finish:
         """Read the records that one page was too short for."""
         while left := self.order_ids[len(answer) :]:
-            answer += yield replace(self, order_ids=left)
+            answer += yield replace(self, order_ids=left)  # type: ignore[type-var]  # each of them is a dataclass
         return answer
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOrders(ReadingOrders[OrderRecord | None]):
     """Read what is known of each order; None if nothing is."""
+
+    sku: str
+    order_ids: tuple[str, ...]
 
     def read(self, order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord | None:
         return None if raw is None else order_record(order_id, raw, hold_until_ms)
