@@ -335,6 +335,12 @@ def test_the_limit_holds_after_a_customers_orders_are_forgotten(limited_pool: Po
     check(limited_pool, gate, confirmed=6, available=14)
 
 
+def test_a_repeat_of_a_forgotten_order_is_no_further_purchase(limited_pool: Pool, gate: Gate) -> None:
+    sold(limited_pool, gate, Order("a", 2, "ann"))
+    sold(limited_pool, gate, Order("b", 1, "ann"))
+    check(limited_pool, gate, confirmed=4, available=16)
+
+
 @pytest.mark.parametrize(
     ("customer", "units", "detail"),
     [

@@ -16,7 +16,7 @@ from segmented.plans.line import HAND_OFFS_MAX
 from segmented.protocol import ReleaseLock
 from segmented.protocol.lock import LEFT_MS, NEWCOMERS_MAX
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.simulator import Killed, Part, Schedule, Simulation, Sleep, keeping_to
+from tests.support.sim.simulator import Killed, Part, Schedule, Simulation, Sleep, keeping_to, killed
 
 TAKING_SECONDS = 1.0
 LONGEST_SECONDS = 8 * (NEWCOMERS_MAX + 1) * 0.005
@@ -68,12 +68,7 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int
         for index in range(8)
     ]
 
-    def forget_the_dead() -> None:
-        for actor in actors:
-            if isinstance(actor.outcome, Killed):
-                section.inside.discard(actor.name)
-
-    world.run(check=forget_the_dead)
+    world.run(check=lambda: section.inside.difference_update(killed(actors)))
     assert section.overlaps == 0
     assert all(actor.is_done for actor in actors)
     assert section.tokens == sorted(set(section.tokens))

@@ -26,7 +26,7 @@ from segmented.stores.quorum import Heard, errands_of
 from segmented.stores.quorum.lane import Errand, RequestQueue
 from segmented.stores.quorum.voting import Ask, Await, Membership, NotAsked, Pause, Poll, Rules, Steps, voting
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.simulator import Actor, Killed, Simulation, Sleep
+from tests.support.sim.simulator import Actor, Simulation, Sleep, killed
 
 ANSWER_TIMEOUT: Final = 0.05
 PATIENCE: Final = 0.2
@@ -389,12 +389,7 @@ def test_with_lost_late_and_overtaken_requests_and_deaths_nobody_overlaps_or_han
         for index in range(8)
     ]
 
-    def forget_the_dead() -> None:
-        for actor in actors:
-            if isinstance(actor.outcome, Killed):
-                section.inside.discard(actor.name)
-
-    world.run(check=forget_the_dead)
+    world.run(check=lambda: section.inside.difference_update(killed(actors)))
     assert section.overlaps == 0
     assert all(actor.is_done for actor in actors)
 

@@ -16,7 +16,7 @@ from segmented.models import Held
 from segmented.plans import Now, Plan, perform
 from segmented.protocol import AcquireFair, Operation
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.simulator import Actor, Killed, Simulation, Sleep
+from tests.support.sim.simulator import Actor, Killed, Simulation, Sleep, killed
 
 
 class Resource:
@@ -380,12 +380,7 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_or_hangs_and_order_is_kept
         for index in range(12)
     ]
 
-    def forget_the_dead() -> None:
-        for actor in actors:
-            if isinstance(actor.outcome, Killed):
-                section.inside.discard(actor.name)
-
-    world.run(check=forget_the_dead)
+    world.run(check=lambda: section.inside.difference_update(killed(actors)))
     assert section.overlaps == 0
     assert all(actor.is_done for actor in actors)
     assert section.out_of_order() == []

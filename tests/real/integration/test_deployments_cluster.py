@@ -17,7 +17,7 @@ from segmented.protocol import AcquireLock
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore, listener
 from tests.fixtures.stores import REDIS, Side, make_side
-from tests.fixtures.stores_deployed import COLOURS, deployed_side
+from tests.fixtures.stores_deployed import COLOURS, deployed_side, sentence_of
 from tests.support.contract.parking import has_come_to_rest, wait_until
 from tests.support.flavour import Flavour
 from tests.support.servers.deployments import Cluster
@@ -142,12 +142,6 @@ def test_without_any_node_an_operation_is_given_up_at_its_patience_or_deadline(
 
 
 # --- at the first contact ---
-
-
-def sentence_of(url: str, kind: type[InvalidInput | StoreUnavailable] = InvalidInput) -> str:
-    with pytest.raises(kind) as caught:
-        RedisStore.from_url(url)
-    return str(caught.value)
 
 
 def test_one_master_that_may_evict_is_enough_to_refuse_pools(cluster: Cluster) -> None:

@@ -6,12 +6,12 @@ from typing import Final
 
 import pytest
 
-from segmented.errors import InvalidInput, LeaseLost, StoreUnavailable
+from segmented.errors import LeaseLost, StoreUnavailable
 from segmented.masking import masked
 from segmented.protocol import AcquireLock
 from segmented.stores.redis import RedisStore
 from tests.fixtures.stores import Side
-from tests.fixtures.stores_deployed import COLOURS, deployed_side
+from tests.fixtures.stores_deployed import COLOURS, deployed_side, sentence_of
 from tests.support.contract.parking import has_come_to_rest, wait_until
 from tests.support.servers.deployments import Sentinels
 from tests.support.servers.nodes import Node, eventually
@@ -134,12 +134,6 @@ def test_without_any_master_an_operation_is_given_up_at_its_patience_or_deadline
 
 
 # --- at the first contact ---
-
-
-def sentence_of(url: str, kind: type[InvalidInput | StoreUnavailable] = InvalidInput) -> str:
-    with pytest.raises(kind) as caught:
-        RedisStore.from_url(url)
-    return str(caught.value)
 
 
 def test_a_service_that_no_sentinel_knows(sentinels: Sentinels) -> None:

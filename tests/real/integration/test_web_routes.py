@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import fastapi
@@ -27,6 +26,7 @@ from segmented.dedup.web import (
     idempotent,
 )
 from segmented.errors import InvalidInput
+from tests.support.contract.dedup.web_apps import Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,22 +34,7 @@ if TYPE_CHECKING:
     from segmented.dedup.web import WebRequest
     from segmented.dedup.web.asgi import App, Message
 
-    Ask = Callable[..., "Got"]
-
-
-@dataclass(frozen=True)
-class Got:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def is_replayed(self) -> bool:
-        return self.headers.get("idempotency-replayed") == "true"
-
-    @property
-    def json(self) -> Any:  # noqa: ANN401  # any JSON
-        return json.loads(self.body)
+    Ask = Callable[..., "Response"]
 
 
 def event_id(_: WebRequest, body: bytes) -> object:
@@ -185,7 +170,7 @@ def by_flask() -> flask.Flask:
     return app
 
 
-async def asked(app: App, path: str, body: bytes, headers: dict[str, str]) -> Got:
+async def asked(app: App, path: str, body: bytes, headers: dict[str, str]) -> Response:
     given = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": given}
     sent: list[Message] = []
@@ -199,7 +184,7 @@ async def asked(app: App, path: str, body: bytes, headers: dict[str, str]) -> Go
 
     await app(scope, receive, send)
     found = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
-    return Got(sent[0]["status"], found, b"".join(one.get("body", b"") for one in sent))
+    return Response(sent[0]["status"], found, b"".join(one.get("body", b"") for one in sent))
 
 
 APPS: dict[str, Callable[[], Any]] = {
@@ -214,7 +199,7 @@ APPS: dict[str, Callable[[], Any]] = {
 def ask(request: pytest.FixtureRequest) -> Ask:
     app: Any = APPS[request.param]()
 
-    def posted(path: str, given: object, **headers: str) -> Got:
+    def posted(path: str, given: object, **headers: str) -> Response:
         body = given if isinstance(given, bytes) else json.dumps(given).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         sent = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Accept-Encoding": "gzip"}
@@ -222,7 +207,7 @@ def ask(request: pytest.FixtureRequest) -> Ask:
         if request.param != "flask":
             return asyncio.run(asked(app, path, body, sent))
         got = app.test_client().post(path, data=body, headers=sent)
-        return Got(got.status_code, {name.lower(): value for name, value in got.headers.items()}, got.data)
+        return Response(got.status_code, {name.lower(): value for name, value in got.headers.items()}, got.data)
 
     return posted
 

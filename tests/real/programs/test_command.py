@@ -135,38 +135,27 @@ def test_without_the_checkout_its_commands_say_where_they_are() -> None:
     )
 
 
-def test_a_command_of_another_package_runs(plugins: Path) -> None:
-    ran = segmented("counted", "3", plugins=plugins)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "quantity 3\n", "")
-
-
-def test_a_group_of_another_package_runs(plugins: Path) -> None:
-    ran = segmented("group", "status", plugins=plugins)
-    assert (ran.returncode, ran.stdout) == (0, "open\n")
-
-
-def test_invalid_input_is_one_sentence_and_exit_2(plugins: Path) -> None:
-    ran = segmented("bad", plugins=plugins)
-    assert ran.returncode == 2
-    assert ran.stderr == "segmented: orders.csv, line 7: quantity 'x' is not a whole number\n"
-
-
-def test_another_failure_of_ours_is_one_sentence_and_exit_1(plugins: Path) -> None:
-    ran = segmented("away", plugins=plugins)
-    assert ran.returncode == 1
-    assert ran.stderr == "segmented: The store cannot be reached; whether the operation ran is unknown.\n"
-
-
-def test_the_exit_code_of_a_command_is_kept(plugins: Path) -> None:
-    assert segmented("judged", plugins=plugins).returncode == 1
-
-
-def test_a_command_whose_package_is_missing_says_which(plugins: Path) -> None:
-    ran = segmented("lacking", plugins=plugins)
-    assert ran.returncode == 2
-    assert ran.stderr == (
-        f"segmented: segmented lacking cannot run: package_that_nobody_has is not installed; {install('all')}\n"
-    )
+@pytest.mark.parametrize(
+    ("words", "code", "printed", "said"),
+    [
+        (("counted", "3"), 0, "quantity 3\n", ""),
+        (("group", "status"), 0, "open\n", ""),
+        (("bad",), 2, "", "segmented: orders.csv, line 7: quantity 'x' is not a whole number\n"),
+        (("away",), 1, "", "segmented: The store cannot be reached; whether the operation ran is unknown.\n"),
+        (("judged",), 1, "", ""),
+        (
+            ("lacking",),
+            2,
+            "",
+            f"segmented: segmented lacking cannot run: package_that_nobody_has is not installed; {install('all')}\n",
+        ),
+    ],
+)
+def test_a_command_of_another_package_runs_and_its_failure_is_one_sentence(
+    plugins: Path, words: tuple[str, ...], code: int, printed: str, said: str
+) -> None:
+    ran = segmented(*words, plugins=plugins)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, printed, said)
 
 
 def test_a_command_whose_package_is_missing_takes_no_other_away(plugins: Path) -> None:

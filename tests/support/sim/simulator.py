@@ -8,7 +8,7 @@ Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (IEEE TSE 28, 20
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -146,6 +146,11 @@ class Actor:
     failure: BaseException | None = None
     asleep_until: float = -inf
     parked: Park | None = None
+
+
+def killed(actors: Iterable[Actor]) -> set[str]:
+    """Return the names of those whose process died."""
+    return {actor.name for actor in actors if isinstance(actor.outcome, Killed)}
 
 
 @dataclass(slots=True)

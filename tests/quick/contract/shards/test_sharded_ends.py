@@ -1,8 +1,8 @@
 """A pool in shards about the end of its sale: units that come back, what a refusal costs, and what an audit finds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -16,6 +16,8 @@ from tests.fixtures.stores import Side, another_process
 from tests.support.contract.interposed import asked_by, asks, interposed, process_of
 from tests.support.contract.pools.shop import LONG_MS, SHORT_MS, SHORT_PASSES
 from tests.support.contract.shards.sharding import (
+    SHARDS,
+    STOCK,
     at_home_in,
     check_all,
     refused,
@@ -24,19 +26,6 @@ from tests.support.contract.shards.sharding import (
     shards_of,
     taken,
 )
-
-SHARDS: Final = 3
-STOCK: Final = 11
-
-
-@pytest.fixture
-def pool(side: Side) -> Iterator[ShardedPool]:
-    """Eleven units in seven segments of three shards: four, four and three units."""
-    made = sharded(side, side.name())
-    made.open(stock=STOCK, segments=7, shards=SHARDS)
-    yield made
-    check_all(made)
-
 
 # --- what comes back ---
 

@@ -1,7 +1,7 @@
 """Taking from a pool in shards: as from one pool, whatever shard has the units; and an exact refusal when none have."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -10,20 +10,16 @@ from segmented.models import Decided, LimitReached, Order, Reserved, Settled, So
 from segmented.stock import ShardedPool
 from tests.fixtures.stores import Side
 from tests.support.contract.pools.shop import Shop
-from tests.support.contract.shards.sharding import at_home_in, check_all, refused, sharded, shards_of, taken
-
-SHARDS: Final = 3
-STOCK: Final = 11
-"""Longer than a process may refuse by what it has found out."""
-
-
-@pytest.fixture
-def pool(side: Side) -> Iterator[ShardedPool]:
-    """Eleven units in seven segments of three shards: four, four and three units."""
-    made = sharded(side, side.name())
-    made.open(stock=STOCK, segments=7, shards=SHARDS)
-    yield made
-    check_all(made)
+from tests.support.contract.shards.sharding import (
+    SHARDS,
+    STOCK,
+    at_home_in,
+    check_all,
+    refused,
+    sharded,
+    shards_of,
+    taken,
+)
 
 
 @pytest.fixture

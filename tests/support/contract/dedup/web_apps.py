@@ -50,12 +50,15 @@ class Response:
         return self.headers.get("idempotency-replayed") == "true"
 
     @property
+    def json(self) -> Any:  # noqa: ANN401  # any JSON
+        return json.loads(self.body)
+
+    @property
     def code(self) -> str:
         """Of problem details."""
         assert self.headers["content-type"] == "application/problem+json"
-        found = json.loads(self.body)
-        assert found["status"] == self.status
-        return str(found["code"])
+        assert self.json["status"] == self.status
+        return str(self.json["code"])
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """A pool in shards under test, in every colour of both stores."""
 
 from collections.abc import Callable
+from typing import Final
 
 from segmented.keys import shard_keys
 from segmented.models import Reserved, Shard, ShardDirectory, SoldOut
@@ -8,6 +9,10 @@ from segmented.stock import AsyncShardedPool, Outbox, ShardedPool
 from segmented.stock.sharded.opening import directory_plan, home_of
 from tests.fixtures.stores import Side
 from tests.support.sim.replicas import replica_of
+
+SHARDS: Final = 3
+STOCK: Final = 11
+"""Of the fixture `pool`."""
 
 
 def sharded(
