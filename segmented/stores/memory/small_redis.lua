@@ -1,16 +1,17 @@
 -- A small Redis, so that `MemoryStore` runs the scripts that ship. It lives in one Lua 5.1 runtime of this process; each
 -- `MemoryModel` is a keyspace of its own: a table that every call hands in.
 --
--- Commands, as far as our scripts and codecs use them:
---   keys         COPY DEL EXISTS KEYS PERSIST PEXPIRE PEXPIREAT PTTL RENAME SCAN TYPE
---   strings      GET GETSET INCR INCRBY MGET SET (PX NX XX GET KEEPTTL) SETNX
+-- Commands, as far as our scripts and codecs use them, and those that effects of users most likely do (`StoreEffect`):
+--   keys         COPY DEL EXISTS EXPIRE FLUSHDB KEYS PERSIST PEXPIRE PEXPIREAT PTTL RENAME SCAN TYPE UNLINK
+--   strings      GET GETSET INCR INCRBY MGET SET (EX PX NX XX GET KEEPTTL) SETNX
 --   hashes       HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HSCAN HSET HSETNX
 --   sets         SADD SCARD SISMEMBER SMEMBERS SREM
 --   sorted sets  ZADD (NX XX GT LT) ZCARD ZCOUNT ZMSCORE ZRANGE (BYSCORE LIMIT WITHSCORES) ZRANGEBYSCORE ZRANK ZREM
 --                ZREMRANGEBYSCORE ZSCAN ZSCORE
 --   streams      XADD XDEL XINFO XLEN XRANGE XREVRANGE XTRIM
 --   server       CONFIG INFO PUBLISH PUBSUB TIME WAIT WAITAOF
--- and of the scripts' library `redis.call`, `redis.pcall`, `redis.sha1hex` and `cjson.decode`.
+-- and of the scripts' library `redis.call`, `redis.pcall`, `redis.sha1hex`, `cjson.decode` and
+-- `cjson.encode`.
 --
 -- Time is the store's clock, read once before each script. Unlike on a server,
 --   - a key ends at its millisecond, not one later, so that a clock moved by a whole time to live ends it;
@@ -144,7 +145,7 @@ define('EXISTS', nil, function(keys)
   for _, key in ipairs(keys) do if entry_of(key) then count = count + 1 end end
   return count
 end)
-define('DEL', nil, function(keys)
+define('DEL UNLINK', nil, function(keys)
   local count = 0
   for _, key in ipairs(keys) do
     if entry_of(key) then
@@ -166,6 +167,7 @@ local function ends_at(key, at_ms)
 end
 define('PEXPIREAT', 2, function(key, at_ms) return ends_at(key, whole(at_ms)) end)
 define('PEXPIRE', 2, function(key, ms) return ends_at(key, now_ms + whole(ms)) end)
+define('EXPIRE', 2, function(key, seconds) return ends_at(key, now_ms + 1000 * whole(seconds)) end)
 define('PERSIST', 1, function(key)
   local entry = entry_of(key)
   if not (entry and entry.ends_ms) then return 0 end
@@ -193,6 +195,10 @@ define('COPY', 2, function(from, to)
   if not entry or entry_of(to) then return 0 end
   keyspace[to] = copied(entry)
   return 1
+end)
+define('FLUSHDB', 0, function()
+  for key in pairs(keyspace) do keyspace[key] = nil end
+  return OK
 end)
 -- A server's pattern as one of Lua: `*`, `?`, a set in brackets, and a backslash before a plain character.
 local function lua_pattern(glob)
@@ -262,11 +268,13 @@ define('SET', nil, function(words)
   local options, index = {}, 3
   while index <= #words do
     local word = upper(words[index])
-    if word == 'PX' then
-      options.ends_ms = now_ms + whole(words[index + 1])
+    if word == 'PX' or word == 'EX' then
+      options.ends_ms = now_ms + whole(words[index + 1]) * (word == 'EX' and 1000 or 1)
       index = index + 1
-    else
+    elseif word == 'NX' or word == 'XX' or word == 'GET' or word == 'KEEPTTL' then
       options[word] = true
+    else
+      fail('ERR syntax error')
     end
     index = index + 1
   end
@@ -603,7 +611,12 @@ define('XTRIM', 4, function(key, how, _, bound)
 end)
 define('XINFO', 2, function(_, key)
   local entry = entry_of(key, 'stream') or fail('ERR no such key')
-  return { 'length', #entry.entries, 'last-generated-id', id_shown(entry.last) }
+  local entries = entry.entries
+  return {
+    'length', #entries, 'last-generated-id', id_shown(entry.last),
+    'first-entry', entries[1] and entry_shown(entries[1]) or false,
+    'last-entry', entries[1] and entry_shown(entries[#entries]) or false,
+  }
 end)
 
 -- the server
@@ -690,9 +703,36 @@ local function json_value(text, at)
 end
 
 -- What a script sees: like on a server, it may neither make nor read another global.
+local ESCAPED = { ['"'] = '\\"', ['\\'] = '\\\\', ['/'] = '\\/', ['\b'] = '\\b', ['\f'] = '\\f', ['\n'] = '\\n', ['\r'] = '\\r',
+  ['\t'] = '\\t' }
+local function escaped(character)
+  return ESCAPED[character] or format('\\u%04x', byte(character))
+end
+
+-- A value as JSON. A table whose keys are numbers from 1 on is a list, and any other one, also an empty one, is an object.
+local function json_of(value)
+  local kind = type(value)
+  if kind == 'nil' then return 'null' end
+  if kind == 'boolean' then return tostring(value) end
+  if kind == 'number' and value - value == 0 then return format('%.14g', value) end
+  if kind == 'string' then return '"' .. gsub(value, '[%c"/\\]', escaped) .. '"' end
+  if kind ~= 'table' then error('Cannot serialise ' .. kind) end
+  local parts, count = {}, 0
+  for _ in pairs(value) do count = count + 1 end
+  if count > 0 and count == #value then
+    for index, one in ipairs(value) do parts[index] = json_of(one) end
+    return '[' .. table.concat(parts, ',') .. ']'
+  end
+  for name, one in pairs(value) do
+    if type(name) ~= 'string' and type(name) ~= 'number' then error('Cannot serialise table: key of another type') end
+    parts[#parts + 1] = json_of(tostring(name)) .. ':' .. json_of(one)
+  end
+  return '{' .. table.concat(parts, ',') .. '}'
+end
+
 local VISIBLE = {
   redis = { call = call, pcall = try, sha1hex = sha1hex },
-  cjson = { decode = function(text) return tonumber(text) or (json_value(text, 1)) end },
+  cjson = { decode = function(text) return tonumber(text) or (json_value(text, 1)) end, encode = json_of },
 }
 for name in string.gmatch('assert error ipairs next pairs pcall select tonumber tostring type unpack', '%a+') do
   VISIBLE[name] = _G[name]

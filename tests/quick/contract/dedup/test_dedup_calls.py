@@ -297,10 +297,35 @@ def test_an_effect_that_fails_frees_the_key_at_the_end_of_the_body(plain_redis_s
     calls.run("k").abandon()
 
 
-def test_an_effect_with_a_command_unknown_to_memory_is_refused_and_frees_the_key() -> None:
+ENDS: Final = """
+local key, found = KEYS[1], {}
+redis.call('SET', key, 'x', 'ex', 60)
+found[1] = math.ceil(redis.call('PTTL', key) / 60000)
+redis.call('EXPIRE', key, 7200)
+found[2] = math.ceil(redis.call('PTTL', key) / 60000)
+found[3] = redis.call('UNLINK', key)
+return { ends = found, said = 'a "b" / \\\\ \\1', none = {}, half = 0.5, is_true = true, got = redis.call('GET', key) }
+"""
+
+
+@pytest.mark.own_keys
+def test_an_effect_ends_its_keys_and_its_result_is_kept(side: Side) -> None:
+    calls = Calls(side)
+    with calls.run("k") as run:
+        found = run.finish_with(StoreEffect(ENDS, keys=[points(run)]))
+    said = 'a "b" / \\ \1'
+    assert found == {"ends": [1, 120, 1], "said": said, "none": {}, "half": 0.5, "is_true": True, "got": False}
+    assert calls.replay("k").result == found
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("'GEOADD', KEYS[1], 1, 2, 'x'", "Unknown Redis command"), ("'SET', KEYS[1], 'x', 'EXAT', 60", "syntax error")],
+)
+def test_an_effect_with_what_memory_does_not_know_is_refused_and_frees_the_key(command: str, said: str) -> None:
     dedup = Dedup(MemoryStore(), "n")
-    with pytest.raises(StoreRefused, match="Unknown Redis command"), dedup.begin("k") as run:
-        run.finish_with(StoreEffect("return redis.call('GEOADD', KEYS[1], 1, 2, 'x')"))  # type: ignore[union-attr]  # no replay
+    with pytest.raises(StoreRefused, match=said), dedup.begin("k") as run:
+        run.finish_with(StoreEffect(f"return redis.call({command})", keys=["n"]))  # type: ignore[union-attr]  # no replay
     dedup.begin("k").abandon()  # type: ignore[union-attr]  # as above
 
 
