@@ -10,8 +10,7 @@
 --                ZREMRANGEBYSCORE ZSCAN ZSCORE
 --   streams      XADD XDEL XINFO XLEN XRANGE XREVRANGE XTRIM
 --   server       CONFIG INFO PUBLISH PUBSUB TIME WAIT WAITAOF
--- and of the scripts' library `redis.call`, `redis.pcall`, `redis.sha1hex`, `cjson.decode` and
--- `cjson.encode`.
+-- and of the scripts' library `redis.call`, `redis.pcall`, `redis.sha1hex`, `cjson.decode` and `cjson.encode`.
 --
 -- Time is the store's clock, read once before each script. Unlike on a server,
 --   - a key ends at its millisecond, not one later, so that a clock moved by a whole time to live ends it;
@@ -702,7 +701,6 @@ local function json_value(text, at)
   return value, at + #word
 end
 
--- What a script sees: like on a server, it may neither make nor read another global.
 local ESCAPED = { ['"'] = '\\"', ['\\'] = '\\\\', ['/'] = '\\/', ['\b'] = '\\b', ['\f'] = '\\f', ['\n'] = '\\n', ['\r'] = '\\r',
   ['\t'] = '\\t' }
 local function escaped(character)
@@ -730,6 +728,7 @@ local function json_of(value)
   return '{' .. table.concat(parts, ',') .. '}'
 end
 
+-- What a script sees: like on a server, it may neither make nor read another global.
 local VISIBLE = {
   redis = { call = call, pcall = try, sha1hex = sha1hex },
   cjson = { decode = function(text) return tonumber(text) or (json_value(text, 1)) end, encode = json_of },

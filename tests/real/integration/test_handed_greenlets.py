@@ -139,7 +139,7 @@ pool.reserve('first')
 """,
 }
 CALLS = {"a lock of redis-py's interface": "lock", "a grant": "pool.grant(f'o-{next(numbers)}', timeout=90)"}
-"""What takes the lock, where it is not `lock.acquire`."""
+"""The call that takes the lock, for members that do not use `lock.acquire`."""
 EACH_ALONE = """
 for member, program in programs.items():
     if os.fork() == 0:

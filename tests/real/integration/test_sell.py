@@ -121,11 +121,12 @@ def test_a_promise_that_does_not_hold_is_said_and_ends_with_one(
 
 
 def test_a_sale_whose_reader_goes_away_ends_with_141_and_a_second_run_finishes(
-    tmp_path: Path, own_servers: tuple[str, ...]
+    tmp_path: Path, valkey: ValkeyServer, sqlite_url: str
 ) -> None:
     file = tmp_path / "orders.csv"
     file.write_text("order_id,quantity\n" + "".join(f"o{number},1\n" for number in range(60)))
-    words = [*COMMAND, str(file), "--stock", "50", "--segments", "4", "--workers", "1", *own_servers]
+    words = [*COMMAND, str(file), "--stock", "50", "--segments", "4", "--workers", "1"]
+    words += ["--url", valkey.url, "--database", sqlite_url]
     read, write = os.pipe()
     with subprocess.Popen(words, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE) as run:
         os.close(write)
@@ -138,4 +139,4 @@ def test_a_sale_whose_reader_goes_away_ends_with_141_and_a_second_run_finishes(
     assert second.returncode == 0, second.stderr
     assert json.loads(second.stdout)["confirmed_units"] == 50  # the counts are alone on standard output
     assert "refused wrongly" in second.stderr
-    assert [one.name for one in tmp_path.iterdir()] == [file.name]
+    assert {one.name for one in tmp_path.iterdir()} == {file.name, "orders.sqlite"}  # and no file "-"

@@ -1,4 +1,4 @@
-"""What systemd itself says of the units of the examples."""
+"""systemd itself checks the units of the examples."""
 
 import os
 import shutil

@@ -12,7 +12,7 @@ from tests.support.sim.replicas import replica_of
 
 SHARDS: Final = 3
 STOCK: Final = 11
-"""Of the fixture `pool`."""
+"""The fixture `pool` has this many shards, and this many units."""
 
 
 def sharded(
