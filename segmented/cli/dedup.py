@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -19,6 +18,7 @@ from segmented.cli.output import (
     JsonOption,
     UrlOption,
     YesOption,
+    is_said,
     print_table,
     require_somebody,
     shown,
@@ -33,6 +33,7 @@ from segmented.models.dedup import RecordName, RecordState
 from segmented.plans.drivers import Store
 from segmented.process import tell
 from segmented.stores.redis import RedisStore
+from segmented.values import asdict
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -74,6 +75,7 @@ HEADS = ("state", "age", "for", "task", "message", "attempt", "holder", "namespa
 
 @dedup.command("list")
 def list_keys(
+    context: typer.Context,
     *,
     namespace: NamespaceOption = None,
     state: Annotated[
@@ -93,7 +95,7 @@ def list_keys(
     Shows the age of the run or message, and only the start of a holder's id. May miss keys that change hands meanwhile.
     """
     wanted = None if state == "all" else state
-    with RedisStore.from_url(url) if app is None else _store_of_app(app) as store:
+    with RedisStore.from_url(url) if app is None else _store_of_app(context, app) as store:
         found = operator.list_keys(store, namespace, state=wanted, task=task, limit=limit)
     if write_json(json_file, {"keys": [asdict(held) for held in found.keys], "is_complete": found.is_complete}):
         return
@@ -104,6 +106,7 @@ def list_keys(
 
 @dedup.command()
 def explain(  # noqa: PLR0913  # each is an option of its own
+    context: typer.Context,
     keys: KeysArgument = None,
     *,
     task: TaskOption = None,
@@ -116,7 +119,7 @@ def explain(  # noqa: PLR0913  # each is an option of its own
     json_file: JsonOption = None,
 ) -> None:
     """Show everything known about a key, and what a repeat would get now. Results are not shown."""
-    with _store(url, task, app) as store:
+    with _store(context, url, task, app) as store:
         record = _record(store, keys, task, app, message=message, namespace=namespace, given=given, scope=scope)
         state = operator.read(store, record, message=message)
     if state is None:
@@ -128,6 +131,7 @@ def explain(  # noqa: PLR0913  # each is an option of its own
 
 @dedup.command()
 def free(  # noqa: PLR0913  # each is an option of its own
+    context: typer.Context,
     keys: KeysArgument = None,
     *,
     task: TaskOption = None,
@@ -146,7 +150,7 @@ def free(  # noqa: PLR0913  # each is an option of its own
     next one runs: make sure that it is dead.
     """
     is_asked = require_somebody("free", yes=yes)
-    with _store(url, task, app) as store:
+    with _store(context, url, task, app) as store:
         record = _record(store, keys, task, app, message=message, namespace=namespace, given=given, scope=scope)
         if is_asked and not _is_wanted(store, record, message, "Free it, so that a repeat runs?"):
             raise typer.Exit(EXIT_REFUSED)
@@ -196,14 +200,25 @@ def settle(  # noqa: PLR0913  # each is an option of its own
         typer.echo(f"settled as {'not done: the next repeat runs' if not_done else 'done: repeats get this result'}")
 
 
-def _store(url: str, task: str | None, app: str | None) -> AbstractContextManager[Store]:
-    return RedisStore.from_url(url) if task is None else nullcontext(_task_named(task, app).once_plan.store)
+def _store(context: typer.Context, url: str, task: str | None, app: str | None) -> AbstractContextManager[Store]:
+    if task is not None:
+        _refuse_url(context, "--task")
+        return nullcontext(_task_named(task, app).once_plan.store)
+    if app is not None:
+        raise InvalidInput("--app is for the call of a task: give --task NAME too, or leave --app out")
+    return RedisStore.from_url(url)
 
 
-def _store_of_app(app: str) -> AbstractContextManager[Store]:
+def _store_of_app(context: typer.Context, app: str) -> AbstractContextManager[Store]:
     from segmented.dedup.celery.settings import OnceSettings  # noqa: PLC0415  # Celery is an extra
 
+    _refuse_url(context, "--app")
     return nullcontext(OnceSettings(_app_named(app)).get().store)
+
+
+def _refuse_url(context: typer.Context, option: str) -> None:
+    if is_said(context, "url"):
+        raise InvalidInput(f"--url and {option} name two servers: a Celery app keeps its records on its own; give one")
 
 
 def _record(  # each is an option of its own

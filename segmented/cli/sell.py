@@ -16,9 +16,6 @@ import typer
 
 from segmented.celery.selling.order_formats import FIELDS, NAMES, SIZE_MAX, Reading
 from segmented.celery.selling.orders_file import DEFAULT_SKU, Fate, OrdersFile, read_orders
-from segmented.celery.selling.report import SaleReport, write_results
-from segmented.celery.selling.sale import Sale
-from segmented.celery.selling.servers import Choices, servers
 from segmented.cli.console import console_beside
 from segmented.cli.output import ELSEWHERE, JsonOption, address, data_folder, output_file, print_table, write_json
 from segmented.clock import SystemClock
@@ -31,6 +28,10 @@ from segmented.process import tell
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+
+    from segmented.celery.selling.report import SaleReport
+    from segmented.celery.selling.sale import Sale
+    from segmented.celery.selling.servers import Choices
 
 EXIT_BROKEN_PROMISE = 1
 OrdersArgument = Annotated[
@@ -202,6 +203,8 @@ def sell(  # noqa: PLR0913  # an option each
     if check:
         _check(file, reading)
         return
+    from segmented.celery.selling.servers import Choices  # noqa: PLC0415  # the help and a check need no Celery
+
     choices = Choices(
         file=file,
         stock=_required(stock, "--stock N"),
@@ -261,6 +264,9 @@ def _check(file: Path, reading: Reading) -> None:
 
 def _sell(choices: Choices) -> tuple[SaleReport, bool]:
     """Return the report, and whether the files that were asked for are written."""
+    from segmented.celery.selling.sale import Sale  # noqa: PLC0415  # as in `sell`
+    from segmented.celery.selling.servers import servers  # noqa: PLC0415  # as in `sell`
+
     clock = SystemClock()
     since = clock.now()
     orders = read_orders(choices.file, choices.reading)
@@ -282,16 +288,15 @@ def _sell(choices: Choices) -> tuple[SaleReport, bool]:
 
 def _unwritten(choices: Choices, sale: Sale, report: SaleReport) -> list[str]:
     """Write the files that were asked for; return why one could not be written, since the orders are sold by then."""
+    from segmented.celery.selling.report import write_results  # noqa: PLC0415  # as in `sell`
+
     sentences: list[str] = []
-    try:
-        if choices.results is not None:
-            write_results(choices.results, sale.book)
-    except InvalidInput as error:
-        sentences.append(str(error))
-    try:
-        write_json(choices.json, report.as_json())
-    except InvalidInput as error:
-        sentences.append(str(error))
+    as_csv = partial(write_results, choices.results, sale.book)
+    for write in (as_csv, partial(write_json, choices.json, report.as_json())):
+        try:
+            write()
+        except InvalidInput as error:
+            sentences.append(str(error))
     return sentences
 
 
@@ -322,17 +327,13 @@ def _stopped(choices: Choices, sale: Sale | None) -> str:
     decided = f"stopped with {len(sale.book.outcomes):,} of {counted(len(sale.book.orders), 'order')} decided"
     if choices.is_kept:
         return f"{decided}; the same command finishes the sale"
+    if choices.url is None and choices.database is None:
+        return f"{decided}; the servers were temporary, so nothing of it is left (--data DIR keeps it)"
+    kept, lost, option = "order database", "pool", "--database"
     if choices.url is not None:
-        return (
-            f"{decided}; the pool on {masked(choices.url)} keeps its part of the sale, but the order database was "
-            "temporary, so a second run on this --url will be refused"
-        )
-    if choices.database is not None:
-        return (
-            f"{decided}; the order database keeps its part of the sale, but the pool was temporary, so a second run on "
-            "this --database will be refused"
-        )
-    return f"{decided}; the servers were temporary, so nothing of it is left (--data DIR keeps it)"
+        kept, lost, option = f"pool on {masked(choices.url)}", "order database", "--url"
+    lasts = f"the {kept} keeps its part of the sale, but the {lost} was temporary"
+    return f"{decided}; {lasts}, so a second run on this {option} will be refused"
 
 
 class Stopped(BaseException):

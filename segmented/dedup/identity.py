@@ -11,7 +11,6 @@ import hashlib
 import inspect
 import json
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -22,6 +21,7 @@ from uuid import UUID
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import Call, CallKey, KeyExpression, Path, name_of
 from segmented.models.ids import is_unseen, plain_text
+from segmented.values import dataclass, fields, is_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,9 +39,7 @@ PLAIN_INT_MAX: Final = 2**63
 PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 SCALARS: Final[tuple[tuple[Any, str, Callable[[Any], list[Any]]], ...]] = (
     ((bytes, bytearray), "bytes", lambda value: [base64.b64encode(value).decode()]),
-    (datetime, "datetime", lambda value: [value.isoformat()]),  # before `date`, of which it is one
-    (date, "date", lambda value: [value.isoformat()]),
-    (time, "time", lambda value: [value.isoformat()]),
+    *((kind, kind.__name__, lambda value: [value.isoformat()]) for kind in (datetime, date, time)),  # in this order
     (timedelta, "timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
     (Decimal, "Decimal", lambda value: [str(value)]),
     (UUID, "UUID", lambda value: [str(value)]),
@@ -237,10 +235,8 @@ def has_no_text(value: object) -> bool:
         return False
     try:
         _tagged(value, "it", DEPTH_MAX)  # what is in it would be too deep, which is another error
-    except NoText:
-        return True
-    except InvalidInput:
-        return False
+    except InvalidInput as error:
+        return isinstance(error, NoText)
     return False
 
 

@@ -17,36 +17,25 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
 from functools import partial
+from itertools import groupby
 from typing import Any, Final, Literal, ParamSpec
 from uuid import UUID
 
 from segmented.errors import InvalidInput
 from segmented.locks.durations import checked_name
 from segmented.models.ids import is_unseen, plain_text
+from segmented.values import dataclass
 
 ARGUMENT: Final = re.compile(r"[^\W\d]\w*")
-STEP: Final = re.compile(r"\.(?P<attribute>[^\W\d]\w*)|\[(?P<item>[^\[\]]+)\]")
+STEP_FORM: Final = re.compile(r"\.(?P<attribute>[^\W\d]\w*)|\[(?P<item>[^\[\]]+)\]")
 NUMBER: Final = re.compile(r"-?[0-9]+")
+Step = tuple[Literal["attribute", "item"], Any]
+"""How a path goes on, and to what: a whole number for a sequence or a mapping with such keys, otherwise a text."""
 ESCAPE: Final = frozenset("%0123456789ABCDEF")
 """The characters of an escape, which therefore cannot separate two parts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """A step to an attribute."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A step to an item: a whole number for a sequence or a mapping with such keys, otherwise a text."""
-
-    key: int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +44,7 @@ class Path:
 
     text: str
     argument: str
-    steps: tuple[Attribute | Item, ...]
+    steps: tuple[Step, ...]
 
     @classmethod
     def parse(cls, text: str) -> Path:
@@ -63,10 +52,10 @@ class Path:
         start = ARGUMENT.match(text)
         if start is None:
             raise InvalidInput(f"{text!r} does not begin with the name of an argument")
-        steps: list[Attribute | Item] = []
+        steps: list[Step] = []
         position = start.end()
         while position < len(text):
-            found = STEP.match(text, position)
+            found = STEP_FORM.match(text, position)
             if found is None:
                 raise InvalidInput(f"{text!r} has {text[position:]!r}, which is neither .attribute nor [item]")
             steps.append(_step(text, found))
@@ -75,26 +64,26 @@ class Path:
 
     def read(self, arguments: Mapping[str, object]) -> object:
         """Return the value at the path. Raises InvalidInput if a step fails."""
-        found = arguments[self.argument]
-        for step in self.steps:
+        found: Any = arguments[self.argument]
+        for kind, name in self.steps:
             try:
-                found = getattr(found, step.name) if isinstance(step, Attribute) else found[step.key]  # type: ignore[index]  # what cannot be indexed raises
+                found = getattr(found, name) if kind == "attribute" else found[name]
             except (AttributeError, LookupError, TypeError) as error:
-                name = step.name if isinstance(step, Attribute) else None
-                cure = f"; an item is read as [{name}]" if isinstance(found, dict) and name in found else ""
+                is_item = kind == "attribute" and isinstance(found, dict) and name in found
+                cure = f"; an item is read as [{name}]" if is_item else ""
                 raise InvalidInput(f"{self.text!r} leads nowhere: {type(error).__name__}: {error}{cure}") from error
         return found
 
 
-def _step(text: str, found: re.Match[str]) -> Attribute | Item:
+def _step(text: str, found: re.Match[str]) -> Step:
     attribute, item = found["attribute"], found["item"]
     if attribute is not None:
         if attribute.startswith("_"):
             raise InvalidInput(f"{text!r} reads {attribute!r}: attributes with a leading underscore are not read")
-        return Attribute(attribute)
+        return "attribute", attribute
     if item[0] in "\"'":
         raise InvalidInput(f"{text!r} has quotes in [{item}]: an item is written without")
-    return Item(int(item) if NUMBER.fullmatch(item) else item)
+    return "item", int(item) if NUMBER.fullmatch(item) else item
 
 
 class KeyExpression:
@@ -105,7 +94,10 @@ class KeyExpression:
         pieces = list(_pieces(text))
         if not text or any(is_unseen(piece) for piece in pieces if isinstance(piece, str)):
             raise InvalidInput("it is empty or holds characters that cannot be printed")
-        self._pieces = _merged(pieces)
+        self._pieces: list[str | Path] = []
+        for is_text, found in groupby(pieces, lambda piece: isinstance(piece, str)):
+            run = list(found)
+            self._pieces += ["".join(map(str, run))] if is_text else run
         self._escaped = frozenset("%" + "".join(self._separators()))
 
     @property
@@ -169,16 +161,6 @@ def _pieces(text: str) -> Iterator[str | Path]:
         else:
             yield character
             position += 1
-
-
-def _merged(pieces: list[str | Path]) -> tuple[str | Path, ...]:
-    merged: list[str | Path] = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += piece
-        else:
-            merged.append(piece)
-    return tuple(merged)
 
 
 def part_text(value: object, where: str) -> str:

@@ -12,7 +12,6 @@ failover that loses the key rarer, not impossible: the promoted replica may be o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from segmented.errors import InvalidInput
@@ -25,6 +24,7 @@ from segmented.locks.lease_state import Renewal
 from segmented.plans import run_async, run_sync
 from segmented.plans.waiting import GONE_SECONDS
 from segmented.protocol import AcquireLock, AdoptLock, LeaveLine, ReleaseLock, RenewLock, ShowLock
+from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,12 +59,11 @@ class LockClaim(Claim):
     safety: Safety = Safety()
     is_key: bool = False
     """Whether the name is the key itself, as for redis-py's own lock."""
-    channel: str = field(init=False, repr=False, compare=False)
-    """Each release sends one message there."""
 
-    def __post_init__(self) -> None:
-        keys = named_lock_keys(self.name) if self.is_key else lock_keys(self.name)
-        object.__setattr__(self, "channel", keys.freed)
+    @property
+    def channel(self) -> str:
+        """The channel to which each release sends one message."""
+        return (named_lock_keys if self.is_key else lock_keys)(self.name).freed
 
     def acquiring(self) -> AcquireLock:
         """Return the operation that takes the lease."""

@@ -35,12 +35,7 @@ from segmented.errors import (
     StoreBusy,
     StoreUnavailable,
 )
-from segmented.locks.blocks import (
-    AsyncEntered,
-    Blocks,
-    Entered,
-    StaysInItsProcess,
-)
+from segmented.locks.blocks import AsyncEntered, Blocks, Entered, StaysInItsProcess
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_lock_name, checked_timeout, milliseconds
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, Found, acquire_plan

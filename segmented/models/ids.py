@@ -53,7 +53,7 @@ def checked_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) ->
     if not isinstance(value, str):
         raise InvalidInput(f"{what} {shortened(value)} is not text")
     found = plain_text(value)
-    if not 1 <= _bytes_of(found) <= bytes_max:
+    if not 1 <= len(found.encode(errors="surrogatepass")) <= bytes_max:
         raise InvalidInput(f"{what} {shortened(found)} must have 1 to {bytes_max} bytes of UTF-8")
     if what == "sku" and not found.strip():
         raise InvalidInput(f"{what} {shortened(found)} is blank")
@@ -85,16 +85,6 @@ def visible(text: str) -> str:
     Line ends and tabs stay.
     """
     return _UNSEEN.sub(lambda found: found[0] if found[0] in "\n\t" else ascii(found[0])[1:-1], text)
-
-
-def _bytes_of(value: str) -> int:
-    """Return the length in UTF-8; 0 for text that UTF-8 cannot encode."""
-    if value.isascii():
-        return len(value)
-    try:
-        return len(value.encode())
-    except UnicodeEncodeError:
-        return 0
 
 
 def plural(number: float, *words: str) -> str:

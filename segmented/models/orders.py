@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, NoReturn, TypeVar
 
 from segmented.errors import (
@@ -29,6 +28,7 @@ from segmented.models.ids import (
     plural,
     shortened,
 )
+from segmented.values import dataclass, field
 
 
 class Done:

@@ -8,11 +8,7 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.orders.async_gate import AsyncGate as AsyncGate
-    from segmented.orders.auditing import (
-        BothReport as BothReport,
-        Difference as Difference,
-        audit_both as audit_both,
-    )
+    from segmented.orders.auditing import BothReport as BothReport, Difference as Difference, audit_both as audit_both
     from segmented.orders.deciding import Claim as Claim
     from segmented.orders.engine import connect as connect
     from segmented.orders.envelopes import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from alembic.config import Config
 from segmented.orders.engine import STATEMENTS, shown, translated
 from segmented.orders.tables import HEAD, create_missing, known_revision
 from segmented.process import Guard
+from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

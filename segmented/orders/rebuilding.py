@@ -22,7 +22,6 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
@@ -39,6 +38,7 @@ from segmented.stock.audit import unreadable_totals
 from segmented.stock.audit_orders import pages_of
 from segmented.stock.plans import scanned_plan
 from segmented.stock.thawing import held_again_plan
+from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

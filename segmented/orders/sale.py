@@ -26,16 +26,7 @@ from segmented.errors import (
     StoreError,
 )
 from segmented.locks.durations import DEFAULT_TIMEOUT
-from segmented.models import (
-    Closed,
-    Decided,
-    LimitReached,
-    Order,
-    Reserved,
-    Settled,
-    SoldOut,
-    Superseded,
-)
+from segmented.models import Closed, Decided, LimitReached, Order, Reserved, Settled, SoldOut, Superseded
 from segmented.models.orders import decided_as, fate_of
 from segmented.orders import answers
 from segmented.orders.deciding import Claim, in_part

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from segmented.errors import SegmentedError
 from segmented.protocol import Effect, Operation
+from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from segmented.plans.line import Offer, Place

@@ -20,11 +20,11 @@ round trip. For that the head leaves the queue, as if woken, and gets the answer
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from segmented.protocol.lock import ALL, FIRST, LEFT_MS, TAKEN, TURN
+from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

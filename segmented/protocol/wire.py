@@ -28,7 +28,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from importlib import resources
@@ -36,6 +35,7 @@ from json import JSONEncoder
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmented.models.locks import Lost, Released
+from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -50,7 +50,7 @@ Sight = tuple[int, int, int]
 """A name's progress as an answer reports it: epoch, sequence number and fencing token; 0 where it reports none."""
 
 
-@dataclass(slots=True)  # neither this nor Call is frozen: each operation creates one, and frozen takes twice as long
+@dataclass(frozen=True, slots=True)
 class Send:
     """Commands for one connection, sent together; `patience` is how long the server may block on purpose."""
 

@@ -18,11 +18,11 @@ import tempfile
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from segmented.errors import InvalidInput
+from segmented.values import dataclass
 
 ACCOUNT_NAME: Final = "pgserver"
 SYSTEM_PATH: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
@@ -70,12 +70,7 @@ def check_passable(path: Path, account: Account) -> None:
 def _allows(path: Path, account: Account, rights_of_others: int) -> bool:
     """Return whether the account has the rights, as the owner, through the group, or as others."""
     found = path.stat()
-    if found.st_uid == account.user:
-        wanted = rights_of_others << 6
-    elif found.st_gid == account.group:
-        wanted = rights_of_others << 3
-    else:
-        wanted = rights_of_others
+    wanted = rights_of_others << (6 if found.st_uid == account.user else 3 if found.st_gid == account.group else 0)
     return found.st_mode & wanted == wanted
 
 

@@ -25,7 +25,6 @@ stay on hold until the cart is finished; units of a sold cart are never returned
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -77,20 +76,13 @@ from segmented.stock.plans import one_plan, reserve_plan
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD
 from segmented.stock.sharded.opening import is_in_shards_plan
+from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Duration
-    from segmented.models import (
-        CartFate,
-        CartLine,
-        CartRecord,
-        PoolState,
-        Superseded,
-        Taken,
-        UnfinishedCarts,
-    )
+    from segmented.models import CartFate, CartLine, CartRecord, PoolState, Superseded, Taken, UnfinishedCarts
     from segmented.plans.drivers import AsyncStore, Store
     from segmented.protocol.carts import CartMove
     from segmented.stock.no_gate import AsyncPoolGate, PoolGate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from uuid import uuid4
 
@@ -32,6 +31,7 @@ from segmented.models import (
 from segmented.models.pools import pool_profile
 from segmented.plans import Plan, perform
 from segmented.stock.outbox import UNASKED, Outbox
+from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ from segmented.errors import InvalidInput, SegmentedError
 from segmented.testing import control, worker_main
 from segmented.testing.control import Scope, Strike, checked_point
 from segmented.testing.worker_main import DISMISSED, GUARD
+from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

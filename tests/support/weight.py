@@ -22,9 +22,9 @@ RENDERED: Final = {"lock-comparison.md", "celery-beat-compared.md", "celery-dedu
 """Pages that `python -m tests.conformance` writes from its results."""
 
 MOST: Final = {
-    "lines of segmented, written by hand": 72_190,
+    "lines of segmented, written by hand": 72_150,
     "lines of bench": 20_000,
-    "lines of tests": 101_320,
+    "lines of tests": 101_260,
     "files of segmented and bench": 480,
     "words of docs, written by hand": 70_000,
     "public names at the top": 43,

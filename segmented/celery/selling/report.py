@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 from collections import Counter, deque
-from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -17,6 +16,7 @@ from rich.table import Table
 from segmented.files import whole_file
 from segmented.models.ids import counted, plural
 from segmented.orders import audit_both
+from segmented.values import astuple, dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -260,8 +260,10 @@ def _reported_wrongly(sku: str, book: Book, sold: Mapping[str, int]) -> Iterator
             yield f"order {key[1]} is {outcome.state}, but the order database has {counted(units, 'unit')} confirmed"
 
 
-def write_results(path: Path, book: Book) -> None:
-    """Write one line per order, in the file's order."""
+def write_results(path: Path | None, book: Book) -> None:
+    """Write one line per order, in the file's order, if a file is asked for."""
+    if path is None:
+        return
     with whole_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)

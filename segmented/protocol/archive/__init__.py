@@ -6,7 +6,6 @@ behind that. A closed pool is archived: all its records are read as they are, th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, unquote
 
@@ -19,6 +18,7 @@ from segmented.protocol.audit import SETS, key_of
 from segmented.protocol.base import Operation, ignored
 from segmented.protocol.pool import keys_of, with_carts
 from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, scan_call, script_call, text
+from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

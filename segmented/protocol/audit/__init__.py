@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.keys import cart_keys, shard_keys
@@ -10,6 +9,7 @@ from segmented.models.pools import Differing, Inspected, Mended, MendedKind, Num
 from segmented.protocol.base import Operation, ignored
 from segmented.protocol.pool import ReadingOrders, keys_of, whole
 from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, readable, scan_call, script_call, text
+from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from segmented.models.pools import PoolKey

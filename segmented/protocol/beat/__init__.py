@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from segmented.keys import beat_keys
@@ -18,6 +17,7 @@ from segmented.models.beat import (
 )
 from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Reply, pairs_in, readable, script_call, text
+from segmented.values import dataclass
 
 ENTRIES_MAX: Final = 10_000
 

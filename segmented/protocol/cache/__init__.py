@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final, cast
 
 from segmented.keys import cache_keys
 from segmented.models import Acquired, Cached, CachedKind, Forgotten, Held, MayLoad, Outpaced, Uncached, Written
 from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Reply, Sight, optional_number, plain_call, script_call, text
+from segmented.values import dataclass
 
 FENCE_IDLE_MS: Final = 3600 * 1000
 """How long the fence of an idle value is kept. A value that takes longer to load is not kept: it may be outdated."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from segmented.errors import CartGated, CartMismatch, CartUnknown, InvalidInput, PoolGated
@@ -30,6 +29,7 @@ from segmented.models.orders import cart_mismatch
 from segmented.protocol.base import Operation, Release, is_one
 from segmented.protocol.pool import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Reply, always, plain_call, readable, script_call, text
+from segmented.values import asdict, dataclass, replace
 
 CartMove = Literal["reserved", "refused", "cancelled", "expired", "confirmed"]
 """A state that a cart may be moved to."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isinf
 from typing import Final, cast
@@ -38,6 +37,7 @@ from segmented.models.dedup import (
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release
 from segmented.protocol.operator import keys_page
 from segmented.protocol.wire import Call, Reply, Script, load_script, optional_number, readable, script_call, text
+from segmented.values import dataclass, replace
 
 DAY_MS: Final = 86_400_000
 EFFECT_MARK: Final = "--@effect"

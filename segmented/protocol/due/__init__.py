@@ -7,7 +7,6 @@ because the index was lost, is found by the look at quiet pools, which comes to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -15,6 +14,7 @@ from segmented.keys import HOLDS_NOTED, OUTBOXES, Duty, cart_keys, due_key, due_
 from segmented.models.shards import SHARD_MARK
 from segmented.protocol.base import Operation, ignored, is_one
 from segmented.protocol.wire import Call, Reply, optional_number, pairs_in, plain_call, readable, script_call, text
+from segmented.values import dataclass
 
 SOON_MS: Final = 10_000
 """Time to the look of the duties that follow each change: transfers and relay."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from segmented.errors import AnotherDatabase, InvalidInput, PoolNotFrozen, PoolNotGated, ThawGated
@@ -11,6 +10,7 @@ from segmented.models.ids import plural
 from segmented.protocol.base import Operation
 from segmented.protocol.pool import keys_of, pool_state
 from segmented.protocol.wire import Call, Reply, Sight, position, script_call, text
+from segmented.values import dataclass
 
 FATE_LETTERS: Final = {"confirmed": "c", "cancelled": "x", "reserved": "r"}
 

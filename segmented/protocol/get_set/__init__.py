@@ -6,11 +6,10 @@ for study; use `AcquireLock` instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from segmented.keys import lock_keys
 from segmented.protocol.base import Operation, is_one
 from segmented.protocol.wire import Call, Reply, plain_call, text
+from segmented.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
@@ -25,6 +24,7 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
+from segmented.values import dataclass, replace
 
 TURN: Final = "turn:"
 """Begins a message that the lock is left to the process of that name; it should try now."""

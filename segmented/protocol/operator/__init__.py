@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from typing import Final, Literal, cast
@@ -23,6 +22,7 @@ from segmented.models.locks import HOLDER_ID_SHOWN, HolderMode, LockHolder, Lock
 from segmented.protocol.base import Operation
 from segmented.protocol.lock import FENCE_IDLE_MS
 from segmented.protocol.wire import SCAN_COUNT, Call, Reply, load_script, optional_number, readable, script_call, text
+from segmented.values import dataclass
 
 Place = Literal["lock", "compat", "segment", "key"]
 SlotRanges = tuple[tuple[int, int], ...]

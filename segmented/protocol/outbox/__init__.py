@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from segmented.errors import OrderUnknown, PoolDrifted, SegmentedError
@@ -48,6 +47,7 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
+from segmented.values import dataclass, replace
 
 PUT_OFF_MAX: Final = 500
 """Orders put off in one step: burying 1,000 with ids of 256 bytes took 10 ms of the server's time."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
@@ -69,6 +68,7 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
+from segmented.values import dataclass, replace
 
 EVEN: Final = ("even", b"even")
 """Stands for the units of segments that were just split evenly, as text and as bytes."""

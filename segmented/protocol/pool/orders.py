@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
 from segmented.errors import (
@@ -45,6 +44,7 @@ from segmented.protocol.base import AnswerT_co, LeaseRelease, Operation, Release
 from segmented.protocol.lock import NEWCOMER, asked_of, leaving_call
 from segmented.protocol.pool import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Finish, Reply, Sight, always, json_text, load_script, optional_number, text
+from segmented.values import dataclass, field, replace
 
 BATCH_MAX = 1_000
 """Maximum orders in one batch: a script must not block other clients for long."""
@@ -529,27 +529,10 @@ def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | S
         if known is None and line[0].isdigit():
             alike[line] = known = _granted(line, epoch, sequence, hold_until_ms)
         if known is not None:
-            one: Any = _OPEN_RESERVED(order.order_id, *known)
-            one.__class__ = Reserved
-            answers.append(one)
+            answers.append(Reserved(order.order_id, *known))
         else:
             answers.append(refused_line(sku, order, line))
     return answers
-
-
-def _open(answer: type) -> type[Any]:
-    """Return a class of the same fields that can be set; an instance becomes an answer when its class is set to it.
-
-    That takes a third of the time of making the answer, because a frozen dataclass sets each field by a call of
-    `object.__setattr__`, and a busy sale makes an answer for each of a thousand orders in a batch.
-    """
-    plain = vars(make_dataclass(answer.__name__, [(one.name, Any) for one in fields(answer)]))
-    settable = {"__init__": plain["__init__"], "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-    return type(answer.__name__, (answer,), {"__slots__": (), **settable})
-
-
-_OPEN_RESERVED: Final = _open(Reserved)
-_OPEN_SETTLED: Final = _open(Settled)
 
 
 def _granted(line: str, epoch: int, sequence: int, hold_until_ms: int) -> tuple[Any, ...]:
@@ -601,9 +584,7 @@ def _ended(
             quantity, segment, fence = (*rest, "")[:3]
             token = int(fence) if fence else None
             done[line] = known = (state, int(quantity), int(segment), token, sequence, False)
-        one: Any = _OPEN_SETTLED(order_id, *known)
-        one.__class__ = Settled
-        answers.append(one)
+        answers.append(Settled(order_id, *known))
     return answers
 
 

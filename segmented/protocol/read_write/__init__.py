@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from segmented.keys import lock_keys, read_write_keys
@@ -10,6 +9,7 @@ from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
 from segmented.protocol.lock import FENCE_IDLE_MS, acquired_or_held, asked_of
 from segmented.protocol.wire import Call, Reply, script_call
+from segmented.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

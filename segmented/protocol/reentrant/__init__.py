@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from segmented.keys import lock_keys, reentrant_keys
@@ -10,6 +9,7 @@ from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
 from segmented.protocol.lock import FENCE_IDLE_MS, acquired_or_held, asked_of
 from segmented.protocol.wire import Call, Reply, script_call
+from segmented.values import dataclass
 
 OWNER_FIELD: Final = "owner:"
 """Prefix of owners in the hash, so that no owner's name equals a field of another kind of lock."""

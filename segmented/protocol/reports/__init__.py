@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from segmented.keys import REPORTS
 from segmented.protocol.base import Operation, is_one
 from segmented.protocol.wire import Call, pairs_in, plain_call, readable, script_call
+from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from segmented.errors import WrongKind
@@ -10,6 +9,7 @@ from segmented.keys import fenced_keys, operator_keys
 from segmented.models import Standing
 from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Reply, optional_number, script_call, text
+from segmented.values import dataclass
 
 Mode = Literal["exclusive", "shared"]
 

@@ -13,7 +13,6 @@ thawed shard takes over what the others have sent to it and received from it whe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from redis.exceptions import ResponseError
@@ -38,6 +37,7 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
+from segmented.values import dataclass
 
 REPLICA_MS: Final = 1_000
 """Timeout for a replica to acknowledge a transfer."""

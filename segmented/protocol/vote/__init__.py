@@ -6,7 +6,6 @@ must not remove the vote of a later one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from segmented.keys import lock_keys
@@ -15,6 +14,7 @@ from segmented.protocol.base import Operation
 from segmented.protocol.lock import FENCE_IDLE_MS
 from segmented.protocol.operator import CallAnywhere
 from segmented.protocol.wire import Call, Reply, load_script, optional_number, script_call, text
+from segmented.values import dataclass
 
 NO_TOKEN: Final = 0
 ROUND_MAX: Final = 2**53

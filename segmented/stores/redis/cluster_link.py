@@ -43,13 +43,7 @@ from segmented.stores.redis.cluster_map import (
     slot_of,
     way,
 )
-from segmented.stores.redis.connections import (
-    Connections,
-    ServerCheck,
-    connections_like,
-    connections_of,
-    publishing,
-)
+from segmented.stores.redis.connections import Connections, ServerCheck, connections_like, connections_of, publishing
 from segmented.stores.redis.edge import Translated, our_error
 from segmented.stores.redis.exchange import CALLS, Seen, perform_one
 from segmented.stores.redis.link import AsyncLink, Link

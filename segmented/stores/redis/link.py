@@ -30,14 +30,7 @@ from segmented.process import BeginsAnew
 from segmented.protocol.base import bounded
 from segmented.stores.redis.batches import TRANSPORT_ERRORS, AsyncRequests, Requests
 from segmented.stores.redis.clients import NO_REPLY
-from segmented.stores.redis.connections import (
-    IDLE_SECONDS,
-    TURN_SECONDS,
-    Connections,
-    ServerCheck,
-    greeted,
-    greeting,
-)
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, Connections, ServerCheck, greeted, greeting
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES
 from segmented.stores.redis.exchange import TOO_LATE, Wire, packed
 from segmented.stores.wakeups import Wake

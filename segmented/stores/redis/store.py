@@ -19,14 +19,7 @@ from segmented.plans.waiting import UNDO_SECONDS
 from segmented.protocol.base import has_taken
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import async_client_of, client_of, close_async_client, close_client, usable_client
-from segmented.stores.redis.edge import (
-    CONNECT_TIMEOUT,
-    Eviction,
-    Translated,
-    guarded,
-    is_refusal,
-    our_error,
-)
+from segmented.stores.redis.edge import CONNECT_TIMEOUT, Eviction, Translated, guarded, is_refusal, our_error
 from segmented.stores.redis.linking import PATIENCE, async_linked, checked_seconds, linked
 from segmented.stores.redis.listener import AsyncRedisWakeups, RedisWakeups
 

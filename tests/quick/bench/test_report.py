@@ -16,17 +16,7 @@ from bench.commands import check_folder, write_report
 from bench.engine.cell import Cell
 from bench.engine.record import Cpu, Run, as_line
 from bench.figures import Figure, FigureResults
-from bench.micro.shards import (
-    LANE,
-    LONE,
-    Part,
-    Sale,
-    costs_of,
-    measure_masters,
-    order_id,
-    predicted,
-    sale_figures,
-)
+from bench.micro.shards import LANE, LONE, Part, Sale, costs_of, measure_masters, order_id, predicted, sale_figures
 from bench.micro.shards.page import chart, read_figures, tables, with_table
 from bench.report.drawing import NO_PAIR, Answer, answer, page, publish, redraw
 from bench.report.facts import Facts, Spot

@@ -7,13 +7,7 @@ import pytest
 
 from segmented import MemoryStore, Order, Pool, Settled, SoldOut
 from segmented.celery.selling.sale import open_sale, read_states
-from segmented.errors import (
-    ChangeDiverged,
-    ChangeMismatch,
-    InvalidInput,
-    PoolNotGated,
-    StoreRefused,
-)
+from segmented.errors import ChangeDiverged, ChangeMismatch, InvalidInput, PoolNotGated, StoreRefused
 from segmented.models import Closed, Resized, Restocked, TooFew
 from segmented.orders import Gate
 from segmented.orders.answers import SegmentTotals, TooFewUnsold

@@ -13,14 +13,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from segmented import (
-    MemoryStore,
-    Order,
-    Outbox,
-    Pool,
-    protocol as op,
-    single_flight,
-)
+from segmented import MemoryStore, Order, Outbox, Pool, protocol as op, single_flight
 from segmented.celery.selling.orders_file import read_orders
 from segmented.errors import InvalidInput, StoreRefused
 from segmented.keys import cache_keys, cart_keys, lock_keys, message_key, once_keys, operator_keys, shard_keys

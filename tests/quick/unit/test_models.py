@@ -8,6 +8,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import FrozenInstanceError, asdict, dataclass, field, replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -19,12 +20,8 @@ import redis
 from hypothesis import given, strategies as st
 
 import segmented
-from segmented import Dedup, Lock, MemoryStore, Outbox, Pool, RedisStore, single_flight
-from segmented.errors import (
-    InvalidInput,
-    NotGranted,
-    SegmentedError,
-)
+from segmented import Dedup, Lock, MemoryStore, Order, Outbox, Pool, RedisStore, single_flight
+from segmented.errors import InvalidInput, NotGranted, SegmentedError
 from segmented.keys import fenced_keys
 from segmented.locks import GetSetLock, MultiLock, QuorumStore, locked
 from segmented.locks.durations import DEFAULT_TIMEOUT
@@ -35,6 +32,7 @@ from segmented.orders import Gate, WorkTerms, connect
 from segmented.orders.forgetting import forget
 from segmented.orders.relaying import relay
 from segmented.testing import ManualClock
+from segmented.values import dataclass as light
 from tests.support.reference import MODULES, public_names
 
 REFUSALS = [
@@ -295,3 +293,29 @@ def test_resources_are_apart_and_may_be_forgotten() -> None:
     guard.forget("one")
     guard.forget("never seen")
     guard.check("one", token=1)
+
+
+def _value(decorate: Callable[..., Any]) -> Callable[..., Any]:
+    @decorate(frozen=True, slots=True)
+    class Value:
+        units: int
+        secret: str = field(default="", repr=False)
+        times: tuple[int, ...] = field(default=(), compare=False)
+
+    return Value
+
+
+def test_a_light_value_is_shown_compared_and_copied_as_one_of_the_standard_library() -> None:
+    seen = []
+    for kind in (_value(light), _value(dataclass)):
+        one = kind(2, "s", (1,))
+        others = [kind(2, "s"), kind(2, "t"), kind(3, "s"), (2, "s")]
+        assert [(one == other, len({one, other})) for other in others] == [(True, 1), *[(False, 2)] * 3]
+        seen.append((repr(one), asdict(one), repr(replace(one, units=5)), copy.copy(one) == one))
+    assert seen[0] == seen[1]
+    assert seen[0][0].endswith(".Value(units=2, times=(1,))")
+
+
+def test_a_value_whose_fields_were_checked_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Order("o-1", 1).quantity = -1  # type: ignore[misc]  # what a caller without a type checker may do

@@ -16,14 +16,7 @@ from segmented.orders import Gate
 from segmented.orders.sale import finish_reserved
 from segmented.stock import Pool
 from segmented.stores.memory import MemoryStore
-from segmented.testing.control import (
-    Control,
-    Strike,
-    has_struck,
-    passages,
-    release,
-    write_plan,
-)
+from segmented.testing.control import Control, Strike, has_struck, passages, release, write_plan
 from segmented.testing.plugin import Book, unbalanced
 from segmented.testing.worker_process import Launch, WorkerProcess
 from tests.support.flavour import Flavour

@@ -12,20 +12,7 @@ from segmented.errors import StoreRefused, StoreUnavailable
 from segmented.locks.handle import Found, acquire_plan
 from segmented.locks.reentrant import ReentrantClaim
 from segmented.models import Acquired, Held
-from segmented.plans import (
-    Join,
-    Leave,
-    Line,
-    Listen,
-    Now,
-    Offer,
-    Park,
-    Plan,
-    Try,
-    Within,
-    wait_for,
-    wait_in_line,
-)
+from segmented.plans import Join, Leave, Line, Listen, Now, Offer, Park, Plan, Try, Within, wait_for, wait_in_line
 from segmented.plans.tasks import Alarm
 from segmented.plans.waiting import GONE_SECONDS
 from segmented.protocol import AcquireReentrant

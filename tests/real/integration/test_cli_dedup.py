@@ -355,6 +355,8 @@ def test_the_keys_of_an_app_are_listed_wherever_its_records_are(commands: DedupC
         (("--task", "MODULE.plain", "o-7"), "has no task 'MODULE.plain' with base=Once; it has: ... MODULE.charge"),
         (("--task", "MODULE.charge"), "task 'MODULE.charge' cannot be called with these arguments: missing"),
         (("o-7", "o-8"), "2 keys were given: give one, or --task NAME with the arguments of a call"),
+        (("--task", "MODULE.charge", "o-7", "--url", "redis://x"), "--url and --task name two servers: a Celery app"),
+        (("--app", "MODULE", "o-7"), "--app is for the call of a task: give --task NAME too, or leave --app out"),
     ],
 )
 def test_a_call_that_cannot_be_found_is_one_sentence(

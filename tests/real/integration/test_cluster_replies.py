@@ -17,12 +17,7 @@ from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.fixtures.stores import AsyncSide, Side, SyncSide
 from tests.fixtures.stores_deployed import COLOURS
 from tests.support.contract.parking import has_come_to_rest, wait_until
-from tests.support.contract.pools.lost_replies import (
-    ROUNDS,
-    STOCK,
-    LossyPool,
-    replays,
-)
+from tests.support.contract.pools.lost_replies import ROUNDS, STOCK, LossyPool, replays
 from tests.support.flavour import Flavour
 from tests.support.proxy import LOOPBACK, Proxy
 from tests.support.servers.deployments import Cluster

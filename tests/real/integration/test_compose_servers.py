@@ -16,12 +16,7 @@ from bench.clusters import LOOPBACK
 from segmented.servers import PostgresServer, postgres
 from segmented.servers.embedded import postgres_tree
 from tests.support.rings import require_module
-from tests.support.servers.composing import (
-    STOCKS,
-    ComposedServices,
-    postgres_options,
-    valkey_options,
-)
+from tests.support.servers.composing import STOCKS, ComposedServices, postgres_options, valkey_options
 from tests.support.servers.nodes import eventually, free_ports
 
 UNITS = {"mb": 1 << 20}

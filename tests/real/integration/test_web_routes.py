@@ -18,13 +18,7 @@ from starlette.routing import Route
 from segmented import AsyncDedup, AsyncMemoryStore, Dedup, MemoryStore
 from segmented.clock import ManualClock
 from segmented.dedup import AsyncRun  # FastAPI reads the annotation
-from segmented.dedup.web import (
-    IdempotencyMiddleware,
-    WsgiIdempotencyMiddleware,
-    all_clients,
-    current_run,
-    idempotent,
-)
+from segmented.dedup.web import IdempotencyMiddleware, WsgiIdempotencyMiddleware, all_clients, current_run, idempotent
 from segmented.errors import InvalidInput
 from tests.support.contract.dedup.web_apps import Response
 

@@ -10,14 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from segmented import protocol as op
-from segmented.errors import (
-    AlreadySettled,
-    InvalidInput,
-    OrderUnknown,
-    PoolFrozen,
-    PoolNotFrozen,
-    StoreUnavailable,
-)
+from segmented.errors import AlreadySettled, InvalidInput, OrderUnknown, PoolFrozen, PoolNotFrozen, StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Granted, Order, Reserved, Settled, Shard
 from segmented.plans import Plan, perform, substituted

@@ -36,15 +36,7 @@ from tests.torture.locks.resource import (
     read_events,
 )
 from tests.torture.locks.rounds import Assignment
-from tests.torture.locks.servers import (
-    DURABLE,
-    ServerRestarts,
-    connections_of,
-    cut,
-    keys_of,
-    leftovers,
-    living_permits,
-)
+from tests.torture.locks.servers import DURABLE, ServerRestarts, connections_of, cut, keys_of, leftovers, living_permits
 from tests.torture.report import Report
 from tests.torture.supervisor import Processes
 

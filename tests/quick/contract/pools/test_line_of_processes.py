@@ -12,14 +12,7 @@ from segmented.clock import ManualClock
 from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Order, Refusal, SoldOut
 from segmented.models.submitted import BegunOrder
-from segmented.protocol.lock import (
-    LEFT_MS,
-    LINE_TTL_MS,
-    NEWCOMER,
-    NEWCOMERS_MAX,
-    PASSED_MS,
-    WAITERS_MAX,
-)
+from segmented.protocol.lock import LEFT_MS, LINE_TTL_MS, NEWCOMER, NEWCOMERS_MAX, PASSED_MS, WAITERS_MAX
 from segmented.servers import ValkeyServer
 from tests.support.contract.parking import wait_until
 

@@ -8,17 +8,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import ChangeMismatch, InvalidInput, LayoutUnknown, PoolMissing
-from segmented.models import (
-    STOCK_MAX,
-    UNITS_MAX,
-    AlreadyOpen,
-    Busy,
-    Closed,
-    Order,
-    Renewed,
-    Restocked,
-    TooFew,
-)
+from segmented.models import STOCK_MAX, UNITS_MAX, AlreadyOpen, Busy, Closed, Order, Renewed, Restocked, TooFew
 from tests.fixtures.stores import Side
 from tests.quick.contract.pools.test_freezing import CHANGES
 from tests.support.contract.pools.shop import LONG_MS, Shop
