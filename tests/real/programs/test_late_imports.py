@@ -69,6 +69,7 @@ def test_every_name_of_the_library_is_listed_and_found() -> None:
 def test_a_command_in_a_pipe_imports_nothing_that_draws() -> None:
     commands = ", ".join(f"segmented.cli.{name}" for name in ("main", "advise", "lock", "pool"))
     assert found_after(commands, ("rich", *LATE_MODULES)) == []
+    assert found_after("segmented.cli.sell", LATE_MODULES) == []
 
 
 def test_who_looks_for_a_running_server_imports_nothing_that_starts_one() -> None:
