@@ -22,6 +22,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from math import ceil, log
 from statistics import median
 from typing import TYPE_CHECKING, Final, Literal
@@ -35,7 +36,6 @@ from segmented.models import QUANTITY_MAX, SEGMENT_COUNT_MAX, STOCK_MAX
 from segmented.models.ids import counted
 from segmented.protocol import DropPool
 from segmented.stock import Grant, Pool
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore

@@ -8,13 +8,13 @@ otherwise end the tag early.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, get_args
 from zlib import crc32
 
 from segmented.errors import InvalidInput
 from segmented.models.shards import SHARD_MARK
-from segmented.values import dataclass
 
 KEPT_MAX: Final = 1_024
 """Maximum number of names whose keys are cached, because each call needs them."""

@@ -9,11 +9,11 @@ an order's record in the same format as the scripts.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.models.orders import OrderRecord, OrderState, ended_as
 from segmented.models.pools import LedgerEntry, LedgerStep
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -18,6 +18,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,6 @@ from segmented.orders.verifying import when_verified
 from segmented.stock import EnvelopePublisher
 from segmented.stock.outbox import Sender, SweepReport, SweepTerms, sweep as sweep_outbox
 from segmented.stores.redis import RedisStore
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from celery import Celery

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -38,7 +39,6 @@ from segmented.models.submitted import BegunOrder, one_line
 from segmented.orders import WorkTerms, envelopes, sale
 from segmented.orders.envelopes import checked_step
 from segmented.process import Guard
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

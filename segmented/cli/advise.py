@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict, replace
 from typing import Annotated, Final
 
 import typer
@@ -12,7 +13,6 @@ from segmented.cli.output import DEFAULT_URL, JsonOption, UrlOption, print_table
 from segmented.errors import InvalidInput
 from segmented.models.ids import counted
 from segmented.stores.redis import RedisStore
-from segmented.values import asdict, replace
 
 UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 DURATION: Final = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?P<unit>us|ms|s|min)")

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -33,7 +34,6 @@ from segmented.models.dedup import RecordName, RecordState
 from segmented.plans.drivers import Store
 from segmented.process import tell
 from segmented.stores.redis import RedisStore
-from segmented.values import asdict
 
 if TYPE_CHECKING:
     from celery import Celery

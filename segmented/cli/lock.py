@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -38,7 +39,6 @@ from segmented.process import tell
 from segmented.protocol import ShowLock
 from segmented.stock import find_pool
 from segmented.stores.redis import RedisStore
-from segmented.values import asdict, replace
 
 if TYPE_CHECKING:
     from segmented.locks import Lease

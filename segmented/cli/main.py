@@ -106,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
         package = missing_package(error)
         if package is None:
             raise
-        return _fail(needs(f"{NAME} {arguments[0]}", package, COMMANDS.get(arguments[0])), EXIT_INVALID_INPUT)
+        return _fail(needs(f"{NAME} {arguments[0]}", package), EXIT_INVALID_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         return interrupted()
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Final
 
 import typer
@@ -44,7 +45,6 @@ from segmented.stock.dead_letters import (
     replay_plan,
 )
 from segmented.stores.redis import RedisStore
-from segmented.values import asdict, replace
 
 EXIT_REFUSED: Final = 1
 QUEUE_BYTES_MAX: Final = 200

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -38,7 +39,6 @@ from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, Opening, PoolSettings, differences
 from segmented.stores.redis import RedisStore
-from segmented.values import asdict
 
 EXIT_REFUSED: Final = 1
 pool = typer.Typer(no_args_is_help=True, help="Open, inspect, change and audit stock pools.")

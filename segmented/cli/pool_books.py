@@ -9,6 +9,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
@@ -53,7 +54,6 @@ from segmented.models.shards import SHARD_MARK
 from segmented.process import tell
 from segmented.stock import AuditReport, Pool, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
-from segmented.values import asdict, fields
 
 if TYPE_CHECKING:
     from segmented.orders import BothReport, Gate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from segmented.orders.opening import UNGATED, open_rows, state_of
 from segmented.orders.verifying import check_sale
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
-from segmented.values import asdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

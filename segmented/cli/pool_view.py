@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -25,7 +26,6 @@ from segmented.process import tell
 from segmented.stock import Pool, Repair, RepairReport, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stock.sharded.audit import ShardedRepairReport
 from segmented.stores.redis import RedisStore
-from segmented.values import asdict, replace
 from segmented.watch.reading import diagnose, reading_plan
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -40,7 +41,6 @@ from segmented.stock import Pool, ShardedPool, delete as delete_pool, find_pool
 from segmented.stock.archive_checks import check_archive
 from segmented.stock.archiving import FileArchive, Progress, archive as archive_pool, lines_of, names_customer
 from segmented.stores.redis import RedisStore
-from segmented.values import asdict
 
 if TYPE_CHECKING:
     from segmented.orders import Gate, RelayReport, ShardRelay

@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from segmented.celery.selling.report import SaleReport
     from segmented.celery.selling.sale import Sale
     from segmented.celery.selling.servers import Choices
+
+for _package in ("celery", "pydantic_settings", "sqlalchemy"):  # of a sale; the help says if one is missing
+    if find_spec(_package) is None:
+        raise ModuleNotFoundError(f"No module named {_package!r}", name=_package)
 
 EXIT_BROKEN_PROMISE = 1
 OrdersArgument = Annotated[

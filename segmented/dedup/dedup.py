@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 from uuid import uuid4
@@ -20,7 +21,6 @@ from segmented.models.dedup import NotUnknown, RecordName
 from segmented.plans import perform, run_async, run_sync
 from segmented.plans.store_kinds import async_store, check_given, sync_store
 from segmented.protocol import FreeKey, ReadRecord, SettleRun
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

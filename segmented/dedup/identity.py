@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import json
 from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -21,7 +22,6 @@ from uuid import UUID
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import Call, CallKey, KeyExpression, Path, name_of
 from segmented.models.ids import is_unseen, plain_text
-from segmented.values import dataclass, fields, is_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,6 +6,7 @@ Results are never shown, as they may be confidential.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -17,7 +18,6 @@ from segmented.locks.durations import checked_name, is_whole, milliseconds
 from segmented.models.dedup import NotUnknown, RecordName
 from segmented.plans import Plan, perform, run_sync
 from segmented.protocol import FreeKey, ListClaims, ListMasters, ListNamespaces, ReadRecord, SettleRun
-from segmented.values import asdict, dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

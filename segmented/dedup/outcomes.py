@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from inspect import iscoroutine
@@ -13,7 +14,6 @@ from uuid import UUID
 from segmented.errors import FailedBefore, InvalidInput, ResultUnkept, StoreRefused
 from segmented.locks.call_keys import name_of
 from segmented.locks.durations import is_whole
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
@@ -45,7 +46,6 @@ from segmented.models.dedup import (
 from segmented.plans import Now, Plan, Within, perform, run_async, run_sync
 from segmented.plans.waiting import UNDO_SECONDS, wait_for
 from segmented.protocol import FinishRunWithEffect
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

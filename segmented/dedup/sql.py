@@ -11,6 +11,7 @@ outside the transaction; see `Dedup(on_crash="unknown")`.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -61,7 +62,6 @@ from segmented.locks.sql_edge import (
 from segmented.models.dedup import OutcomeKept, OutcomeKind
 from segmented.orders.tables import database_now
 from segmented.orders.within import begun, connected
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

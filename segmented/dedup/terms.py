@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm, dumped, loaded
@@ -12,7 +13,6 @@ from segmented.locks.claim import LeaseClaim
 from segmented.locks.durations import checked_name, milliseconds, milliseconds_or_none
 from segmented.models.ids import shortened
 from segmented.protocol import AbandonRun, BeginRun, DoubtRun, FinishRun, RenewRun
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

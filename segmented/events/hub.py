@@ -12,10 +12,10 @@ import os
 import threading
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from segmented.models.shards import SHARD_MARK
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,13 +17,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import AsyncExitStack, ExitStack, suppress
+from dataclasses import dataclass
 from inspect import currentframe
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar
 from weakref import ref
 
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedError
 from segmented.process import THIS
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -17,6 +17,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
 from functools import partial
@@ -27,7 +28,6 @@ from uuid import UUID
 from segmented.errors import InvalidInput
 from segmented.locks.durations import checked_name
 from segmented.models.ids import is_unseen, plain_text
-from segmented.values import dataclass
 
 ARGUMENT: Final = re.compile(r"[^\W\d]\w*")
 STEP_FORM: Final = re.compile(r"\.(?P<attribute>[^\W\d]\w*)|\[(?P<item>[^\[\]]+)\]")

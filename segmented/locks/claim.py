@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from secrets import token_urlsafe
 from socket import gethostname
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from segmented.process import after_fork_in_child
 from segmented.protocol.lock import LeaveLine
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated

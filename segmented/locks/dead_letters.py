@@ -15,12 +15,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
 from segmented.errors import InvalidInput, LockUnreachable
 from segmented.locks.durations import checked_name, is_whole
-from segmented.values import dataclass, field
 
 TEXT_LENGTH_MAX: Final = 255
 PAYLOAD_LENGTH_MAX: Final = 1_000_000

@@ -38,6 +38,7 @@ notices at its next check. Otherwise as `Lock`: the fencing token stops a holder
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 from uuid import uuid4
 
@@ -46,7 +47,6 @@ from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.handle import AsyncFencedHandle, FencedHandle
 from segmented.process import after_fork_in_child
 from segmented.protocol.fair import AcquireFair, FairTimes, ReleaseFair, RenewFair
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from segmented.locks.lease import AsyncLease, Lease

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, unquote
 
@@ -29,7 +30,6 @@ from segmented.errors import InvalidInput, StaleToken
 from segmented.locks.durations import NAME_LENGTH_MAX, checked_name, is_whole
 from segmented.plans import Plan, perform, run_async, run_sync
 from segmented.protocol import CheckSequencer, FencedSet
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, SQLColumnExpression

@@ -28,6 +28,7 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial, wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
@@ -60,7 +61,6 @@ from segmented.models import Acquired, Cached, Held, MayLoad, Outpaced, Uncached
 from segmented.plans import Now, Plan, perform, run_async, run_sync, wait_for
 from segmented.plans.store_kinds import async_store, check_given, is_async_store, is_sync_store, sync_store
 from segmented.protocol import ForgetCached, ReadCached, ReadOrAcquire, WriteCached
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

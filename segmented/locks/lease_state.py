@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ from segmented.locks.hints import Hinted
 from segmented.models import Acquired, Lost, Released, Renewed
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.process import THIS
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,6 +12,7 @@ failover that loses the key rarer, not impossible: the promoted replica may be o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from segmented.errors import InvalidInput
@@ -24,7 +25,6 @@ from segmented.locks.lease_state import Renewal
 from segmented.plans import run_async, run_sync
 from segmented.plans.waiting import GONE_SECONDS
 from segmented.protocol import AcquireLock, AdoptLock, LeaveLine, ReleaseLock, RenewLock, ShowLock
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

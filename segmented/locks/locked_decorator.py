@@ -18,6 +18,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import wraps
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
@@ -32,7 +33,6 @@ from segmented.locks.lock import AsyncLock, Lock
 from segmented.plans import pause, run_async, run_sync
 from segmented.plans.store_kinds import async_store, check_given, sync_store
 from segmented.plans.tasks import begun
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from types import TracebackType

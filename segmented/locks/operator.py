@@ -12,6 +12,7 @@ higher one.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -20,7 +21,6 @@ from segmented.errors import InvalidInput, StoreRefused, WrongKind
 from segmented.locks.durations import checked_name, is_whole
 from segmented.plans import Plan, perform, run_async, run_sync
 from segmented.protocol import ListLocks, ListMasters, RevokeLock, ShowLock
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

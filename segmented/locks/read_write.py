@@ -19,6 +19,7 @@ excluded; use the fencing token for those.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -30,7 +31,6 @@ from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
 from segmented.locks.hints import Hinted, hinted
 from segmented.protocol.read_write import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from segmented.clock import Duration

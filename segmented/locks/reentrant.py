@@ -24,6 +24,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
@@ -34,7 +35,6 @@ from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, Acquiring, AsyncFencedHandle, FencedHandle
 from segmented.process import after_fork_in_child
 from segmented.protocol.reentrant import AcquireReentrant, ReleaseReentrant, RenewReentrant
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from segmented.clock import Duration

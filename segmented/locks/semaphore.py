@@ -15,6 +15,7 @@ earlier permit, which orders permits, but a resource that accepts only the newes
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from segmented.errors import InvalidInput
@@ -23,7 +24,6 @@ from segmented.locks.claim import Claim, new_holder_id
 from segmented.locks.durations import is_whole
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
 from segmented.protocol.semaphore import AcquirePermit, ReleasePermit, RenewPermit
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from segmented.clock import Duration

@@ -19,12 +19,12 @@ import inspect
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Self, TypeGuard, TypeVar
 
 from segmented.errors import InvalidInput, LockUnreachable
 from segmented.plans import Now, Plan, pause, perform
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -6,9 +6,8 @@ A record belongs to a key. At most one message has its *seat*: it was published 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from segmented.values import dataclass
 
 OutcomeKind = Literal["value", "effect", "error", "unkept", "cancelled"]
 """`value`: a result, as its dumper wrote it. `effect`: a result in JSON, from an effect in the store or from an

@@ -5,9 +5,8 @@ The operators' values are frozen, and none of them makes it possible to release 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final, Literal
-
-from segmented.values import dataclass, field
 
 HolderMode = Literal["exclusive", "read", "write", "permit"]
 HOLDER_ID_SHOWN: Final = 8

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, NoReturn, TypeVar
 
 from segmented.errors import (
@@ -28,7 +29,7 @@ from segmented.models.ids import (
     plural,
     shortened,
 )
-from segmented.values import dataclass, field
+from segmented.values import light_dataclass
 
 
 class Done:
@@ -113,7 +114,7 @@ class Granted(Done):
     """True if nothing was deducted: a repeat, or a second delivery after the first holder's lease expired."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Reserved(Done):
     """Units are reserved until the hold expires; no lock is held."""
 
@@ -128,7 +129,7 @@ class Reserved(Done):
     """Server time at which the hold ends, unless the order is confirmed, or reserved again, before."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class _End:
     order_id: str
     state: OrderState
@@ -139,7 +140,7 @@ class _End:
     replay: bool
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Settled(_End, Done):
     """The order's final state: set by this call or, as a replay, before. True in a condition.
 
@@ -169,7 +170,7 @@ class Returned(Done):
     replay: bool
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Decided(_End, NothingGranted):
     """The order was decided before, so it gets no units now: a refusal, with the order's final state."""
 

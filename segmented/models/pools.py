@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 from urllib.parse import unquote
 
 from segmented.errors import InvalidInput, PoolArchived
 from segmented.models.ids import checked_id, shortened
 from segmented.models.orders import Done, NotDone
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from segmented.models.orders import Cart, CartState, Part

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from string import ascii_lowercase, digits
 from typing import Final, Literal, Self
 
 from segmented.errors import InvalidInput
 from segmented.models.ids import SKU_BYTES_MAX, checked_id, shortened
 from segmented.models.pools import PoolState, Transfer, is_profile
-from segmented.values import dataclass, field
 
 SHARD_MARK: Final = "\x1f"
 """Between the sku and the place of a shard. A sku has no control characters, so no pool has the name of a shard."""
@@ -142,7 +142,7 @@ class ShardedState(PoolState):
             return "closed in some shards only: close it again"
         if self.frozen is None and not self.is_closed and not self.available and self.away:
             return f"open, but all free units are in transit: {self.away}"
-        return super(ShardedState, self).condition  # noqa: UP008  # a class with slots is another than `__class__`
+        return super(ShardedState, self).condition  # a class with slots is another than `__class__`
 
 
 def note_of(state: PoolState, kind: Literal["sent", "away", "received"], other: int) -> Transfer:

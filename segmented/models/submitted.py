@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from segmented.models.orders import (
@@ -18,7 +19,6 @@ from segmented.models.orders import (
     Settled,
     SoldOut,
 )
-from segmented.values import dataclass, field
 
 REASON_MAX: Final = 200
 SUBMITTED_UNTIL_MS: Final = 253_402_300_798_000

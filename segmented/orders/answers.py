@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from segmented.orders.tables import VOID
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from datetime import datetime

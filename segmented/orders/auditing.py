@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -35,7 +36,6 @@ from segmented.stock.fold import LedgerFold
 from segmented.stock.ledger import PAGE, LedgerTrimmed, extend_plan
 from segmented.stock.plans import scanned_plan
 from segmented.stock.spill import Spill
-from segmented.values import asdict, dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

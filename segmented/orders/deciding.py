@@ -6,6 +6,7 @@ moved the quota. A restock or a withdrawal also changes the quota of the segment
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from segmented.errors import OrderMismatch
@@ -13,7 +14,6 @@ from segmented.models.ids import plural
 from segmented.models.orders import check_content
 from segmented.orders.answers import AlreadyConfirmed, Confirmed, EpochChanged, Missing, SoldOut, Superseded, Voided
 from segmented.orders.tables import CONFIRMED, VOID
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -32,7 +33,6 @@ from segmented.locks import sql_edge
 from segmented.locks.sql_edge import code_of, said
 from segmented.masking import is_harmless, is_readable, masked, unknown
 from segmented.orders import mysql, postgresql, sqlite
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

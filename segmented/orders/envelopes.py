@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -54,7 +55,6 @@ from segmented.process import BeginsAnew, Guard
 from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER, checked_begun_max
 from segmented.stock.plans import take_plan
 from segmented.stock.settings import DEFAULT_HOLD
-from segmented.values import dataclass, field, fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

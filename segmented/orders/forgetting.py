@@ -17,6 +17,7 @@ Every step can be repeated, and any number of processes may do it at once.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -33,7 +34,6 @@ from segmented.orders.relaying import LedgerRows
 from segmented.orders.tables import CONFIRMED, VOID
 from segmented.orders.verifying import own_totals, when_verified
 from segmented.protocol.archive import cannot_forget
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -6,6 +6,7 @@ The steps that others need, too, are functions in `sale`, `within` and `opening`
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -46,7 +47,6 @@ from segmented.orders.tables import CONFIRMED, DONE
 from segmented.orders.verifying import when_verified
 from segmented.protocol.pool.orders import too_many_returned
 from segmented.stock.settings import checked_decided
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

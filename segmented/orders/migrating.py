@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,6 @@ from alembic.config import Config
 from segmented.orders.engine import STATEMENTS, shown, translated
 from segmented.orders.tables import HEAD, create_missing, known_revision
 from segmented.process import Guard
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

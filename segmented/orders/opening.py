@@ -9,6 +9,7 @@ is unknown on that server: it is not opened again as if nothing had happened.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import protocol as op
@@ -32,7 +33,6 @@ from segmented.orders.tables import DONE, RESTOCKED, UNDONE, WITHDRAWN
 from segmented.orders.verifying import check_sale, own_totals, when_verified
 from segmented.plans import run_sync
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, Opening, PoolSettings, check_profile_plan
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

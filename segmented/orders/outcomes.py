@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sqlalchemy import and_, exists, insert, select, update
@@ -21,7 +22,6 @@ from segmented.orders.tables import CONFIRMED, behind, ledger, orders, outcomes
 from segmented.plans import run_sync
 from segmented.stock import ShardedPool
 from segmented.stock.outbox import dead_plan
-from segmented.values import asdict, dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,6 +12,7 @@ Each page is a transaction of its own, so that an interrupted run leaves nothing
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -28,7 +29,6 @@ from segmented.orders.statements import Rows, in_utc
 from segmented.orders.tables import CONFIRMED, VOID, behind, ledger, orders
 from segmented.orders.verifying import own_totals, when_verified
 from segmented.stock import ShardedPool, find_pool
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
@@ -38,7 +39,6 @@ from segmented.stock.audit import unreadable_totals
 from segmented.stock.audit_orders import pages_of
 from segmented.stock.plans import scanned_plan
 from segmented.stock.thawing import held_again_plan
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -16,6 +16,7 @@ before the next one is read, so there is never a hole behind the position.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import islice
@@ -35,7 +36,6 @@ from segmented.orders.tables import ledger
 from segmented.orders.verifying import check_sale, when_verified
 from segmented.protocol.archive import ledger_diverged
 from segmented.stock import ShardedPool
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,6 +6,7 @@ twice. The row stays `begun` until the pool has the units too.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
@@ -30,7 +31,6 @@ from segmented.orders.answers import Return
 from segmented.orders.postgresql import first_value, one_trip, text_of
 from segmented.orders.statements import OF_ORDER, OF_SEGMENT, STATE_CONFIRMED, STATE_VOID, Rows, changed_row, given
 from segmented.orders.tables import BEGUN, CONFIRMED, DONE, changes, orders, returns, segments
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -8,6 +8,7 @@ the order is decided, which a grant asks under its segment's lock.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import fields
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -21,7 +22,6 @@ from segmented.models.shards import SHARD_MARK
 from segmented.orders.answers import OrderRow, SegmentRow, SegmentTotals
 from segmented.orders.deciding import Standing, StoredOrder
 from segmented.orders.tables import CONFIRMED, VOID, orders, sales, segments
-from segmented.values import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

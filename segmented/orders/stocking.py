@@ -7,6 +7,7 @@ each id.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from sqlalchemy import bindparam, case, insert, select, update
@@ -33,7 +34,6 @@ from segmented.orders.tables import (
 )
 from segmented.plans import run_sync
 from segmented.stock.sharded.opening import directory_plan
-from segmented.values import asdict, dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -10,6 +10,7 @@ import asyncio
 import sys
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -29,7 +30,6 @@ from segmented.orders.forgetting import settled_by
 from segmented.orders.sale import REBUILDS_MAX, gated, record_of, tell_pool
 from segmented.orders.statements import OF_ORDER
 from segmented.orders.tables import known_revision, orders, sales
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

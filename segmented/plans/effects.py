@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from segmented.errors import SegmentedError
 from segmented.protocol import Effect, Operation
-from segmented.values import dataclass, field
+from segmented.values import light_dataclass
 
 if TYPE_CHECKING:
     from segmented.plans.line import Offer, Place
@@ -62,7 +63,7 @@ class Try(Effect[tuple[AnswerT, float] | None]):
     """The local time just before the attempt; the driver sets it."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Within(Effect[AnswerT]):
     """Run one operation, including transport retries, until the local time `deadline`, then raise StoreUnavailable."""
 
@@ -70,7 +71,7 @@ class Within(Effect[AnswerT]):
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Batch(Effect[list[AnswerT | SegmentedError]]):
     """Run independent operations in few round trips; each has its own answer or failure."""
 
@@ -78,26 +79,26 @@ class Batch(Effect[list[AnswerT | SegmentedError]]):
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Outside(Effect[AnswerT]):
     """Ask something other than the store, such as an order database: call `ask`, and with asyncio await its answer."""
 
     ask: Callable[[], AnswerT | Awaitable[AnswerT]]
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Now(Effect[float]):
     """Read the local monotonic clock, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Join(Effect["Place"]):
     """Join a channel's queue at its end. The place says whether others are ahead."""
 
     channel: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Listen(Effect[None]):
     """Return once the subscription to the channel is confirmed; raise if it is not by the deadline."""
 
@@ -105,7 +106,7 @@ class Listen(Effect[None]):
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Park(Effect[bool]):
     """Sleep until a wake-up for this place (True), or until the deadline (False).
 
@@ -120,7 +121,7 @@ class Park(Effect[bool]):
     offer: Offer | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Leave(Effect[bool]):
     """Leave the queue; an unused wake-up goes to the next waiter, which also gets the new `due`.
 

@@ -20,11 +20,12 @@ round trip. For that the head leaves the queue, as if woken, and gets the answer
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from segmented.protocol.lock import ALL, FIRST, LEFT_MS, TAKEN, TURN
-from segmented.values import dataclass, replace
+from segmented.values import light_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,7 @@ def stagger(ahead: int) -> float:
     return min(4 * (ahead - 1), 10) * 0.001
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Offer:
     """The attempt that another caller in the process may make for a parked waiter."""
 

@@ -8,6 +8,7 @@ covers a holder that died without a release. (Redisson waits in this order.)
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,7 +17,6 @@ from segmented.errors import SegmentedError, StockError, StoreUnavailable
 from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, Try, Within, perform
 from segmented.plans.line import AT_ONCE, Offer, Place
 from segmented.protocol.lock import NEWCOMER
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,6 +28,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from importlib import resources
@@ -35,7 +36,7 @@ from json import JSONEncoder
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmented.models.locks import Lost, Released
-from segmented.values import dataclass, replace
+from segmented.values import light_dataclass
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -50,7 +51,7 @@ Sight = tuple[int, int, int]
 """A name's progress as an answer reports it: epoch, sequence number and fencing token; 0 where it reports none."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Send:
     """Commands for one connection, sent together; `patience` is how long the server may block on purpose."""
 
@@ -161,7 +162,7 @@ def always(_: object, *, is_gated: bool) -> bool:  # noqa: ARG001  # as `Operati
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Script:
     """A script's whole text and the digest under which a server caches it."""
 
@@ -290,7 +291,7 @@ class Dialect(Enum):
         return ("SET", key, value, "IFEQ", value, "PX", ttl_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Peer:
     """The server at the other end of a connection, as it answered the greeting."""
 

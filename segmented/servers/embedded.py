@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -27,7 +28,6 @@ from segmented.errors import InvalidInput, SegmentedError
 from segmented.imports import needs
 from segmented.servers import guard
 from segmented.servers.folders import Account, events, is_reachable
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

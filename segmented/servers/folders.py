@@ -18,11 +18,11 @@ import tempfile
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from segmented.errors import InvalidInput
-from segmented.values import dataclass
 
 ACCOUNT_NAME: Final = "pgserver"
 SYSTEM_PATH: Final = "/usr/sbin:/sbin:/usr/bin:/bin"

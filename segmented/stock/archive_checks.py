@@ -13,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from segmented.errors import InvalidInput
 from segmented.models.ids import counted
-from segmented.values import dataclass, field
 
 FORMAT: Final = 1
 

@@ -23,6 +23,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -38,7 +39,6 @@ from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan
 from segmented.stock.sharded.audit import sharded_audit_plan
 from segmented.stock.sharded.opening import COPIES, first_copy_plan
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from segmented.models import PoolState, ShardDirectory

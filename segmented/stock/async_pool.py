@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio  # asyncio only
+
+# threads: from copy import copy
+from dataclasses import replace
 from functools import partial as bind
 from typing import TYPE_CHECKING, Self, cast, overload
 
@@ -47,9 +50,6 @@ from segmented.stock.settings import (
 )
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked
 from segmented.stock.thawing import thaw_plan
-
-# threads: from copy import copy
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

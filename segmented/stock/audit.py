@@ -21,6 +21,7 @@ however long it takes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +44,6 @@ from segmented.stock.audit_orders import (
 from segmented.stock.fold import LedgerFold
 from segmented.stock.ledger import PAGE, AuditReport, Drift, DriftKind, LedgerTrimmed, LedgerUnreadable, begin_plan
 from segmented.stock.plans import scanned_plan
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
@@ -12,7 +13,6 @@ from segmented.stock.fold import UNDECIDED, FoldedOrder, FoldedPart, LedgerFold,
 from segmented.stock.ledger import PAGE, Drift, LedgerTrimmed, extend_plan
 from segmented.stock.plans import scanned_plan
 from segmented.stock.spill import Spill
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,6 +25,7 @@ stay on hold until the cart is finished; units of a sold cart are never returned
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -76,7 +77,6 @@ from segmented.stock.plans import one_plan, reserve_plan
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD
 from segmented.stock.sharded.opening import is_in_shards_plan
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -6,6 +6,7 @@ Plans, for `run_sync` and `run_async`. For a sku that is sold in shards they vis
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from string import ascii_lowercase, digits
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -16,7 +17,6 @@ from segmented.models.shards import SHARD_MARK
 from segmented.plans import Plan, perform
 from segmented.stock.outbox import dead_plan
 from segmented.stock.sharded.opening import directory_plan, is_in_shards_plan
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

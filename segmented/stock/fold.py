@@ -6,6 +6,7 @@ The totals are in memory, the orders' lines in a spill, so that the memory of an
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -27,7 +28,6 @@ from segmented.ledger_lines import (
 from segmented.models.ids import plural
 from segmented.models.pools import EntryKind, LedgerStep
 from segmented.stock.spill import Spill
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

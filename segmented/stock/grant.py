@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from functools import partial as bind
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self, TypeVar
@@ -31,7 +32,6 @@ from segmented.plans import run_async, run_sync
 from segmented.plans.tasks import to_the_end
 from segmented.process import THIS
 from segmented.stock.plans import leave_plan
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator

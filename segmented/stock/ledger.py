@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from segmented import protocol as op
@@ -11,7 +12,6 @@ from segmented.models import LedgerEntry, PoolState, Trimmed, shortened
 from segmented.plans import Plan, perform
 from segmented.stock.fold import LedgerFold
 from segmented.stock.spill import Spill
-from segmented.values import dataclass, replace
 
 DriftKind = Literal["lost", "duplicate", "leaked hold", "orphan transfer", "foreign write", "torn cart"]
 """The kind of damage.

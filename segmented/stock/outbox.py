@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, Self, get_args
 
@@ -23,7 +24,6 @@ from segmented.plans import Now, Plan, Within, pause, perform
 from segmented.plans.waiting import ATTEMPT_SECONDS, TRY_SECONDS
 from segmented.process import BeginsAnew
 from segmented.stock.sold_out_mark import SoldOutMark, reserve_many_marked
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -9,6 +9,7 @@ order of arrival is lost, never a unit.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar, cast, get_args
@@ -27,7 +28,6 @@ from segmented.plans.line import AT_ONCE
 from segmented.plans.waiting import GONE_SECONDS, MILLISECOND, undone
 from segmented.protocol.lock import NEWCOMER
 from segmented.stock.spill import Spill
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

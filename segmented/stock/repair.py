@@ -5,6 +5,7 @@ The ledger is the truth. Errors in the ledger itself cannot be repaired from it;
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented import protocol as op
@@ -17,7 +18,6 @@ from segmented.stock.audit_orders import UNREADABLE
 from segmented.stock.ledger import AuditReport, Drift, DriftKind, LedgerTrimmed, extend_plan
 from segmented.stock.plans import scanned_plan
 from segmented.stock.settings import checked_flag
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from segmented.models.pools import NumberKind

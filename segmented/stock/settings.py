@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from uuid import uuid4
 
@@ -31,7 +32,6 @@ from segmented.models import (
 from segmented.models.pools import pool_profile
 from segmented.plans import Plan, perform
 from segmented.stock.outbox import UNASKED, Outbox
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,6 +7,7 @@ within it. Units returned by this process end the mark.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -17,7 +18,6 @@ from segmented.errors import InvalidInput, SegmentedError
 from segmented.events.hub import sku_label
 from segmented.models import Closed, Granted, LimitReached, Order, Refusal, SoldOut, Taken, shortened
 from segmented.stock.plans import fair_grant_plan, grant_plan, reserve_many_plan, reserve_plan
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

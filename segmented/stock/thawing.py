@@ -22,6 +22,7 @@ are in no shard. So it takes over what the other shards know:
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
@@ -31,7 +32,6 @@ from segmented.models.shards import Shard, note_of
 from segmented.plans import Plan, perform
 from segmented.protocol.freezing import TooManySold, counted_before
 from segmented.stock.sharded.opening import all_plan, directory_plan
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -24,13 +24,13 @@ import os
 import signal
 import sys
 import time
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented import protocol
 from segmented.errors import InvalidInput
 from segmented.protocol import Operation
-from segmented.values import asdict, dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

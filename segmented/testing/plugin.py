@@ -10,6 +10,7 @@ import itertools
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Protocol
@@ -19,7 +20,6 @@ import pytest
 from segmented.errors import InvalidInput
 from segmented.imports import needs
 from segmented.models.ids import plural
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

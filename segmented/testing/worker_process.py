@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,6 @@ from segmented.errors import InvalidInput, SegmentedError
 from segmented.testing import control, worker_main
 from segmented.testing.control import Scope, Strike, checked_point
 from segmented.testing.worker_main import DISMISSED, GUARD
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

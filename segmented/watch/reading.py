@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,6 @@ from segmented.models.pools import PoolActivity
 from segmented.plans import Batch, perform
 from segmented.plans.effects import Now
 from segmented.stock.sharded.opening import shards_plan, summed
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

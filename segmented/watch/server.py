@@ -10,6 +10,7 @@ import json
 import secrets
 import socket
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,6 @@ from starlette.routing import Route
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.plans import run_async
 from segmented.stores.redis import AsyncRedisStore
-from segmented.values import dataclass
 from segmented.watch.reading import OVERDUE_OUTBOX_MS, as_json, known_plan, readings_plan, worker_json, workers_line
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager, suppress
 from copy import copy
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
@@ -39,7 +40,6 @@ from segmented.protocol import ChangeEntry, ReadBeat
 from segmented.protocol.beat import ENTRIES_MAX
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import parse_address
-from segmented.values import asdict, dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

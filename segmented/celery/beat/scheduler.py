@@ -18,6 +18,7 @@ import logging
 import signal
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
@@ -44,7 +45,6 @@ from segmented.locks.durations import OwnName
 from segmented.models.beat import BeatRead, BeatSuperseded, EntryDiffers, EntryEarly
 from segmented.process import EXIT_INVALID_INPUT, tell
 from segmented.protocol import LeadBeat, MoveEntry, ReadBeat
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from segmented.errors import InvalidInput
 from segmented.models.ids import visible
-from segmented.values import dataclass
 
 FIELDS: Final = ("order_id", "quantity", "customer_id", "sku")
 REQUIRED: Final = FIELDS[:2]

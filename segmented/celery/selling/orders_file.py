@@ -16,6 +16,7 @@ import warnings
 import zipfile
 import zlib
 from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -37,7 +38,6 @@ from segmented.files import MIB, bounded_lines
 from segmented.imports import needs
 from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Order, check_own_id
 from segmented.models.ids import counted, is_unseen, plain_text
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence

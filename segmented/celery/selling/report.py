@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter, deque
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -16,7 +17,6 @@ from rich.table import Table
 from segmented.files import whole_file
 from segmented.models.ids import counted, plural
 from segmented.orders import audit_both
-from segmented.values import astuple, dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

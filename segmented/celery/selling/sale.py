@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final, Self
 
 from amqp.exceptions import AccessRefused
@@ -39,7 +40,6 @@ from segmented.stock import Outbox, Pool
 from segmented.stock.outbox import dead_plan
 from segmented.stock.settings import Opening
 from segmented.stores.redis import RedisStore
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
@@ -18,7 +19,6 @@ from segmented.orders import connect
 from segmented.orders.engine import parse, shown as database_shown
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stores.redis import RedisStore
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

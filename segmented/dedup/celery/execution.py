@@ -19,6 +19,7 @@ import os
 import random
 import time
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
@@ -41,7 +42,6 @@ from segmented.errors import (
 )
 from segmented.models.dedup import KeyHeld, MessageCancelled, MessageEarly, OutcomeKept, PayloadDiffers, RunBegun
 from segmented.protocol import CallNext, ReadRecord
-from segmented.values import dataclass, replace
 
 if TYPE_CHECKING:
     from celery import Signature

@@ -6,6 +6,7 @@ A message without a record is from a foreign publisher.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from json import JSONEncoder
 from math import isfinite
@@ -15,7 +16,6 @@ from celery import Signature
 from kombu.utils import json
 
 from segmented.errors import InvalidInput
-from segmented.values import dataclass, fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

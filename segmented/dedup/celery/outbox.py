@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.utils import uuid
@@ -38,7 +39,6 @@ from segmented.locks.durations import is_whole
 from segmented.locks.sql_edge import is_in_autocommit, translated
 from segmented.orders.tables import database_now
 from segmented.orders.within import begun, connected
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from celery import Celery

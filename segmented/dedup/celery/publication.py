@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from celery import states
@@ -40,7 +41,6 @@ from segmented.errors import (
 from segmented.events.traces import CURRENT
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers, RecordName
 from segmented.protocol import CancelMessage, ClaimKey
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from types import MethodType
@@ -36,7 +37,6 @@ from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import is_whole, milliseconds, milliseconds_or_none
 from segmented.models.dedup import RecordName, RecordState
 from segmented.protocol import FreeKey, ReadRecord
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

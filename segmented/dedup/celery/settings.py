@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.signals import worker_process_shutdown, worker_shutdown
@@ -23,7 +24,6 @@ from segmented.plans.store_kinds import is_sync_store, sync_store
 from segmented.process import Guard, after_fork_in_child
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import parse_address
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from celery import Celery

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Collection
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from email.message import Message
 from fnmatch import fnmatchcase
 from functools import wraps
@@ -37,7 +38,6 @@ from segmented.errors import (
     StoreError,
 )
 from segmented.locks.durations import checked_timeout, is_whole
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

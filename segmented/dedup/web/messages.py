@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
 from segmented.dedup.identity import canonical, digest
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

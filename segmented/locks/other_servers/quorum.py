@@ -23,6 +23,7 @@ Redlock safe?", 2016):
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from segmented.errors import InvalidInput
@@ -32,7 +33,6 @@ from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncHandle, 
 from segmented.locks.lease import AsyncHeldLease, HeldLease
 from segmented.protocol.vote import AcquireVote, ReleaseVote, RenewVote
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from segmented.clock import Duration

@@ -34,6 +34,7 @@ Nothing outlives the transaction, so a proxy may then give the server's connecti
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -64,7 +65,6 @@ from segmented.errors import AcquireTimeout, InvalidInput, StoreRefused, Transac
 from segmented.locks.durations import DEFAULT_TIMEOUT, checked_name, checked_timeout
 from segmented.locks.hints import Hinted
 from segmented.locks.sql_edge import TABLE_NAME, code_of, is_in_autocommit, roll_back, said, translated
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -30,6 +30,7 @@ import struct
 import threading
 from concurrent.futures import Future
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from functools import cmp_to_key, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -51,7 +52,6 @@ from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from segmented.clock import Clock, SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreRefused, StoreUnavailable
 from segmented.process import THIS, Guard
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

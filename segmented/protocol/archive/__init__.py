@@ -18,7 +18,7 @@ from segmented.protocol.audit import SETS, key_of
 from segmented.protocol.base import Operation, ignored
 from segmented.protocol.pool import keys_of, with_carts
 from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, scan_call, script_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ RECORDS_AT_ONCE: Final = 200
 """Records of one page: an order may have thousands of parts."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class NoteRelayed(Operation[tuple[int, int]]):
     """Note that the ledger is in a database up to this change. Answers with the change after which to relay.
 
@@ -57,7 +57,7 @@ class NoteRelayed(Operation[tuple[int, int]]):
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class TrimLedger(Operation[Trimmed]):
     """Write a checkpoint, and drop the entries before the newest checkpoint that leaves the last `keep` changes.
 
@@ -83,7 +83,7 @@ class TrimLedger(Operation[Trimmed]):
         return Trimmed(int(reply[1]), int(reply[2]), text(reply[3]) == "1")
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Forgot:
     """The result of one step."""
 
@@ -97,7 +97,7 @@ class Forgot:
     """Milliseconds until records may be dropped, so that every process knows by then; 0: they may."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ForgetOrders(Operation[Forgot]):
     """Drop the records of up to 1,000 finished orders, each only if its last change is still the named one.
 
@@ -127,7 +127,7 @@ class ForgetOrders(Operation[Forgot]):
         return Forgot(int(reply[1]), int(reply[2]), int(reply[3]), 0)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Erased:
     """The result of one step."""
 
@@ -138,7 +138,7 @@ class Erased:
     """Orders that stay because the ledger has entries of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class EraseCustomer(Operation[Erased]):
     """Take a customer's id out of the records of up to 1,000 decided orders, or drop records of finished carts.
 
@@ -157,7 +157,7 @@ class EraseCustomer(Operation[Erased]):
         return Erased(*(int(part) for part in reply[1:4]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class BeginArchive(Operation[Archiving]):
     """Let a closed pool answer reads alone, if nothing is left to decide in it. Safe to repeat.
 
@@ -183,7 +183,7 @@ class BeginArchive(Operation[Archiving]):
         return Archiving(self.sku, int(reply[1]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AbandonArchive(Operation[None]):
     """Let a pool be as it was before BeginArchive. Without effect once its removal has begun."""
 
@@ -195,7 +195,7 @@ class AbandonArchive(Operation[None]):
     answer = ignored
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class CompleteExport(Operation[Archiving]):
     """Note that the archive with this `digest` is complete at `target`, so that the pool's keys may be removed.
 
@@ -214,7 +214,7 @@ class CompleteExport(Operation[Archiving]):
         return _complete(self.sku, reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ScanRecords(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
     """Read some records of a key, name and value as they are, and the next cursor (0 at the end)."""
 
@@ -230,7 +230,7 @@ class ScanRecords(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
         return int(reply[0]), _fields(reply[1])
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ScanLedger(Operation[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]]):
     """Read up to `limit` entries of the ledger after an id, `0-0` for all, each with its fields as they are."""
 
@@ -245,7 +245,7 @@ class ScanLedger(Operation[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]])
         return tuple((text(entry_id), _fields(found)) for entry_id, found in reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RemoveRecords(Operation[int]):
     """Remove records of a key by name, up to 1,000; of the ledger, its oldest 200. Returns how many are left."""
 
@@ -261,7 +261,7 @@ class RemoveRecords(Operation[int]):
         return int(reply[1])
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RemovePool(Operation[None]):
     """Remove a pool whose records are removed, but for a note of its archive, which stays `note_ms`."""
 
@@ -276,7 +276,7 @@ class RemovePool(Operation[None]):
         _answered(self.sku, reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ArchiveDirectory(Operation[None]):
     """Note in one copy of a directory that its shards are archived. The note stays `note_ms`."""
 

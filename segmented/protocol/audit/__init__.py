@@ -9,7 +9,7 @@ from segmented.models.pools import Differing, Inspected, Mended, MendedKind, Num
 from segmented.protocol.base import Operation, ignored
 from segmented.protocol.pool import ReadingOrders, keys_of, whole
 from segmented.protocol.wire import Call, Reply, pairs_in, plain_call, readable, scan_call, script_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 if TYPE_CHECKING:
     from segmented.models.pools import PoolKey
@@ -24,7 +24,7 @@ def key_of(sku: str, key: PoolKey) -> str:
     return str(getattr(cart_keys(sku) if key in {"carts", "unfinished"} else shard_keys(sku), key))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class InspectOrders(ReadingOrders[Inspected]):
     """Read the raw records of up to 1,000 orders, each with the end of its hold in one step."""
 
@@ -35,7 +35,7 @@ class InspectOrders(ReadingOrders[Inspected]):
         return Inspected(order_id, None if raw is None else readable(raw), hold_until_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ScanKey(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
     """Read some names of a key, with their values, and the next cursor (0 at the end).
 
@@ -54,7 +54,7 @@ class ScanKey(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
         return int(reply[0]), tuple((readable(name), readable(value)) for name, value in pairs_in(reply[1]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadAudit(Operation[str | None]):
     """Read how far an audit in slices has come."""
 
@@ -67,7 +67,7 @@ class ReadAudit(Operation[str | None]):
         return None if reply is None else readable(reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class KeepAudit(Operation[None]):
     """Keep how far an audit in slices has come, for a day."""
 
@@ -80,7 +80,7 @@ class KeepAudit(Operation[None]):
     answer = ignored
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadCustomers(Operation[tuple[int, tuple[int | None, ...]]]):
     """Read the units of up to 1,000 customers, and the sequence number of that state.
 
@@ -97,7 +97,7 @@ class ReadCustomers(Operation[tuple[int, tuple[int | None, ...]]]):
         return whole(reply[1]) or 0, tuple(0 if units is None else whole(units) for units in reply[2])
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadLedgerStart(Operation[int]):
     """Read the sequence number of the ledger's first valid entry: 1, or a checkpoint after a trim.
 
@@ -129,7 +129,7 @@ class _Mending(Operation[Mended | Sound | Differing | Outrun]):
                 return Outrun()
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class MendNumber(_Mending):
     """Correct a number to match the ledger, by adding the difference.
 
@@ -148,7 +148,7 @@ class MendNumber(_Mending):
         return script_call("mend_number", keys_of(self.sku), self.kind, self.name, self.after, self.expected)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class MendRecord(_Mending):
     """Correct a record to match the ledger, unless the record or its part of the ledger has changed since the audit.
 
@@ -172,7 +172,7 @@ class MendRecord(_Mending):
         return script_call("mend_record", keys_of(self.sku), *head, seen, wanted, self.hold_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class MendLedger(_Mending):
     """Remove entries that another program added after the ledger's last change, so that the pool can continue.
 

@@ -17,12 +17,12 @@ from segmented.models.beat import (
 )
 from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Reply, pairs_in, readable, script_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 ENTRIES_MAX: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class LeadBeat(Operation[BeatLed | BeatSuperseded]):
     """Begin to lead, or go on, and read the schedule unless its `known` version is the newest."""
 
@@ -41,7 +41,7 @@ class LeadBeat(Operation[BeatLed | BeatSuperseded]):
         return BeatLed(now_ms, version, found)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadBeat(Operation[BeatRead]):
     """Read the whole schedule."""
 
@@ -54,7 +54,7 @@ class ReadBeat(Operation[BeatRead]):
         return _read(int(reply[0]), text(reply[1]), *reply[2:])
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class MoveEntry(Operation[EntryMoved | EntryDiffers | EntryEarly | BeatSuperseded]):
     """Change an entry's state from `before` to `after`, not before `due_ms` of the server's clock."""
 
@@ -80,7 +80,7 @@ class MoveEntry(Operation[EntryMoved | EntryDiffers | EntryEarly | BeatSupersede
         return EntryMoved()
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ChangeEntry(Operation[EntryChanged | EntriesFull]):
     """Keep the definition of an entry, remove it and its state, or `reset` its state alone."""
 

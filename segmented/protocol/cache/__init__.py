@@ -8,13 +8,13 @@ from segmented.keys import cache_keys
 from segmented.models import Acquired, Cached, CachedKind, Forgotten, Held, MayLoad, Outpaced, Uncached, Written
 from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Reply, Sight, optional_number, plain_call, script_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 FENCE_IDLE_MS: Final = 3600 * 1000
 """How long the fence of an idle value is kept. A value that takes longer to load is not kept: it may be outdated."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadCached(Operation[Cached | Uncached]):
     """Read the value cached under a name."""
 
@@ -27,7 +27,7 @@ class ReadCached(Operation[Cached | Uncached]):
         return Uncached() if reply[0] is None else _cached(*reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadOrAcquire(Operation[Cached | Held | MayLoad]):
     """Read the cached value; if it is missing or due for a refresh, take the lock for `ttl_ms`.
 
@@ -60,7 +60,7 @@ class ReadOrAcquire(Operation[Cached | Held | MayLoad]):
         return (0, 0, answer.acquired.fencing_token) if isinstance(answer, MayLoad) else None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class WriteCached(Operation[Written | Outpaced]):
     """Keep a value for `ttl_ms`, due for a refresh after `refresh_in_ms`, unless a newer token has written.
 
@@ -84,7 +84,7 @@ class WriteCached(Operation[Written | Outpaced]):
         return Written() if text(reply[0]) == "written" else Outpaced()
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ForgetCached(Operation[Forgotten]):
     """Drop the cached value, and refuse writes by the current and all earlier holders of the lock.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict, replace
 from typing import Any, Final, Literal
 
 from segmented.errors import CartGated, CartMismatch, CartUnknown, InvalidInput, PoolGated
@@ -29,7 +30,7 @@ from segmented.models.orders import cart_mismatch
 from segmented.protocol.base import Operation, Release, is_one
 from segmented.protocol.pool import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Reply, always, plain_call, readable, script_call, text
-from segmented.values import asdict, dataclass, replace
+from segmented.values import light_dataclass
 
 CartMove = Literal["reserved", "refused", "cancelled", "expired", "confirmed"]
 """A state that a cart may be moved to."""
@@ -41,7 +42,7 @@ CART_LETTERS: Final = {state: letter for letter, state in CART_STATES.items()}
 REFUSALS: Final[dict[str, Any]] = {kind.__name__: kind for kind in (SoldOut, Busy, Decided, Closed, LimitReached)}
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class OpenCart(Operation[CartRecord]):
     """Open a cart that expires `hold_ms` from now, or read a known one. Other content raises CartMismatch."""
 
@@ -65,7 +66,7 @@ class OpenCart(Operation[CartRecord]):
     acknowledges = always
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadCart(Operation[CartRecord]):
     """Read a cart. Raises CartUnknown."""
 
@@ -79,7 +80,7 @@ class ReadCart(Operation[CartRecord]):
         return _record(self.home, self.cart_id, reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class DecideCart(Release[CartRecord]):
     """Change a cart's state, if the change is still allowed. The first caller wins.
 
@@ -105,7 +106,7 @@ class DecideCart(Release[CartRecord]):
     acknowledges = always
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class FinishCart(Release[bool]):
     """Note that a final decision is carried out in every line's pool; False if that was noted before."""
 
@@ -118,7 +119,7 @@ class FinishCart(Release[bool]):
     answer = is_one
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListDueCarts(Operation[tuple[CartRecord, ...]]):
     """Read up to `limit` carts that have expired, or are decided but not finished; oldest first, after `skip`."""
 
@@ -133,7 +134,7 @@ class ListDueCarts(Operation[tuple[CartRecord, ...]]):
         return tuple(_record(self.home, text(cart_id), found) for cart_id, found in reply[1:])
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListCarts(Operation[UnfinishedCarts]):
     """Read up to `limit` unfinished carts, due or not, longest due first, and count all of them."""
 
@@ -151,7 +152,7 @@ class ListCarts(Operation[UnfinishedCarts]):
         return UnfinishedCarts(carts, count=int(reply[1]), due_count=int(reply[2]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class PinOrder(Operation[OrderState]):
     """Keep a reservation until it is confirmed or cancelled: its hold no longer expires. Returns the order's state."""
 
@@ -170,7 +171,7 @@ class PinOrder(Operation[OrderState]):
         return STATES[text(reply[1])]
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class InspectCarts(Operation[tuple[InspectedCart, ...]]):
     """Read the raw records of up to 1,000 carts in one step. Raises PoolMissing."""
 

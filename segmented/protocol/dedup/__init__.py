@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import lru_cache
 from math import isinf
 from typing import Final, cast
@@ -37,7 +38,7 @@ from segmented.models.dedup import (
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation, Release
 from segmented.protocol.operator import keys_page
 from segmented.protocol.wire import Call, Reply, Script, load_script, optional_number, readable, script_call, text
-from segmented.values import dataclass, replace
+from segmented.values import light_dataclass
 
 DAY_MS: Final = 86_400_000
 EFFECT_MARK: Final = "--@effect"
@@ -68,7 +69,7 @@ InTheWay = KeyHeld | OutcomeKept | PayloadDiffers
 BeginAnswer = RunBegun | InTheWay | MessageCancelled | AttemptOutdated | MessageEarly
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ClaimKey(Operation[KeyClaimed | InTheWay]):
     """Take the seat of a key for a message that is about to be published, for `wait_ms` beyond its `delay_ms`."""
 
@@ -106,7 +107,7 @@ class ClaimKey(Operation[KeyClaimed | InTheWay]):
         return _in_the_way(reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class BeginRun(Operation[BeginAnswer]):
     """Begin to process a message, under a lease of `ttl_ms`."""
 
@@ -159,7 +160,7 @@ class BeginRun(Operation[BeginAnswer]):
         return _in_the_way(reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RenewRun(LeaseRenewal):
     """Extend the run's lease to `ttl_ms` from now, if it is alive and the holder's."""
 
@@ -174,7 +175,7 @@ class RenewRun(LeaseRenewal):
         return _call("renew_run", self.record, self.message, self.holder_id, self.run_on, self.ttl_ms, self.remember_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class FinishRun(Release[RunFinished | RunOvertaken]):
     """Keep the outcome of a run and end it. Publishers get it for `keep_ms`, copies of the message for `remember_ms`.
 
@@ -206,7 +207,7 @@ class FinishRun(Release[RunFinished | RunOvertaken]):
         return RunFinished(text(reply[1]) == "1", text(reply[2]), text(reply[3]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class FinishRunWithEffect(Release[RunFinished | RunOvertaken]):
     """Like `FinishRun`, and run an effect in the same script: the outcome is the result of the effect's Lua, as JSON.
 
@@ -231,7 +232,7 @@ class FinishRunWithEffect(Release[RunFinished | RunOvertaken]):
         return replace(answer, body=answer.body or "null") if isinstance(answer, RunFinished) else answer
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AbandonRun(LeaseRelease):
     """End a run without an outcome. With a `next_attempt`, the message keeps its claim until that attempt arrives."""
 
@@ -254,7 +255,7 @@ class AbandonRun(LeaseRelease):
         return _call("abandon_run", self.record, *who, self.remember_ms, self.next_attempt, *times, self.text)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class DoubtRun(LeaseRelease):
     """End a run in the unknown state: its holder gives up without knowing whether the work was done.
 
@@ -271,7 +272,7 @@ class DoubtRun(LeaseRelease):
         return _call("doubt_run", self.record, self.message, self.holder_id, self.run_on, self.remember_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class CancelMessage(Operation[MessageCancelled | StillRunning | OutcomeKept]):
     """Make sure that a message never begins, and free its claims. `is_dead`: its run is known to be over.
 
@@ -297,7 +298,7 @@ class CancelMessage(Operation[MessageCancelled | StillRunning | OutcomeKept]):
         return MessageCancelled()
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class FreeKey(Operation[Freed]):
     """End the claim on a key, and stop giving its outcome to repeats. A running holder is fenced.
 
@@ -318,7 +319,7 @@ class FreeKey(Operation[Freed]):
         return Freed(None, None) if state == "none" else Freed(cast("HeldState", state), text(reply[1]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class SettleRun(Operation[RunFinished | Freed | NotUnknown]):
     """Settle a run in the unknown state: with this outcome or, without a kind, as never done.
 
@@ -347,7 +348,7 @@ class SettleRun(Operation[RunFinished | Freed | NotUnknown]):
         return NotUnknown()
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class CallNext(Operation[str]):
     """Return what to publish so that the next message that waits for a turn arrives; "" for none."""
 
@@ -360,7 +361,7 @@ class CallNext(Operation[str]):
         return text(reply[0])
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadRecord(Operation[RecordState | None]):
     """Read the full state of a key or, if given, of one message alone."""
 
@@ -377,7 +378,7 @@ class ReadRecord(Operation[RecordState | None]):
         return read_state(int(now), task, values[:10], values[10:20], values[20:])
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListClaims(Operation[tuple[Claim, ...]]):
     """List held keys of one partition, the earliest end first."""
 
@@ -395,7 +396,7 @@ class ListClaims(Operation[tuple[Claim, ...]]):
         return tuple(_claim(text(member), float(text(score)), now) for member, score in pairs)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListNamespaces(Operation[NamespacesPage]):
     """Return some namespaces with held deduplication keys, or with a record of `key`, and the next cursor.
 

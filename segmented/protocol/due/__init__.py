@@ -14,7 +14,7 @@ from segmented.keys import HOLDS_NOTED, OUTBOXES, Duty, cart_keys, due_key, due_
 from segmented.models.shards import SHARD_MARK
 from segmented.protocol.base import Operation, ignored, is_one
 from segmented.protocol.wire import Call, Reply, optional_number, pairs_in, plain_call, readable, script_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 SOON_MS: Final = 10_000
 """Time to the look of the duties that follow each change: transfers and relay."""
@@ -32,7 +32,7 @@ def base_of(name: str) -> str:
     return name.partition(SHARD_MARK)[0]
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class NotePool(Operation[None]):
     """Enter a pool in the index, or move it forward; without times it only has to be known."""
 
@@ -51,7 +51,7 @@ class NotePool(Operation[None]):
     answer = ignored
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class DuePools:
     """Pools that are due, longest ago first, each with its score; if there is none, ms until the first will be."""
 
@@ -60,7 +60,7 @@ class DuePools:
     """None: some are due now, or the index is empty."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListDuePools(Operation[DuePools]):
     """List pools that are due."""
 
@@ -76,7 +76,7 @@ class ListDuePools(Operation[DuePools]):
         return DuePools(pools, optional_number(reply[0]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class MovePool(Operation[bool]):
     """Move a pool on after a look, unless something new came meanwhile; returns whether it was moved."""
 
@@ -95,7 +95,7 @@ class MovePool(Operation[bool]):
     answer = is_one
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class NextDue:
     """When a pool has something to do next, in ms; None: never. Below 0: since then."""
 
@@ -104,7 +104,7 @@ class NextDue:
     cart_in_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadNextDue(Operation[NextDue]):
     """Read when a pool or shard has something to do: its outbox, its holds and its carts."""
 
@@ -117,7 +117,7 @@ class ReadNextDue(Operation[NextDue]):
         return NextDue(*(int(text(part)) if text(part) else None for part in reply[1:4]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListPools(Operation[tuple[str, ...]]):
     """List the skus of all pools that were opened, sorted."""
 
@@ -128,7 +128,7 @@ class ListPools(Operation[tuple[str, ...]]):
         return tuple(sorted(readable(sku) for sku in reply))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class DropPool(Operation[None]):
     """Take a pool out of the index, and of the pools that orders were submitted to."""
 

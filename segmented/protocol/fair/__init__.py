@@ -9,10 +9,10 @@ from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
 from segmented.protocol.lock import FENCE_IDLE_MS, acquired_or_held
 from segmented.protocol.wire import Call, Reply, script_call
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class FairTimes:
     """The timeouts of a fair lock's waiters, in milliseconds."""
 
@@ -24,7 +24,7 @@ class FairTimes:
     """How long the lock, once handed over, waits for its new holder to claim it."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AcquireFair(Operation[Acquired | Held]):
     """Take the lock for `ttl_ms` if it was handed to this holder, or is free without an earlier live waiter.
 
@@ -50,7 +50,7 @@ class AcquireFair(Operation[Acquired | Held]):
         return acquired_or_held(reply, self.name, self.ttl_ms, "fair lock")
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RenewFair(LeaseRenewal):
     """Extend the lease to `ttl_ms` from now, if it is still the holder's. Never re-creates it."""
 
@@ -63,7 +63,7 @@ class RenewFair(LeaseRenewal):
         return script_call("renew_fair", keys, self.holder_id, self.ttl_ms, fence_ttl_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReleaseFair(LeaseRelease):
     """End the lease and hand the lock to the head of the queue; for a waiter, give up its place."""
 

@@ -10,12 +10,12 @@ from segmented.models.ids import plural
 from segmented.protocol.base import Operation
 from segmented.protocol.pool import keys_of, pool_state
 from segmented.protocol.wire import Call, Reply, Sight, position, script_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 FATE_LETTERS: Final = {"confirmed": "c", "cancelled": "x", "reserved": "r"}
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class FreezePool(Operation[Frozen]):
     """Stop a pool of this `epoch`, because its order database, or another shard, knows of changes that it lacks."""
 
@@ -33,7 +33,7 @@ class FreezePool(Operation[Frozen]):
         return Frozen(self.sku, found=(int(reply[1]), int(reply[2])), seen=position(text(reply[3])))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class VerifyPool(Operation[Verified | str]):
     """Compare a gated pool with the `epoch` and the highest `sequence` that its order database has seen.
 
@@ -66,7 +66,7 @@ class VerifyPool(Operation[Verified | str]):
         return Verified(self.sku, replay=text(reply[1]) == "1")
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ThawPool(Operation[Thawed | None]):
     """Let a frozen pool sell again in a later `epoch`, with `sold` units sold. None: `decided` is ended, more follows.
 
@@ -122,7 +122,7 @@ class ThawPool(Operation[Thawed | None]):
         return None if answer is None else (answer.state.epoch, answer.state.sequence, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RecountPool(Operation[bool]):
     """Replace the numbers of a frozen gated pool by those counted from its records; it stays frozen, for a `ThawPool`.
 

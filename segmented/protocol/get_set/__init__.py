@@ -9,10 +9,10 @@ from __future__ import annotations
 from segmented.keys import lock_keys
 from segmented.protocol.base import Operation, is_one
 from segmented.protocol.wire import Call, Reply, plain_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class SetNx(Operation[bool]):
     """SETNX: write `value` if the key of the lock `name` does not exist. True if it was written."""
 
@@ -25,7 +25,7 @@ class SetNx(Operation[bool]):
     answer = is_one
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class GetValue(Operation[str]):
     """GET: read the key of the lock `name`; empty if there is none."""
 
@@ -38,7 +38,7 @@ class GetValue(Operation[str]):
         return "" if reply is None else text(reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class GetSet(Operation[str]):
     """GETSET: write `value` unconditionally, and return the previous value; empty if there was none."""
 
@@ -52,7 +52,7 @@ class GetSet(Operation[str]):
         return "" if reply is None else text(reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class DeleteValue(Operation[bool]):
     """DEL: delete the key of the lock `name`, no matter which client wrote it. True if there was one."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
@@ -24,7 +25,7 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
-from segmented.values import dataclass, replace
+from segmented.values import light_dataclass
 
 TURN: Final = "turn:"
 """Begins a message that the lock is left to the process of that name; it should try now."""
@@ -55,7 +56,7 @@ LINE: Final = f"{NEWCOMERS_MAX} {WAITERS_MAX} {PASSED_MS} {LEFT_MS} {LINE_TTL_MS
 """Bounds of the line of processes that wait, as the script takes them."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AcquireLock(Operation[Acquired | Held | Unreplicated]):
     """Take the lock for `ttl_ms` if it is free. A repeat by the same holder id renews it and keeps its token.
 
@@ -100,7 +101,7 @@ class AcquireLock(Operation[Acquired | Held | Unreplicated]):
         return isinstance(answer, Acquired)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class LeaveLine(Release[bool]):
     """Take the process `party`, which waits no more, out of the line of a lock of any kind that has one.
 
@@ -118,7 +119,7 @@ class LeaveLine(Release[bool]):
     answer = is_one
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RenewLock(LeaseRenewal):
     """Extend the lease to `ttl_ms` from now, if it is still the holder's. Never re-creates it."""
 
@@ -143,7 +144,7 @@ class RenewLock(LeaseRenewal):
         return Renewed(self.ttl_ms) if is_renewed else Lost()
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AdoptLock(Operation[Acquired | Lost]):
     """Find the lease of `holder_id`: returns its token and remaining time. Changes nothing.
 
@@ -169,7 +170,7 @@ class AdoptLock(Operation[Acquired | Lost]):
         return Acquired(int(reply[2]), self.ttl_ms if remaining_ms is None else remaining_ms, replay=True)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RenameHolder(Operation[bool]):
     """Give the lease of `holder_id` to `new_holder_id`, with its token and its end. False if it belongs to neither.
 
@@ -189,7 +190,7 @@ class RenameHolder(Operation[bool]):
         return text(reply[0]) == "renamed"
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReleaseLock(LeaseRelease):
     """Delete the lock if it is the holder's, and wake a waiter. A repeat gets Released until another releases it.
 

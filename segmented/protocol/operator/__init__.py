@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from typing import Final, Literal, cast
@@ -22,7 +23,7 @@ from segmented.models.locks import HOLDER_ID_SHOWN, HolderMode, LockHolder, Lock
 from segmented.protocol.base import Operation
 from segmented.protocol.lock import FENCE_IDLE_MS
 from segmented.protocol.wire import SCAN_COUNT, Call, Reply, load_script, optional_number, readable, script_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 Place = Literal["lock", "compat", "segment", "key"]
 SlotRanges = tuple[tuple[int, int], ...]
@@ -51,7 +52,7 @@ NAMES: Final[dict[Place, Callable[[str], str | None]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ShowLock(Operation[LockState | None]):
     """Return the state of a lock of any kind, with at most `holders_max` holders; None if it is free.
 
@@ -88,7 +89,7 @@ class ShowLock(Operation[LockState | None]):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RevokeLock(Operation[Revoked | None]):
     """End every lease on the name and any lock-delay, and wake the waiters; None if it is free.
 
@@ -110,7 +111,7 @@ class RevokeLock(Operation[Revoked | None]):
         return Revoked(text(reply[1]), optional_number(reply[2]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListLocks(Operation[NamesPage]):
     """Return some held locks that match, and the next cursor (0 at the end); a name may appear twice.
 
@@ -131,7 +132,7 @@ class ListLocks(Operation[NamesPage]):
         return NamesPage(tuple(name for name in names if name is not None), int(text(reply[0])))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListMasters(Operation[tuple[SlotRanges, ...]]):
     """Return which hash slots each master of a cluster serves; nothing for a server outside a cluster."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from segmented.errors import OrderUnknown, PoolDrifted, SegmentedError
@@ -47,7 +48,7 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
-from segmented.values import dataclass, replace
+from segmented.values import light_dataclass
 
 PUT_OFF_MAX: Final = 500
 """Orders put off in one step: burying 1,000 with ids of 256 bytes took 10 ms of the server's time."""
@@ -57,7 +58,7 @@ TAKEN_ORDERS: Final = frozenset({"taken", b"taken"})
 """First word of the usual answer, as text and as bytes; `kind_of` reads the others."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class QueueOrders(Operation[tuple[Queued | Reserved | Decided | Closed | SegmentedError, ...]]):
     """Accept up to 1,000 orders whose units a worker will take, with their outbox entries, in one step."""
 
@@ -76,7 +77,7 @@ class QueueOrders(Operation[tuple[Queued | Reserved | Decided | Closed | Segment
     acknowledges = always
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class TakeOrders(Operation[TakenOrders]):
     """Begin to process up to 1,000 different orders of one message, under one segment's lock if needed.
 
@@ -144,7 +145,7 @@ class TakeOrders(Operation[TakenOrders]):
         return int(reply[1]), int(reply[2]), max(tokens, default=0)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RenewWork(Operation[tuple[str, ...]]):
     """Extend a worker's time for its orders; returns those that are still its own."""
 
@@ -163,7 +164,7 @@ class RenewWork(Operation[tuple[str, ...]]):
         return tuple(text(order_id) for order_id in reply[1:])
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class PutOff(Operation[int]):
     """Give orders back unfinished, for `delay_ms`; returns how many became dead because they were begun too often.
 
@@ -195,7 +196,7 @@ class PutOff(Operation[int]):
         return buried
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class SweepOutbox(Operation[Swept | SweepSuperseded]):
     """Return up to `limit` orders to publish again; each one's delay doubles every time."""
 
@@ -224,7 +225,7 @@ class SweepOutbox(Operation[Swept | SweepSuperseded]):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class NoteTraces(Operation[int]):
     """Keep the trace context of up to 1,000 submitted orders while they are in the outbox; returns of how many."""
 
@@ -239,7 +240,7 @@ class NoteTraces(Operation[int]):
         return int(reply[1])
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadSubmitted(Operation[tuple[Submitted, ...]]):
     """Read the full state of up to 1,000 orders, in the given order."""
 
@@ -255,7 +256,7 @@ class ReadSubmitted(Operation[tuple[Submitted, ...]]):
         return tuple(replace(_submitted(*row), read_at_ms=read_at_ms) for row in rows)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadOutbox(Operation[OutboxState]):
     """Count the waiting orders."""
 
@@ -268,7 +269,7 @@ class ReadOutbox(Operation[OutboxState]):
         return OutboxState(*(int(part) for part in reply[1:5]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListDead(Operation[tuple[int, tuple[DeadOrder, ...]]]):
     """Read some of the dead-letter set, and the next cursor (0 at the end)."""
 
@@ -282,7 +283,7 @@ class ListDead(Operation[tuple[int, tuple[DeadOrder, ...]]]):
         return int(reply[0]), tuple(_dead(text(order_id), readable(raw)) for order_id, raw in pairs_in(reply[1]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReplayDead(Operation[tuple[Replayed | Settled | None, ...]]):
     """Publish up to 1,000 dead orders again; returns a decided order's final state; None: not in the set."""
 
@@ -303,7 +304,7 @@ class ReplayDead(Operation[tuple[Replayed | Settled | None, ...]]):
         return tuple(answers)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListOutboxes(Operation[tuple[str, ...]]):
     """List the pools that orders were submitted to."""
 
@@ -314,7 +315,7 @@ class ListOutboxes(Operation[tuple[str, ...]]):
         return tuple(sorted(readable(sku) for sku in reply))  # one that no pool has stops no other
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class KeepMessage(Operation[bool]):
     """Keep a message that no worker could read, once; False if too many are kept already."""
 
@@ -330,7 +331,7 @@ class KeepMessage(Operation[bool]):
     answer = is_one
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListMessages(Operation[tuple[KeptMessage, ...]]):
     """Read the messages that no worker could read, oldest first."""
 
@@ -347,7 +348,7 @@ class ListMessages(Operation[tuple[KeptMessage, ...]]):
         return tuple(sorted(kept, key=lambda one: (one.at_ms, one.digest)))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class DropMessage(Operation[bool]):
     """Delete a kept message; False if there was none."""
 

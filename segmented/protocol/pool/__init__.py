@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
@@ -68,7 +69,7 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
-from segmented.values import dataclass, replace
+from segmented.values import light_dataclass
 
 EVEN: Final = ("even", b"even")
 """Stands for the units of segments that were just split evenly, as text and as bytes."""
@@ -95,7 +96,7 @@ def sight_of_state(_: object, reply: Reply, answer: Any) -> Sight:  # noqa: ARG0
     return state.epoch, state.sequence if state.profile in NOT_WAITED_FOR else 0, 0
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class OpenPool(Operation[Opened | AlreadyOpen]):
     """Open a pool with `stock` units, split evenly over `segment_count` segments."""
 
@@ -133,7 +134,7 @@ class OpenPool(Operation[Opened | AlreadyOpen]):
     sight = sight_of_state
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class CheckProfile(Operation[None]):
     """Check that the server of a pool that is to be opened can keep to the profile; changes nothing."""
 
@@ -166,7 +167,7 @@ class CheckProfile(Operation[None]):
             _check_replicas(self, info)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadPool(Operation[PoolState]):
     """Read totals and units by segment, in one step."""
 
@@ -181,7 +182,7 @@ class ReadPool(Operation[PoolState]):
     sight = sight_of_state
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class _Change(Operation[AnswerT_co]):
     sku: str
     change_id: str
@@ -209,7 +210,7 @@ class _Change(Operation[AnswerT_co]):
         return (int(reply[5]), answer.sequence, 0) if isinstance(answer, Restocked) else None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Restock(_Change[Restocked | Closed]):
     """Add units, once for each change id."""
 
@@ -220,7 +221,7 @@ class Restock(_Change[Restocked | Closed]):
         return self._answer(reply) or Closed(self.change_id)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Withdraw(_Change[Restocked | TooFew]):
     """Remove free units, all or none, once for each change id."""
 
@@ -231,7 +232,7 @@ class Withdraw(_Change[Restocked | TooFew]):
         return self._answer(reply) or TooFew(self.change_id, self.units, int(reply[1]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Resize(Operation[Resized]):
     """Change the number of segments, and redistribute the free units evenly."""
 
@@ -254,7 +255,7 @@ class Resize(Operation[Resized]):
     sight = sight_of_state
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ClosePool(Operation[PoolClosed]):
     """Stop taking new orders."""
 
@@ -271,7 +272,7 @@ class ClosePool(Operation[PoolClosed]):
     sight = sight_of_state
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ListDue(Operation[tuple[str, ...]]):
     """List up to `limit` orders whose hold has expired, longest ago first."""
 
@@ -285,7 +286,7 @@ class ListDue(Operation[tuple[str, ...]]):
         return tuple(text(order_id) for order_id in reply[1:])
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadActivity(Operation[PoolActivity]):
     """Read which segments are held, which processes wait, which holds end within `soon_ms`, and the outbox."""
 
@@ -326,7 +327,7 @@ class ReadingOrders(Operation[tuple[AnswerT_co, ...]]):
         return answer
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadOrders(ReadingOrders[OrderRecord | None]):
     """Read what is known of each order; None if nothing is."""
 
@@ -337,7 +338,7 @@ class ReadOrders(ReadingOrders[OrderRecord | None]):
         return None if raw is None else order_record(order_id, raw, hold_until_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ScanOrders(Operation[tuple[int, tuple[OrderRecord, ...]]]):
     """Read some records and the next cursor (0 at the end); a record may appear twice while the sale runs."""
 
@@ -351,7 +352,7 @@ class ScanOrders(Operation[tuple[int, tuple[OrderRecord, ...]]]):
         return int(reply[0]), tuple(order_record(text(order_id), raw, None) for order_id, raw in pairs_in(reply[1]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class _Ledger(Operation[AnswerT_co]):
     sku: str
     after: int
@@ -363,7 +364,7 @@ class _Ledger(Operation[AnswerT_co]):
         return script_call("read_ledger", keys_of(self.sku), self.after, self.limit, self.epoch)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadLedger(_Ledger[tuple[LedgerEntry, ...]]):
     """Read the changes of up to `limit` sequence numbers after `after`, oldest first."""
 
@@ -375,7 +376,7 @@ class ReadLedger(_Ledger[tuple[LedgerEntry, ...]]):
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadSteps(_Ledger[tuple[LedgerStep, ...]]):
     """Read the same changes as `ReadLedger`, those of each sequence number in one piece."""
 
@@ -383,7 +384,7 @@ class ReadSteps(_Ledger[tuple[LedgerStep, ...]]):
         return tuple(_steps(reply))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AssignPool(Operation[Assigned]):
     """Name the queue and the step of the workers that take the pool's submitted orders from now on."""
 
@@ -401,7 +402,7 @@ class AssignPool(Operation[Assigned]):
     sight = sight_of_state
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class CheckAssignment(Operation[None]):
     """Raise AssignedElsewhere for a pool whose orders a worker with this queue and step must not take."""
 

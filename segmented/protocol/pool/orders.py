@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
 from segmented.errors import (
@@ -44,7 +45,7 @@ from segmented.protocol.base import AnswerT_co, LeaseRelease, Operation, Release
 from segmented.protocol.lock import NEWCOMER, asked_of, leaving_call
 from segmented.protocol.pool import STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Finish, Reply, Sight, always, json_text, load_script, optional_number, text
-from segmented.values import dataclass, field, replace
+from segmented.values import light_dataclass
 
 BATCH_MAX = 1_000
 """Maximum orders in one batch: a script must not block other clients for long."""
@@ -53,7 +54,7 @@ SETTLED: Final = frozenset({"settled", b"settled"})
 """First words of the usual answers, as text and as bytes; `kind_of` reads the others."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Reserve(Operation[Taken]):
     """Take units until `hold_ms` from now, without a lock; with `partial`, fewer if fewer are left."""
 
@@ -76,7 +77,7 @@ class Reserve(Operation[Taken]):
     acknowledges = always
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
     """`Reserve` for up to 1,000 orders, in this order; the second use of an id is a repeat.
 
@@ -112,7 +113,7 @@ class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
         return int(reply[1]), int(reply[2]), 0
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Grant(Operation[Granted | Refusal]):
     """Take units and the lock of a free segment in one step; `hold_ms` >= `ttl_ms`.
 
@@ -168,7 +169,7 @@ class Grant(Operation[Granted | Refusal]):
     acknowledges = always
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RenewGrant(Operation[Renewed | Lost]):
     """Extend a grant's lease and hold from now, if the lease is still the holder's."""
 
@@ -187,7 +188,7 @@ class RenewGrant(Operation[Renewed | Lost]):
         return Renewed(self.ttl_ms) if renewed else Lost()
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class LeavePoolLine(Release[bool]):
     """Take the process `party`, which waits no more, out of the pool's line; otherwise as `LeaveLine`."""
 
@@ -201,7 +202,7 @@ class LeavePoolLine(Release[bool]):
     answer = is_one
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReleaseGrant(LeaseRelease):
     """Free the segment of a grant before its lease ends; the units stay reserved for the order."""
 
@@ -254,7 +255,7 @@ class _Ending(Release[AnswerT_co]):
         return int(reply[3]), int(reply[1]), 0
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class _EndOne(_Ending[AnswerT_co]):
     sku: str
     order_id: str
@@ -280,28 +281,28 @@ class _EndOne(_Ending[AnswerT_co]):
         return answer  # type: ignore[return-value]  # the script has no other answer to this state
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Confirm(_EndOne[Settled]):
     """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's."""
 
     state: Literal["confirmed"] = field(default="confirmed", init=False)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Cancel(_EndOne[Settled | Superseded]):
     """Cancel an order and free its segment; with a holder id, only if the order is still that holder's."""
 
     state: Literal["cancelled"] = field(default="cancelled", init=False)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Expire(_EndOne[Settled | None]):
     """Give the units back if the hold has expired and no lease is alive; None if it is too early."""
 
     state: Literal["expired"] = field(default="expired", init=False)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class SettleMany(_Ending[tuple[Settled | SegmentedError | None, ...]]):
     """`Confirm`, `Cancel` or `Expire` for up to 1,000 orders, without a holder or with one for all of them.
 
@@ -346,7 +347,7 @@ class SettleMany(_Ending[tuple[Settled | SegmentedError | None, ...]]):
         return answers
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ExpireDue(Operation[tuple[tuple[Settled, ...], bool]]):
     """Expire up to `limit` due holds in one step; also returns whether more are due."""
 
@@ -369,7 +370,7 @@ class ExpireDue(Operation[tuple[tuple[Settled, ...], bool]]):
         return int(reply[4]), int(reply[1]), 0
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ExtendHold(Operation[Reserved | Settled | None]):
     """Lengthen an order's hold to `hold_ms` from now, or later; None if it has ended and its units are not back yet."""
 
@@ -385,7 +386,7 @@ class ExtendHold(Operation[Reserved | Settled | None]):
         return None if kind == "ended" else _standing(self.order_id, kind, reply)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ChangeQuantity(Operation[Reserved | Settled]):
     """Let a reserved order keep `quantity` units, and give the others back. Raises InvalidInput if it has fewer."""
 
@@ -411,7 +412,7 @@ class ChangeQuantity(Operation[Reserved | Settled]):
     acknowledges = always
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReturnUnits(Operation[Returned | Settled | None]):
     """Give back units of a confirmed order, once for each return id. None: the order is reserved, not sold.
 

@@ -9,10 +9,10 @@ from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
 from segmented.protocol.lock import FENCE_IDLE_MS, acquired_or_held, asked_of
 from segmented.protocol.wire import Call, Reply, script_call
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AcquireRead(Operation[Acquired | Held]):
     """Read for `ttl_ms`, unless a writer holds the lock or waits for it. Readers of one phase share a token."""
 
@@ -30,7 +30,7 @@ class AcquireRead(Operation[Acquired | Held]):
         return acquired_or_held(reply, self.name, self.ttl_ms, "read-write lock", next_in_ms=0)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AcquireWrite(Operation[Acquired | Held]):
     """Write for `ttl_ms`, if no other holder reads or writes.
 
@@ -54,7 +54,7 @@ class AcquireWrite(Operation[Acquired | Held]):
         return acquired_or_held(reply, self.name, self.ttl_ms, "read-write lock")
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RenewReadWrite(LeaseRenewal):
     """Extend a reader's or the writer's lease to `ttl_ms` from now. Never re-creates it."""
 
@@ -67,7 +67,7 @@ class RenewReadWrite(LeaseRenewal):
         return script_call("renew_read_write", keys, self.holder_id, self.ttl_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReleaseReadWrite(LeaseRelease):
     """End a reader's or the writer's lease, or a writer's waiting, and wake those that may now enter."""
 

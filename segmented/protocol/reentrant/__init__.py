@@ -9,13 +9,13 @@ from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
 from segmented.protocol.lock import FENCE_IDLE_MS, acquired_or_held, asked_of
 from segmented.protocol.wire import Call, Reply, script_call
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 OWNER_FIELD: Final = "owner:"
 """Prefix of owners in the hash, so that no owner's name equals a field of another kind of lock."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AcquireReentrant(Operation[Acquired | Held]):
     """Enter for at least `ttl_ms`, if the name is free or the owner's already; each `holder_id` enters once.
 
@@ -41,7 +41,7 @@ class AcquireReentrant(Operation[Acquired | Held]):
         return acquired_or_held(reply, self.name, self.ttl_ms, "reentrant lock")
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RenewReentrant(LeaseRenewal):
     """Extend the lock to `ttl_ms` from now, or longer if another entry needs it. Never re-creates it."""
 
@@ -56,7 +56,7 @@ class RenewReentrant(LeaseRenewal):
         return script_call("renew_reentrant", keys, owner, self.holder_id, self.ttl_ms, fence_ttl_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReleaseReentrant(LeaseRelease):
     """Remove this entry from the owner's count, once; the last one frees the lock and wakes a waiter."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from segmented.keys import REPORTS
 from segmented.protocol.base import Operation, is_one
 from segmented.protocol.wire import Call, pairs_in, plain_call, readable, script_call
-from segmented.values import dataclass, field
+from segmented.values import light_dataclass
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -18,7 +19,7 @@ LIFE_MS: Final = 10_000
 PROCESSES_MAX: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ProcessReport:
     """Refusals and tasks of one process since its start."""
 
@@ -35,7 +36,7 @@ class ProcessReport:
     """Age of the last one when the process reported; None: it has taken none."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReportProcess(Operation[bool]):
     """Replace the report of a process; returns False if too many processes report."""
 
@@ -49,7 +50,7 @@ class ReportProcess(Operation[bool]):
     answer = is_one
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadReports(Operation[tuple[ProcessReport, ...]]):
     """Read the reports of the processes that are alive, sorted by process."""
 

@@ -10,10 +10,10 @@ from segmented.models import Acquired, Held
 from segmented.protocol.base import LeaseRelease, LeaseRenewal, Operation
 from segmented.protocol.lock import FENCE_IDLE_MS, asked_of
 from segmented.protocol.wire import Call, Reply, script_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AcquirePermit(Operation[Acquired | Held]):
     """Take one of `permits` for `ttl_ms`; raises PermitsMismatch while others hold permits of a different total.
 
@@ -42,7 +42,7 @@ class AcquirePermit(Operation[Acquired | Held]):
         return Acquired(int(reply[1]), self.ttl_ms, replay=text(reply[2]) == "1", next_in_ms=int(reply[3]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RenewPermit(LeaseRenewal):
     """Extend the holder's permit to `ttl_ms` from now. Never re-creates it."""
 
@@ -56,7 +56,7 @@ class RenewPermit(LeaseRenewal):
         return script_call("renew_permit", keys, self.holder_id, self.ttl_ms, fence_ttl_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReleasePermit(LeaseRelease):
     """Release the holder's permit, and wake one waiter."""
 

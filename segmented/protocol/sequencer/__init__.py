@@ -9,12 +9,12 @@ from segmented.keys import fenced_keys, operator_keys
 from segmented.models import Standing
 from segmented.protocol.base import Operation
 from segmented.protocol.wire import Call, Reply, optional_number, script_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 Mode = Literal["exclusive", "shared"]
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class CheckSequencer(Operation[Standing]):
     """Return whether the lock is held now, in this mode, by the generation of this token."""
 
@@ -34,7 +34,7 @@ class CheckSequencer(Operation[Standing]):
         return Standing(optional_number(reply[1]), is_good=False)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class FencedSet(Operation[Standing]):
     """Write a plain value under `key`, unless it was already written under a higher token."""
 

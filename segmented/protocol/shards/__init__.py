@@ -37,13 +37,13 @@ from segmented.protocol.wire import (
     script_call,
     text,
 )
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 REPLICA_MS: Final = 1_000
 """Timeout for a replica to acknowledge a transfer."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReadDirectory(Operation[ShardDirectory | None]):
     """Read one copy of the directory of the pool `sku`."""
 
@@ -60,7 +60,7 @@ class ReadDirectory(Operation[ShardDirectory | None]):
         return _directory(self.sku, state, content)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class WriteDirectory(Operation[ShardDirectory | None]):
     """Write one copy of a directory, if there is none, or mark it open; None if a pool without shards exists.
 
@@ -82,7 +82,7 @@ class WriteDirectory(Operation[ShardDirectory | None]):
         return _directory(self.directory.sku, text(reply[1]), text(reply[2]))
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class LookAtShard(Operation[ShardFound]):
     """Read a shard's numbers, after expiring some due holds."""
 
@@ -127,7 +127,7 @@ class _Transferring(Operation[AnswerT_co]):
         return answer
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class SendUnits(_Transferring[Transfer | None]):
     """Take up to `units` free units out for the shard `target`; None if none is free.
 
@@ -151,7 +151,7 @@ class SendUnits(_Transferring[Transfer | None]):
     acknowledges = always
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReceiveUnits(_Transferring[Received]):
     """Add what the shard lacks of the units that `source` has `sent` to it in total, up to transfer `number`.
 
@@ -178,7 +178,7 @@ class ReceiveUnits(_Transferring[Received]):
     acknowledges = always
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AcknowledgeUnits(Operation[None]):
     """Drop the note that transfer `number` of this `epoch` to the shard `target` is away: it has arrived."""
 
@@ -194,7 +194,7 @@ class AcknowledgeUnits(Operation[None]):
     answer = ignored
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class NoteEpoch(_Transferring[int]):
     """Note that the shard `source` is thawed in `epoch`, unless a later one was noted. Returns the one noted before."""
 

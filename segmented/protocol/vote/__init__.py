@@ -14,7 +14,7 @@ from segmented.protocol.base import Operation
 from segmented.protocol.lock import FENCE_IDLE_MS
 from segmented.protocol.operator import CallAnywhere
 from segmented.protocol.wire import Call, Reply, load_script, optional_number, script_call, text
-from segmented.values import dataclass
+from segmented.values import light_dataclass
 
 NO_TOKEN: Final = 0
 ROUND_MAX: Final = 2**53
@@ -23,7 +23,7 @@ ROUND_REESTABLISHED: Final = ROUND_MAX - 1
 """For renewals that take votes again, and for giving such votes back: later than each attempt to acquire."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AcquireVote(Operation[Acquired | Held]):
     """Take the server's vote for `ttl_ms` if it is free. A repeat by the same holder id renews it.
 
@@ -46,7 +46,7 @@ class AcquireVote(Operation[Acquired | Held]):
         return Acquired(NO_TOKEN, self.ttl_ms, replay=text(reply[1]) == "1")
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RenewVote(Operation[Renewed | Lost]):
     """Extend the vote to `ttl_ms` from now, if it is still the holder's.
 
@@ -73,7 +73,7 @@ class RenewVote(Operation[Renewed | Lost]):
         return Lost()
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReleaseVote(Operation[Released | Lost]):
     """Release the vote if it is the holder's and not of a later round than `round`.
 
@@ -94,7 +94,7 @@ class ReleaseVote(Operation[Released | Lost]):
         return Released() if text(reply[0]) == "released" else Lost()
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class IdentifyServer(Operation[ServerIdentity]):
     """Return the identity of a server."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from segmented import protocol as op
@@ -23,7 +24,6 @@ from segmented.plans import Plan, perform
 from segmented.stock.audit import AuditReport, Drift, audit_plan
 from segmented.stock.repair import Repair, repair_plan
 from segmented.stock.sharded.opening import all_plan, summed
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

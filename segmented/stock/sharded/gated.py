@@ -9,6 +9,7 @@ all three steps; each of them happens once.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import partial as bind
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -18,7 +19,6 @@ from segmented.plans import Outside, Plan, perform
 from segmented.stock.plans import one_plan
 from segmented.stock.settings import Opening
 from segmented.stock.sharded.plans import ShardedPlans, withdrawn_plan
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -12,6 +12,7 @@ decides nothing else. A process that cannot get it for a while continues without
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -32,7 +33,6 @@ from segmented.locks.handle import acquire_plan
 from segmented.locks.lock import LockClaim
 from segmented.models import Received, Shard, ShardDirectory, ShardFound, Transfer
 from segmented.plans import Batch, Join, Leave, Now, Park, Plan, perform
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,6 +5,7 @@ The shards are assigned to the masters in turn, so that all have equally many; a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, count, islice, product
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -27,7 +28,6 @@ from segmented.keys import pool_tag
 from segmented.models import AlreadyOpen, Opened, PoolState, ShardDirectory, ShardedState
 from segmented.models.pools import MEMORY, parse_profile
 from segmented.plans import Batch, Now, Plan, Within, perform
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
@@ -48,7 +49,6 @@ from segmented.stock.sharded.opening import (
     summed,
 )
 from segmented.stock.sold_out_mark import SoldOutMark, marked, reserve_many_marked
-from segmented.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,6 @@ from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans.tasks import OfOneLoop, begun
 from segmented.protocol import AcquireVote, Operation, ReleaseVote, RenewVote
 from segmented.stores.quorum.voting import NotAsked
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,6 +17,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final, TypeVar
@@ -26,7 +27,6 @@ from segmented.models import Acquired, Held, HeldBy, Lost, Released, Renewed, Se
 from segmented.plans import Now
 from segmented.protocol import AcquireVote, IdentifyServer, Operation, ReleaseVote, RenewVote
 from segmented.protocol.vote import ROUND_REESTABLISHED
-from segmented.values import dataclass, field, replace
 
 NO_TOKEN = 0
 

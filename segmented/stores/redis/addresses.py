@@ -20,6 +20,7 @@ import codecs
 import re
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from math import isfinite
 from typing import Final, NamedTuple, TypeVar
@@ -27,7 +28,6 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 from segmented.errors import InvalidInput
 from segmented.masking import HOST, is_readable, masked, unknown
-from segmented.values import dataclass, field
 
 SENTINEL_PORT: Final = 26_379
 CLUSTER_PORT: Final = 6_379

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from redis.crc import key_slot
@@ -39,7 +40,6 @@ from segmented.errors import AcknowledgementUnknown, StoreUnavailable
 from segmented.protocol.wire import Exchange, MakeExchange, Peer, Reply, Send, text
 from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.exchange import Seen, perform_one
-from segmented.values import dataclass
 
 if TYPE_CHECKING:
     from segmented.protocol import Operation

@@ -29,6 +29,7 @@ declared keys, before it begins.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,7 +59,6 @@ from segmented.protocol.wire import (
 )
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.edge import CONNECTIONS_MAX, TRIES, check_server
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,6 +20,7 @@ import logging
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import uuid4
@@ -31,7 +32,6 @@ from segmented.keys import listener_channel
 from segmented.plans.tasks import Alarm, begun
 from segmented.protocol.wire import UNKNOWN_COMMAND, readable, text
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups, Wake
-from segmented.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -112,7 +112,7 @@ with segmented.RedisStore.from_url({private_valkey.url!r}) as store:
     ("absent", "sentence"),
     [
         (("typer",), "the command line needs the package typer: pip install "),
-        (("celery", "psycopg"), "segmented sell needs the package celery: pip install "),
+        (("celery", "psycopg"), "segmented sell cannot run: celery is not installed; pip install "),
     ],
 )
 def test_a_command_names_all_the_extras_that_it_needs(absent: tuple[str, ...], sentence: str) -> None:
