@@ -85,8 +85,12 @@ def test_a_client_that_was_closed_and_collected_takes_its_store_along(run: Run, 
             other = redis_asyncio.Redis.from_url(valkey_url, client_name=name)
             lock = compat.AsyncLock(other, name, timeout=LONG)
             async with lock:
-                late = compat.AsyncLock(other, name, timeout=LONG, blocking_timeout=0.02)
-                assert not await late.acquire()  # it waits, and so listens
+                late = asyncio.ensure_future(compat.AsyncLock(other, name, timeout=LONG).acquire())
+                while not any(found["name"] == name and found["sub"] != "0" for found in await client.client_list()):
+                    assert not late.done()  # it waits, and so listens
+                late.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await late
             await other.aclose()
             del other, lock, late
             gc.collect()
