@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from segmented.celery import selling
 from segmented.celery.selling.order_formats import FIELDS, NAMES, SIZE_MAX, Reading
 from segmented.celery.selling.orders_file import DEFAULT_SKU, Fate, OrdersFile, read_orders
 from segmented.cli.console import console_beside
@@ -29,10 +30,6 @@ from segmented.process import tell
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
-
-    from segmented.celery.selling.report import SaleReport
-    from segmented.celery.selling.sale import Sale
-    from segmented.celery.selling.servers import Choices
 
 for _package in ("celery", "pydantic_settings", "sqlalchemy"):  # of a sale; the help says if one is missing
     if find_spec(_package) is None:
@@ -208,9 +205,7 @@ def sell(  # noqa: PLR0913  # an option each
     if check:
         _check(file, reading)
         return
-    from segmented.celery.selling.servers import Choices  # noqa: PLC0415  # the help and a check need no Celery
-
-    choices = Choices(
+    choices = selling.Choices(
         file=file,
         stock=_required(stock, "--stock N"),
         segment_count=_required(segments, "--segments K"),
@@ -236,7 +231,7 @@ def _required(number: int | None, option: str) -> int:
     return number
 
 
-def _sell_and_report(choices: Choices) -> bool:
+def _sell_and_report(choices: selling.Choices) -> bool:
     """Sell, print the report, and return whether the promise held and the results were written."""
     choices.check()
     report, is_written = _sell(choices)
@@ -267,19 +262,16 @@ def _check(file: Path, reading: Reading) -> None:
     typer.echo(f"would sell {counted(len(orders.orders), 'order')} of {total}, by sku: {visible(by_sku)}", err=True)
 
 
-def _sell(choices: Choices) -> tuple[SaleReport, bool]:
+def _sell(choices: selling.Choices) -> tuple[selling.SaleReport, bool]:
     """Return the report, and whether the files that were asked for are written."""
-    from segmented.celery.selling.sale import Sale  # noqa: PLC0415  # as in `sell`
-    from segmented.celery.selling.servers import servers  # noqa: PLC0415  # as in `sell`
-
     clock = SystemClock()
     since = clock.now()
     orders = read_orders(choices.file, choices.reading)
     _note_oddities(orders)
-    sale: Sale | None = None
+    sale: selling.Sale | None = None
     try:
-        with stoppable(), servers(choices) as running:
-            sale = Sale(choices, orders, running, console_beside(choices.results, choices.json), clock)
+        with stoppable(), selling.sale_servers(choices) as running:
+            sale = selling.Sale(choices, orders, running, console_beside(choices.results, choices.json), clock)
             report = sale.run(since=since, before_opening=partial(_note_half_kept, choices))
             # Before the servers stop: the sales are written to the file whatever happens next.
             unwritten = _unwritten(choices, sale, report)
@@ -291,12 +283,10 @@ def _sell(choices: Choices) -> tuple[SaleReport, bool]:
     return report, not unwritten
 
 
-def _unwritten(choices: Choices, sale: Sale, report: SaleReport) -> list[str]:
+def _unwritten(choices: selling.Choices, sale: selling.Sale, report: selling.SaleReport) -> list[str]:
     """Write the files that were asked for; return why one could not be written, since the orders are sold by then."""
-    from segmented.celery.selling.report import write_results  # noqa: PLC0415  # as in `sell`
-
     sentences: list[str] = []
-    as_csv = partial(write_results, choices.results, sale.book)
+    as_csv = partial(selling.write_results, choices.results, sale.book)
     for write in (as_csv, partial(write_json, choices.json, report.as_json())):
         try:
             write()
@@ -305,7 +295,7 @@ def _unwritten(choices: Choices, sale: Sale, report: SaleReport) -> list[str]:
     return sentences
 
 
-def _note_half_kept(choices: Choices) -> None:
+def _note_half_kept(choices: selling.Choices) -> None:
     if choices.is_kept or (choices.url is None and choices.database is None):
         return
     missing, kept = ("--database", "--url") if choices.database is None else ("--url", "--database")
@@ -326,7 +316,7 @@ def _note_oddities(orders: OrdersFile) -> None:
         typer.echo(f"{orders.path}: {lines} an order of an earlier line; each counts once", err=True)
 
 
-def _stopped(choices: Choices, sale: Sale | None) -> str:
+def _stopped(choices: selling.Choices, sale: selling.Sale | None) -> str:
     if sale is None:
         return "stopped before the sale began"
     decided = f"stopped with {len(sale.book.outcomes):,} of {counted(len(sale.book.orders), 'order')} decided"

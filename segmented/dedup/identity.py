@@ -39,7 +39,8 @@ PLAIN_INT_MAX: Final = 2**63
 PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 SCALARS: Final[tuple[tuple[Any, str, Callable[[Any], list[Any]]], ...]] = (
     ((bytes, bytearray), "bytes", lambda value: [base64.b64encode(value).decode()]),
-    *((kind, kind.__name__, lambda value: [value.isoformat()]) for kind in (datetime, date, time)),  # in this order
+    # A datetime is a date too, so it comes first.
+    *((kind, kind.__name__, lambda value: [value.isoformat()]) for kind in (datetime, date, time)),
     (timedelta, "timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
     (Decimal, "Decimal", lambda value: [str(value)]),
     (UUID, "UUID", lambda value: [str(value)]),

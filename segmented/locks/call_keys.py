@@ -94,7 +94,7 @@ class KeyExpression:
         pieces = list(_pieces(text))
         if not text or any(is_unseen(piece) for piece in pieces if isinstance(piece, str)):
             raise InvalidInput("it is empty or holds characters that cannot be printed")
-        self._pieces: list[str | Path] = []
+        self._pieces: list[str | Path] = []  # the characters between two fields are one piece
         for is_text, found in groupby(pieces, lambda piece: isinstance(piece, str)):
             run = list(found)
             self._pieces += ["".join(map(str, run))] if is_text else run

@@ -111,7 +111,7 @@ class Servers:
 
 
 @contextmanager
-def servers(choices: Choices) -> Iterator[Servers]:
+def sale_servers(choices: Choices) -> Iterator[Servers]:
     """Start the servers that were not named, and stop them at the end. Raises InvalidInput."""
     # First those that may be wrong, so that a mistyped name starts nothing and creates nothing on disk.
     if choices.url is not None:
